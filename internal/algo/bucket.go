@@ -1,0 +1,132 @@
+package algo
+
+// stepTokenBucket refills continuously at Num/Den tokens per microsecond.
+func stepTokenBucket(p Params, s *State, now, n int64) Decision {
+	full := p.Full()
+	tokens, last := full, now
+	if s.B.V != 0 {
+		tokens, last = s.A.V, s.A.T
+		if s.B.V != p.Den {
+			// The rate changed its scale: whole tokens carry over.
+			tokens = min(tokens/s.B.V, p.Cap) * p.Den
+		}
+		tokens = min(tokens, full)
+	}
+	ahead, rebased := int64(0), false
+	fill := p.fillTime()
+	switch {
+	case last <= now:
+		tokens = min(full, tokens+min(now-last, fill)*p.Num)
+		last = now
+	case last-now > fill:
+		rebased = true
+		last = now
+	default:
+		ahead = last - now
+	}
+	cost := n * p.Den
+	var d Decision
+	if cost <= tokens {
+		tokens -= cost
+		d.Allowed = true
+	} else {
+		d.RetryAfter = ahead + ceilDiv(cost-tokens, p.Num)
+	}
+	if n > 0 && (d.Allowed || rebased) {
+		s.A, s.B = Cell{last, tokens}, Cell{V: p.Den}
+	}
+	d.Remaining = tokens / p.Den
+	if tokens < full {
+		d.ResetAfter = ahead + ceilDiv(full-tokens, p.Num)
+	}
+	return d
+}
+
+// stepLeakyBucket drains continuously at Num/Den units per microsecond. As a
+// meter (policing) it admits while the level fits the capacity; as a queue
+// (shaping) it also says how long what is ahead takes to drain.
+func stepLeakyBucket(p Params, s *State, now, n int64) Decision {
+	full := p.Full()
+	level, last := int64(0), now
+	if s.B.V != 0 {
+		level, last = s.A.V, s.A.T
+		if s.B.V != p.Den {
+			level = min(ceilDiv(level, s.B.V), p.Cap) * p.Den
+		}
+		level = min(level, full)
+	}
+	ahead, rebased := int64(0), false
+	fill := p.fillTime()
+	switch {
+	case last <= now:
+		level = max(0, level-min(now-last, fill)*p.Num)
+		last = now
+	case last-now > fill:
+		rebased = true
+		last = now
+	default:
+		ahead = last - now
+	}
+	var d Decision
+	cost := n * p.Den
+	if over := level + cost - full; over > 0 {
+		d.RetryAfter = ahead + ceilDiv(over, p.Num)
+	}
+	if p.Kind == LeakyBucketShaping && level > 0 {
+		d.Delay = ahead + ceilDiv(level, p.Num)
+		if p.MaxDelay > 0 && d.Delay > p.MaxDelay {
+			d.RetryAfter = max(d.RetryAfter, d.Delay-p.MaxDelay)
+		}
+	}
+	if d.RetryAfter > 0 {
+		d.Delay = 0
+	} else {
+		level += cost
+		d.Allowed = true
+	}
+	if n > 0 && (d.Allowed || rebased) {
+		s.A, s.B = Cell{last, level}, Cell{V: p.Den}
+	}
+	d.Remaining = (full - level) / p.Den
+	if level > 0 {
+		d.ResetAfter = ahead + ceilDiv(level, p.Num)
+	}
+	return d
+}
+
+// stepGCRA is the generic cell rate algorithm (ITU-T I.371, virtual
+// scheduling): what it stores is the theoretical arrival time. The distance of
+// that time from now, in units of 1/Den, is the level of a leaky bucket.
+func stepGCRA(p Params, s *State, now, n int64) Decision {
+	full := p.Full()
+	level, rebased := int64(0), false
+	if s.B.V != 0 {
+		tat, frac := s.A.T, s.A.V
+		if s.B.V != p.Num && frac > 0 {
+			tat, frac = tat+1, 0
+		}
+		switch {
+		case tat < now:
+		case tat-now > p.fillTime():
+			level, rebased = full, true
+		default:
+			level = (tat-now)*p.Num + frac
+			if level > full {
+				level, rebased = full, true
+			}
+		}
+	}
+	var d Decision
+	if cost := n * p.Den; level+cost <= full {
+		level += cost
+		d.Allowed = true
+	} else {
+		d.RetryAfter = ceilDiv(level+cost-full, p.Num)
+	}
+	if n > 0 && (d.Allowed || rebased) {
+		s.A, s.B = Cell{now + level/p.Num, level % p.Num}, Cell{V: p.Num}
+	}
+	d.Remaining = (full - level) / p.Den
+	d.ResetAfter = ceilDiv(level, p.Num)
+	return d
+}

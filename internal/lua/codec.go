@@ -1,0 +1,124 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
+
+// fields is how many integers a reply carries per item.
+const fields = 5
+
+// Item is one decision to ask for.
+type Item struct {
+	Keys   Keys
+	Params Args
+	Cost   int64
+}
+
+// Args are the parameters of a limit, boxed once for every call that sends them.
+type Args struct {
+	algo.Params
+	boxed [4]any
+}
+
+// NewArgs boxes p.
+func NewArgs(p algo.Params) Args {
+	return Args{p, [4]any{p.Cap, p.Num, p.Den, p.MaxDelay}}
+}
+
+// WithMaxDelay returns a with the bound on the shaping delay.
+func (a Args) WithMaxDelay(us int64) Args {
+	a.MaxDelay = us
+	a.boxed[3] = us
+	return a
+}
+
+// ReplyError says that a reply is not one of ours, or that a key holds
+// something else than the state of its algorithm.
+type ReplyError struct{ What string }
+
+func (e *ReplyError) Error() string { return "unexpected reply from Redis: " + e.What }
+
+// Decide asks Redis for a decision on every item, all of one algorithm, in one
+// atomic call. now is 0 for the server's clock. The nonce must differ in every
+// call of every process. It appends the decisions to out and returns the time
+// at which they were made.
+func Decide(ctx context.Context, rdb Doer, now int64, nonce string, items []Item, out []algo.Decision) (int64, []algo.Decision, error) {
+	kind := items[0].Params.Kind
+	v, err := For(kind).run(ctx, rdb, encode(kind, now, nonce, items))
+	if err != nil {
+		return 0, out, err
+	}
+	return decode(v, items, out)
+}
+
+func encode(kind algo.Kind, now int64, nonce string, items []Item) []any {
+	width, stride := 2, 4
+	switch kind {
+	case algo.SlidingWindowCounter:
+		width = 3
+	case algo.LeakyBucketShaping:
+		stride = 5
+	}
+	args := make([]any, 3, 5+len(items)*(width+stride))
+	args[2] = len(items) * width
+	for i := range items {
+		k := &items[i].Keys
+		args = append(args, k.State)
+		if width == 3 {
+			args = append(args, k.Second())
+		}
+		args = append(args, k.Block)
+	}
+	args = append(args, now, nonce)
+	for i := range items {
+		p := &items[i].Params
+		args = append(args, items[i].Cost, p.boxed[0], p.boxed[1], p.boxed[2])
+		if stride == 5 {
+			args = append(args, p.boxed[3])
+		}
+	}
+	return args
+}
+
+func decode(v []int64, items []Item, out []algo.Decision) (int64, []algo.Decision, error) {
+	if len(v) != 1+fields*len(items) {
+		return 0, out, &ReplyError{fmt.Sprintf("%d integers for %d decisions", len(v), len(items))}
+	}
+	now := v[0]
+	if now <= 0 || now > algo.MaxExact {
+		return 0, out, &ReplyError{fmt.Sprintf("time %d", now)}
+	}
+	for i := range items {
+		f := v[1+fields*i:]
+		d := algo.Decision{Allowed: f[0] == 1, Remaining: f[1], RetryAfter: f[2], ResetAfter: f[3], Delay: f[4]}
+		switch {
+		case f[0] == -1:
+			return 0, out, &ReplyError{fmt.Sprintf("the key %q does not hold the state of a %v", items[i].Keys.State, items[i].Params.Kind)}
+		case f[0] != 0 && f[0] != 1,
+			d.Remaining < 0 || d.Remaining > items[i].Params.Cap,
+			d.RetryAfter < 0 || d.RetryAfter > algo.MaxExact,
+			d.ResetAfter < 0 || d.ResetAfter > algo.MaxExact,
+			d.Delay < 0 || d.Delay > algo.MaxExact,
+			d.Allowed == (d.RetryAfter > 0):
+			return 0, out, &ReplyError{fmt.Sprintf("decision %v", f[:fields])}
+		}
+		out = append(out, d)
+	}
+	return now, out, nil
+}
+
+// Block denies the key for d microseconds by the server's clock, unless it is
+// blocked for longer already, and returns the time left.
+func Block(ctx context.Context, rdb Doer, now int64, k Keys, d int64) (int64, error) {
+	v, err := blockScript.run(ctx, rdb, []any{nil, nil, 1, k.Block, now, d})
+	if err != nil {
+		return 0, err
+	}
+	if len(v) != 1 || v[0] <= 0 || v[0] > algo.MaxExact {
+		return 0, &ReplyError{fmt.Sprintf("block %v", v)}
+	}
+	return v[0], nil
+}

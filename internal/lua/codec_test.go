@@ -1,0 +1,77 @@
+package lua
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
+
+func gcraItem() Item {
+	p, err := algo.Limit{Kind: algo.GCRA, N: 10, Per: 1_000_000, Burst: 10}.Params()
+	if err != nil {
+		panic(err)
+	}
+	return Item{Keys: NewNamer("p").Keys(algo.GCRA, "k"), Params: NewArgs(p), Cost: 1}
+}
+
+// FuzzDecode: whatever integers arrive, what is decoded is a possible decision,
+// or an error that is ours; never a panic.
+func FuzzDecode(f *testing.F) {
+	add := func(v ...int64) {
+		b := make([]byte, 0, 8*len(v))
+		for _, x := range v {
+			b = binary.LittleEndian.AppendUint64(b, uint64(x))
+		}
+		f.Add(b)
+	}
+	add(1_760_000_000_000_000, 1, 9, 0, 100_000, 0)
+	add(1_760_000_000_000_000, 0, 0, 100_000, 1_000_000, 0)
+	add(1_760_000_000_000_000, -1, 0, 0, 0, 0)
+	add(math.MinInt64, math.MaxInt64, -1)
+	add(1, 1, 0, 1, 0, 0)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		v := make([]int64, len(b)/8)
+		for i := range v {
+			v[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
+		}
+		items := []Item{gcraItem()}
+		now, out, err := decode(v, items, nil)
+		if err != nil {
+			var reply *ReplyError
+			if !errors.As(err, &reply) || len(out) != 0 {
+				t.Fatalf("%v with %v", err, out)
+			}
+			return
+		}
+		d := out[0]
+		if now <= 0 || d.Allowed != (d.RetryAfter == 0) || d.Remaining < 0 || d.Remaining > 10 ||
+			d.RetryAfter < 0 || d.ResetAfter < 0 || d.Delay < 0 {
+			t.Fatalf("%v became %+v", v, d)
+		}
+	})
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	const now = 1_760_000_000_000_000
+	for name, v := range map[string][]int64{
+		"nothing":                   nil,
+		"too few":                   {now, 1, 9, 0, 0},
+		"too many":                  {now, 1, 9, 0, 0, 0, 0},
+		"no time":                   {0, 1, 9, 0, 0, 0},
+		"not ours in the key":       {now, -1, 0, 0, 0, 0},
+		"allowed twice":             {now, 2, 0, 0, 0, 0},
+		"allowed with a wait":       {now, 1, 9, 5, 0, 0},
+		"denied without a wait":     {now, 0, 9, 0, 0, 0},
+		"more left than the limit":  {now, 1, 11, 0, 0, 0},
+		"infinity as an integer":    {now, 0, 0, math.MinInt64, 0, 0},
+		"a wait beyond exact times": {now, 0, 0, 1 << 53, 0, 0},
+	} {
+		var reply *ReplyError
+		if _, _, err := decode(v, []Item{gcraItem()}, nil); !errors.As(err, &reply) {
+			t.Errorf("%s: error %v, want a ReplyError", name, err)
+		}
+	}
+}

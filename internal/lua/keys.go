@@ -1,0 +1,96 @@
+package lua
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
+
+// maxID is the length from which an encoded id is replaced by its hash.
+const maxID = 128
+
+// Keys are the names of what Redis keeps for one id. They share a hash tag, so
+// that a cluster keeps them in one slot.
+type Keys struct {
+	State string
+	Block string
+}
+
+// Second is the other state key, of algorithms that have two.
+func (k Keys) Second() string { return k.State + ":1" }
+
+// Namer makes keys: prefix:v1:algorithm:{id}.
+type Namer struct {
+	state [len(algo.Kinds) + 1]string
+	block string
+}
+
+// NewNamer returns the namer of a prefix, which must pass CheckPrefix.
+func NewNamer(prefix string) *Namer {
+	n := &Namer{block: prefix + ":v1:block:{"}
+	for _, k := range algo.Kinds {
+		n.state[k] = prefix + ":v1:" + k.Short() + ":{"
+	}
+	return n
+}
+
+// Keys names the keys of id under an algorithm.
+func (n *Namer) Keys(k algo.Kind, id string) Keys {
+	id = EncodeID(id)
+	return Keys{State: n.state[k] + id + "}", Block: n.block + id + "}"}
+}
+
+// CheckPrefix returns the rule that prefix breaks, or "".
+func CheckPrefix(prefix string) string {
+	if prefix == "" {
+		return "must not be empty"
+	}
+	if len(prefix) > 64 {
+		return "must be at most 64 bytes"
+	}
+	for i := range len(prefix) {
+		if !plain(prefix[i]) {
+			return "must not contain braces, percent signs, spaces or control bytes"
+		}
+	}
+	return ""
+}
+
+// plain bytes stand for themselves in an encoded id.
+func plain(b byte) bool {
+	return b > ' ' && b != 0x7f && b != '{' && b != '}' && b != '%'
+}
+
+// EncodeID makes an id safe between the braces of a hash tag: what is not plain
+// becomes %XX, and what is long becomes %h and its SHA-256. Different ids have
+// different encodings ("%h" is not a byte in hexadecimal).
+func EncodeID(id string) string {
+	escapes := 0
+	for i := range len(id) {
+		if !plain(id[i]) {
+			escapes++
+		}
+	}
+	if len(id)+2*escapes > maxID {
+		sum := sha256.Sum256([]byte(id))
+		return "%h" + hex.EncodeToString(sum[:])
+	}
+	if escapes == 0 {
+		return id
+	}
+	const digits = "0123456789ABCDEF"
+	var b strings.Builder
+	b.Grow(len(id) + 2*escapes)
+	for i := range len(id) {
+		if c := id[i]; plain(c) {
+			b.WriteByte(c)
+		} else {
+			b.WriteByte('%')
+			b.WriteByte(digits[c>>4])
+			b.WriteByte(digits[c&15])
+		}
+	}
+	return b.String()
+}

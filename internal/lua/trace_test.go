@@ -1,0 +1,172 @@
+package lua_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+var (
+	traceSeed  = flag.Uint64("trace.seed", 0, "seed of the random traces; 0 draws one")
+	traceSteps = flag.Int("trace.steps", 20_000, "steps of each random trace")
+)
+
+// tracer replays every reply of Redis through the step functions at the time
+// that the reply carries, and fails at the first difference in any field.
+type tracer struct {
+	t     *testing.T
+	rng   *rand.Rand
+	rdb   *redis.Client
+	names *lua.Namer
+	state map[string]*algo.State
+	block map[string]int64
+	calls int
+}
+
+func newTracer(t *testing.T, rdb *redis.Client) *tracer {
+	seed := *traceSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("rerun with: go test -run '%s' ./internal/lua -args -trace.seed=%d", t.Name(), seed)
+	return &tracer{
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), rdb: rdb,
+		names: lua.NewNamer(fmt.Sprintf("trace-%d", rand.Uint32())),
+		state: map[string]*algo.State{}, block: map[string]int64{},
+	}
+}
+
+func (tr *tracer) step(p algo.Params, key string, now, n int64) {
+	tr.calls++
+	item := lua.Item{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Cost: n}
+	at, out, err := lua.Decide(context.Background(), tr.rdb, now, fmt.Sprint("n", tr.calls), []lua.Item{item}, nil)
+	if err != nil {
+		tr.t.Fatalf("step %d, key %q, cost %d: %v", tr.calls, key, n, err)
+	}
+	s := tr.state[key]
+	if s == nil {
+		s = new(algo.State)
+		tr.state[key] = s
+	}
+	before := *s
+	want := algo.StepBlocked(p, s, at, n, tr.block[key])
+	if out[0] != want {
+		tr.t.Fatalf("step %d: %+v, key %q, cost %d, now %d, state %+v, blocked until %d\nRedis: %+v\nGo:    %+v",
+			tr.calls, p, key, n, at, before, tr.block[key], out[0], want)
+	}
+}
+
+// limits of one algorithm, from very short to very long windows, with rates
+// whose interval is no whole number of microseconds.
+func (tr *tracer) limit(kind algo.Kind, shortest, longest time.Duration) algo.Params {
+	for {
+		per := int64(shortest/time.Microsecond) + tr.rng.Int64N(int64((longest-shortest)/time.Microsecond)+1)
+		l := algo.Limit{Kind: kind, N: 1 + tr.rng.Int64N(30), Per: per, Burst: 1 + tr.rng.Int64N(30)}
+		if p, err := l.Params(); err == nil {
+			if kind == algo.LeakyBucketShaping && tr.rng.IntN(3) == 0 {
+				p.MaxDelay = 1 + tr.rng.Int64N(per)
+			}
+			return p
+		}
+	}
+}
+
+// TestTraceServerClock: mixed keys, costs, pauses and changes of limit, by the
+// server's clock.
+func TestTraceServerClock(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		t.Run(kind.Short(), func(t *testing.T) {
+			rdb := newClient(t)
+			tr := newTracer(t, rdb)
+			limits := map[string]algo.Params{}
+			for range *traceSteps {
+				key := fmt.Sprint("k", tr.rng.IntN(8))
+				p, ok := limits[key]
+				if !ok || tr.rng.IntN(100) == 0 {
+					p = tr.limit(kind, 100*time.Microsecond, 20*time.Millisecond)
+					limits[key] = p
+				}
+				tr.step(p, key, 0, tr.cost(p))
+				if tr.rng.IntN(400) == 0 {
+					pause(time.Duration(tr.rng.IntN(5000)) * time.Microsecond)
+				}
+				if tr.rng.IntN(500) == 0 {
+					tr.blockFor(key, 0, 1+tr.rng.Int64N(5000))
+				}
+			}
+		})
+	}
+}
+
+// TestTraceGivenClock: the same on a clock that jumps, forward and back.
+func TestTraceGivenClock(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		t.Run(kind.Short(), func(t *testing.T) {
+			rdb := newClient(t)
+			tr := newTracer(t, rdb)
+			now := int64(1_760_000_000_123_456)
+			p := algo.Params{}
+			for i := range *traceSteps {
+				// A key lives for few steps, so that no TTL fires on the real
+				// clock while the given one stands still.
+				key := fmt.Sprint("k", i/200)
+				if i%200 == 0 || tr.rng.IntN(50) == 0 {
+					p = tr.limit(kind, 10*time.Minute, 10*24*time.Hour)
+				}
+				span := p.Den
+				if !kind.Windowed() {
+					span = p.Den * (1 + p.Cap) / p.Num
+				}
+				if now > 4_000_000_000_000_000 {
+					now = 1_760_000_000_123_456
+				}
+				switch r := tr.rng.IntN(20); {
+				case r == 0:
+					now -= tr.rng.Int64N(min(4*span, now/2))
+				case r < 4:
+					now += tr.rng.Int64N(2 * span)
+				case r < 16:
+					now += tr.rng.Int64N(span/p.Cap + 1)
+				}
+				tr.step(p, key, now, tr.cost(p))
+			}
+		})
+	}
+}
+
+func (tr *tracer) cost(p algo.Params) int64 {
+	switch tr.rng.IntN(10) {
+	case 0:
+		return 0
+	case 1, 2:
+		return tr.rng.Int64N(p.Cap) + 1
+	}
+	return 1
+}
+
+func (tr *tracer) blockFor(key string, now, d int64) {
+	left, err := lua.Block(context.Background(), tr.rdb, now, tr.names.Keys(algo.GCRA, key), d)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	// The time at which the server blocked is known only from its reply; ask.
+	until, err := tr.rdb.Get(context.Background(), tr.names.Keys(algo.GCRA, key).Block).Int64()
+	if err != nil || left <= 0 {
+		tr.t.Fatalf("block for %d: %d left, until %d, %v", d, left, until, err)
+	}
+	tr.block[key] = until
+}
+
+// pause spins: a sleep is too coarse for windows of microseconds.
+func pause(d time.Duration) {
+	for start := time.Now(); time.Since(start) < d; {
+	}
+}

@@ -1,0 +1,67 @@
+package fallback
+
+import (
+	"math"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
+
+// newClock returns the time in microseconds of the epoch. It starts from the
+// wall clock, so that windows are aligned to the epoch, and goes on by the
+// monotonic one, so that it never steps back.
+func newClock() func() int64 {
+	start := time.Now()
+	base := start.UnixMicro()
+	return func() int64 { return base + time.Since(start).Microseconds() }
+}
+
+// decide charges n to the entry, or only looks when it is blocked.
+func (e *entry) decide(p algo.Params, now, n, until int64) algo.Decision {
+	var d algo.Decision
+	switch {
+	case p.Kind == algo.TokenBucket:
+		d = e.tokenBucket(p, now, n, until)
+	case until > now:
+		d = algo.StepBlocked(p, &e.state, now, n, until)
+	default:
+		d = algo.Step(p, &e.state, now, n)
+	}
+	e.idleAt = max(e.idleAt, now+d.ResetAfter)
+	return d
+}
+
+// tokenBucket is x/time/rate with its answers in our terms.
+func (e *entry) tokenBucket(p algo.Params, now, n, until int64) algo.Decision {
+	limit := rate.Limit(float64(p.Num) / float64(p.Den) * 1e6)
+	t := time.UnixMicro(now)
+	switch {
+	case e.bucket == nil:
+		e.bucket = rate.NewLimiter(limit, int(p.Cap))
+	case e.bucket.Limit() != limit || e.bucket.Burst() != int(p.Cap):
+		// A bucket keeps its tokens, at most the new burst.
+		e.bucket.SetLimitAt(t, limit)
+		e.bucket.SetBurstAt(t, int(p.Cap))
+	}
+	var d algo.Decision
+	d.Allowed = until <= now && (n == 0 || e.bucket.AllowN(t, int(n)))
+	tokens := e.bucket.TokensAt(t)
+	d.Remaining = max(0, int64(tokens+1e-9))
+	if !d.Allowed {
+		if missing := float64(n) - tokens; missing > 0 {
+			d.RetryAfter = max(1, int64(math.Ceil(missing/float64(limit)*1e6)))
+			// Rounding may leave the last microsecond out, or more of them where
+			// a microsecond is less than what a float64 of this size can tell.
+			for step := int64(1); e.bucket.TokensAt(time.UnixMicro(now+d.RetryAfter)) < float64(n); step *= 2 {
+				d.RetryAfter += step
+			}
+		}
+		d.RetryAfter = max(d.RetryAfter, until-now)
+	}
+	if missing := float64(p.Cap) - tokens; missing > 0 {
+		d.ResetAfter = int64(math.Ceil(missing / float64(limit) * 1e6))
+	}
+	return d
+}

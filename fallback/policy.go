@@ -1,0 +1,39 @@
+// Package fallback is what a limiter does when Redis cannot decide: a policy,
+// and the in-process limiters that the policy Local uses. They run the same
+// algorithms as the scripts in Redis do, in bounded memory.
+//
+// Most programs meet this package only through [Policy] and the options of
+// package limiter.
+package fallback
+
+import "fmt"
+
+// Policy says how decisions are made while Redis cannot make them. The zero
+// value is Local.
+type Policy uint8
+
+const (
+	// Local decides in this process, by the same algorithm, within this
+	// process's share of the limit.
+	Local Policy = iota
+	// Open admits everything.
+	Open
+	// Closed admits nothing: decisions fail with limiter.ErrUnavailable.
+	Closed
+)
+
+// String returns the policy's name.
+func (p Policy) String() string {
+	switch p {
+	case Local:
+		return "local"
+	case Open:
+		return "open"
+	case Closed:
+		return "closed"
+	}
+	return fmt.Sprintf("unknown policy %d", uint8(p))
+}
+
+// Valid reports whether p is one of the policies.
+func (p Policy) Valid() bool { return p <= Closed }

@@ -1,0 +1,210 @@
+package fallback
+
+import (
+	"fmt"
+	"hash/maphash"
+	"sync"
+
+	"golang.org/x/time/rate"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
+
+// DefaultMaxKeys is how many keys a store remembers unless told otherwise: at
+// about 200 bytes each, 20 MB.
+const DefaultMaxKeys = 100_000
+
+// A store has up to 64 shards, but none so small that keys falling unevenly
+// would overflow one while others are empty.
+const (
+	maxShards    = 64
+	keysPerShard = 64
+)
+
+// Store decides in process, for many keys. It remembers at most a fixed number
+// of keys. A key whose state equals that of a key never used is forgotten
+// first, which costs nothing; while every remembered key is in use, keys beyond
+// the cap share one state per shard, so that a flood of keys neither grows the
+// memory nor opens the limit, and does not stop everybody either.
+//
+// A Store is safe for concurrent use and has no goroutine. Make one with
+// NewStore.
+type Store struct {
+	seed   maphash.Seed
+	now    func() int64
+	shards []shard
+}
+
+type shard struct {
+	mu       sync.Mutex
+	max      int
+	blocks   int
+	keys     [len(algo.Kinds) + 1]map[string]*entry
+	idle     idleHeap
+	overflow [len(algo.Kinds) + 1]*entry
+	_        [64]byte // keeps the locks of neighbours on different cache lines
+}
+
+// blocked is the place among a shard's maps for keys that are blocked.
+const blocked = 0
+
+// entry is one key. idleAt is the time from which its state equals never-used.
+type entry struct {
+	id     string
+	kind   algo.Kind
+	state  algo.State
+	bucket *rate.Limiter
+	idleAt int64
+	rank   int64 // idleAt when the heap last saw it: never later than idleAt
+}
+
+// NewStore returns a store for at most maxKeys keys, which must be at least 1.
+func NewStore(maxKeys int) (*Store, error) {
+	return newStore(maxKeys, newClock())
+}
+
+func newStore(maxKeys int, now func() int64) (*Store, error) {
+	if maxKeys < 1 {
+		return nil, fmt.Errorf("fallback: max keys is %d: must be at least 1", maxKeys)
+	}
+	s := &Store{seed: maphash.MakeSeed(), now: now, shards: make([]shard, min(maxShards, max(1, maxKeys/keysPerShard)))}
+	for i := range s.shards {
+		s.shards[i].max = maxKeys / len(s.shards)
+		if i < maxKeys%len(s.shards) {
+			s.shards[i].max++
+		}
+	}
+	return s, nil
+}
+
+func (s *Store) shard(id string) *shard {
+	return &s.shards[maphash.String(s.seed, id)%uint64(len(s.shards))]
+}
+
+// Decide charges a cost of n, which may be 0, to id under p. A cost above p.Cap
+// is denied: it is more than this process may ever admit at once.
+func (s *Store) Decide(id string, p algo.Params, n int64) algo.Decision {
+	now := s.now()
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+
+	var until int64
+	if sh.blocks > 0 {
+		if b := sh.keys[blocked][id]; b != nil {
+			until = b.idleAt
+		}
+	}
+	if n > p.Cap {
+		d := sh.at(id, p, now, 0).decide(p, now, 0, until)
+		d.Allowed, d.Delay = false, 0
+		d.RetryAfter = max(d.RetryAfter, produceTime(p, n))
+		return d
+	}
+	return sh.at(id, p, now, n).decide(p, now, n, until)
+}
+
+// produceTime is the time in which the limit lets n units through.
+func produceTime(p algo.Params, n int64) int64 {
+	us := float64(n) / float64(p.Num) * float64(p.Den)
+	if p.Kind.Windowed() {
+		us = float64(n) / float64(p.Cap) * float64(p.Den)
+	}
+	return max(1, int64(min(us, algo.MaxPeriod)))
+}
+
+// at returns the entry of id: its own, a new one, or the shared one. Looking,
+// with a cost of 0, makes no entry.
+func (sh *shard) at(id string, p algo.Params, now, n int64) *entry {
+	if e := sh.keys[p.Kind][id]; e != nil {
+		return e
+	}
+	if n == 0 && (len(sh.idle) < sh.max || sh.idle.idleAt(now) != nil) {
+		return &entry{kind: p.Kind}
+	}
+	if n > 0 {
+		if e := sh.add(p.Kind, id, now); e != nil {
+			return e
+		}
+	}
+	if sh.overflow[p.Kind] == nil {
+		sh.overflow[p.Kind] = &entry{kind: p.Kind}
+	}
+	return sh.overflow[p.Kind]
+}
+
+// add makes room for one more key, or returns nil when every key is in use.
+func (sh *shard) add(kind algo.Kind, id string, now int64) *entry {
+	if len(sh.idle) >= sh.max {
+		old := sh.idle.idleAt(now)
+		if old == nil {
+			return nil
+		}
+		sh.forget(old)
+	}
+	if sh.keys[kind] == nil {
+		sh.keys[kind] = make(map[string]*entry)
+	}
+	e := &entry{id: id, kind: kind, idleAt: now, rank: now}
+	sh.keys[kind][id] = e
+	sh.idle.push(e)
+	if kind == blocked {
+		sh.blocks++
+	}
+	return e
+}
+
+// forget drops the entry at the top of the heap.
+func (sh *shard) forget(top *entry) {
+	sh.idle.pop()
+	delete(sh.keys[top.kind], top.id)
+	if top.kind == blocked {
+		sh.blocks--
+	}
+}
+
+// Block denies id for d microseconds, under every algorithm, unless it is
+// blocked for longer already, and returns the time left. While every remembered
+// key is in use, a block of a key not among them is not remembered: 0.
+func (s *Store) Block(id string, d int64) int64 {
+	now := s.now()
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.keys[blocked][id]
+	if e == nil {
+		if e = sh.add(blocked, id, now); e == nil {
+			return 0
+		}
+	}
+	e.idleAt = max(e.idleAt, now+d)
+	return e.idleAt - now
+}
+
+// Reset forgets id: its state under every algorithm, and its block.
+func (s *Store) Reset(id string) {
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for kind := range sh.keys {
+		e := sh.keys[kind][id]
+		if e == nil {
+			continue
+		}
+		// The entry stays in the heap as one that costs nothing to forget.
+		e.state, e.bucket, e.idleAt = algo.State{}, nil, 0
+		sh.idle.lower(e)
+	}
+}
+
+// Len returns how many keys are remembered.
+func (s *Store) Len() int {
+	n := 0
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		n += len(sh.idle)
+		sh.mu.Unlock()
+	}
+	return n
+}

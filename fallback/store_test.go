@@ -1,0 +1,313 @@
+package fallback
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	sec = int64(1_000_000)
+	t0  = 1_760_000_000 * sec
+)
+
+func mustParams(t testing.TB, l algo.Limit) algo.Params {
+	t.Helper()
+	p, err := l.Params()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// storeAt returns a store whose clock is *now.
+func storeAt(t testing.TB, maxKeys int, now *int64) *Store {
+	t.Helper()
+	s, err := newStore(maxKeys, func() int64 { return atomic.LoadInt64(now) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestStoreAgreesWithStep: what the store decides is what the step functions
+// decide, in every field; x/time/rate counts in floating point, so the token
+// bucket's times may be a microsecond off.
+func TestStoreAgreesWithStep(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		kind := rapid.SampledFrom(algo.Kinds[:]).Draw(rt, "kind")
+		p := mustParams(t, algo.Limit{
+			Kind: kind, N: rapid.Int64Range(1, 20).Draw(rt, "n"),
+			Per: rapid.Int64Range(1000, sec).Draw(rt, "per"), Burst: rapid.Int64Range(1, 20).Draw(rt, "burst"),
+		})
+		now := t0
+		s := storeAt(t, 10, &now)
+		var ref algo.State
+		var until int64
+		for range rapid.IntRange(1, 40).Draw(rt, "requests") {
+			if rapid.IntRange(0, 9).Draw(rt, "block") == 0 {
+				d := rapid.Int64Range(1, p.Den).Draw(rt, "block for")
+				s.Block("k", d)
+				until = max(until, now+d)
+			}
+			n := rapid.Int64Range(0, p.Cap).Draw(rt, "cost")
+			tokens := ref
+			got, want := s.Decide("k", p, n), algo.StepBlocked(p, &ref, now, n, until)
+			if got != want {
+				if kind != algo.TokenBucket {
+					rt.Fatalf("cost %d at +%d: store %+v, step %+v", n, now-t0, got, want)
+				}
+				if got.Allowed != want.Allowed {
+					// Only within 1 µs of the boundary.
+					d := algo.Step(p, &tokens, now+1, n)
+					if !d.Allowed {
+						rt.Fatalf("cost %d at +%d: store %+v, step %+v", n, now-t0, got, want)
+					}
+					return
+				}
+				if abs(got.RetryAfter-want.RetryAfter) > 1 || abs(got.ResetAfter-want.ResetAfter) > 1 || abs(got.Remaining-want.Remaining) > 1 {
+					rt.Fatalf("cost %d at +%d: store %+v, step %+v", n, now-t0, got, want)
+				}
+			}
+			now += rapid.Int64Range(0, p.Den/p.Num).Draw(rt, "pause")
+		}
+	})
+}
+
+func abs(x int64) int64 { return max(x, -x) }
+
+func TestRetryAfterIsExactForTheTokenBucket(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		l := algo.Limit{
+			Kind: algo.TokenBucket, N: rapid.Int64Range(1, 1_000_000).Draw(rt, "n"),
+			Per: rapid.Int64Range(1, 3600*sec).Draw(rt, "per"), Burst: rapid.Int64Range(1, 1_000_000).Draw(rt, "burst"),
+		}
+		p, err := l.Params()
+		if err != nil {
+			return
+		}
+		now := t0
+		s := storeAt(t, 10, &now)
+		s.Decide("k", p, p.Cap)
+		now += rapid.Int64Range(0, sec).Draw(rt, "pause")
+		n := rapid.Int64Range(1, p.Cap).Draw(rt, "cost")
+		if d := s.Decide("k", p, n); !d.Allowed {
+			now += d.RetryAfter
+			if d := s.Decide("k", p, n); !d.Allowed {
+				rt.Fatalf("%+v: still denied after exactly its retry-after: %+v", p, d)
+			}
+		}
+	})
+}
+
+func TestRefusesNoRoom(t *testing.T) {
+	for _, n := range []int{0, -1} {
+		if _, err := NewStore(n); err == nil {
+			t.Errorf("max keys %d was accepted", n)
+		}
+	}
+}
+
+func TestNeverMoreKeysThanTheCap(t *testing.T) {
+	p := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 1, Per: sec, Burst: 1})
+	for _, limit := range []int{1, 7, 64, 100, 1000} {
+		now := t0
+		s := storeAt(t, limit, &now)
+		for i := range 10 * limit {
+			s.Decide(fmt.Sprint("k", i), p, 1)
+		}
+		if got := s.Len(); got > limit {
+			t.Errorf("cap %d: %d keys", limit, got)
+		}
+	}
+}
+
+// TestFloodDoesNotForgetHotKeys: under a flood of unique keys at 100 times the
+// cap, a key that is at its limit is never forgotten, so never admitted anew.
+func TestFloodDoesNotForgetHotKeys(t *testing.T) {
+	const keys = 640
+	hourly := mustParams(t, algo.Limit{Kind: algo.FixedWindow, N: 5, Per: 3600 * sec})
+	now := t0
+	s := storeAt(t, keys, &now)
+	admitted := 0
+	for i := range 100 * keys {
+		if i%50 == 0 {
+			if s.Decide("hot", hourly, 1).Allowed {
+				admitted++
+			}
+		}
+		s.Decide(fmt.Sprint("flood", i), hourly, 1)
+		now += 10
+	}
+	if admitted != 5 {
+		t.Errorf("the hot key was admitted %d times, its limit is 5", admitted)
+	}
+}
+
+// TestIdleKeysMakeRoom: a key whose state equals never-used is forgotten before
+// any other, so that keys in use come and go within the cap.
+func TestIdleKeysMakeRoom(t *testing.T) {
+	p := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 1, Per: sec, Burst: 3})
+	now := t0
+	s := storeAt(t, 1, &now)
+	s.Decide("a", p, 3)
+	now += 3*sec - 1
+	if s.Decide("b", p, 1); s.shards[0].keys[algo.GCRA]["b"] != nil {
+		t.Error("a key that is not idle yet was forgotten")
+	}
+	now++
+	if s.Decide("b", p, 1); s.shards[0].keys[algo.GCRA]["b"] == nil {
+		t.Error("an idle key kept its place")
+	}
+}
+
+// TestOverflowIsNeitherOpenNorClosed: keys beyond the cap share one limit.
+func TestOverflowIsNeitherOpenNorClosed(t *testing.T) {
+	p := mustParams(t, algo.Limit{Kind: algo.TokenBucket, N: 1, Per: sec, Burst: 5})
+	now := t0
+	s := storeAt(t, 1, &now)
+	s.Decide("first", p, 1)
+	admitted := 0
+	for i := range 1000 {
+		if s.Decide(fmt.Sprint("k", i), p, 1).Allowed {
+			admitted++
+		}
+	}
+	if admitted != 5 {
+		t.Errorf("%d of 1000 overflowing keys admitted, want the one shared burst of 5", admitted)
+	}
+}
+
+func TestCostAboveTheShareIsDenied(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		p := mustParams(t, algo.Limit{Kind: kind, N: 10, Per: sec, Burst: 10}).Scale(0.25)
+		now := t0
+		d := storeAt(t, 1, &now).Decide("k", p, 5)
+		if d.Allowed || d.RetryAfter < 1 || d.Remaining != 2 {
+			t.Errorf("%v: a cost of 5 at a share of 2 gave %+v", kind, d)
+		}
+	}
+}
+
+func TestPeekMakesNoKey(t *testing.T) {
+	p := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 10, Per: sec, Burst: 10})
+	now := t0
+	s := storeAt(t, 1, &now)
+	if d := s.Decide("k", p, 0); !d.Allowed || d.Remaining != 10 || s.Len() != 0 {
+		t.Errorf("peek gave %+v and %d keys", d, s.Len())
+	}
+	s.Decide("full", p, 10)
+	s.Decide("overflow", p, 4)
+	if d := s.Decide("other", p, 0); d.Remaining != 6 {
+		t.Errorf("peek into the shared state gave %+v, want 6 remaining", d)
+	}
+}
+
+func TestBlockAndReset(t *testing.T) {
+	p := mustParams(t, algo.Limit{Kind: algo.TokenBucket, N: 10, Per: sec, Burst: 10})
+	now := t0
+	s := storeAt(t, 10, &now)
+	if left := s.Block("k", 2*sec); left != 2*sec {
+		t.Errorf("blocked for %d", left)
+	}
+	if left := s.Block("k", sec); left != 2*sec {
+		t.Errorf("a shorter block left %d", left)
+	}
+	if d := s.Decide("k", p, 1); d.Allowed || d.RetryAfter != 2*sec || d.Remaining != 10 {
+		t.Errorf("blocked: %+v", d)
+	}
+	if !s.Decide("other", p, 1).Allowed {
+		t.Error("a block stopped another key")
+	}
+	now += 2 * sec
+	if !s.Decide("k", p, 10).Allowed {
+		t.Error("still denied after the block")
+	}
+	s.Block("k", sec)
+	s.Reset("k")
+	if d := s.Decide("k", p, 10); !d.Allowed {
+		t.Errorf("after a reset: %+v", d)
+	}
+}
+
+func TestNoAllocationOnAKnownKey(t *testing.T) {
+	now := t0
+	s := storeAt(t, 100, &now)
+	for _, kind := range algo.Kinds {
+		p := mustParams(t, algo.Limit{Kind: kind, N: 10, Per: sec, Burst: 10})
+		s.Decide("k", p, 1)
+		if kind == algo.SlidingWindowLog {
+			s.Decide("k", p, p.Cap-1) // from here on it denies
+		}
+		if got := testing.AllocsPerRun(200, func() { s.Decide("k", p, 1) }); got != 0 {
+			t.Errorf("%v: %v allocations", kind, got)
+		}
+	}
+}
+
+func TestMemoryPerKey(t *testing.T) {
+	const keys = 50_000
+	p := mustParams(t, algo.Limit{Kind: algo.TokenBucket, N: 1, Per: sec, Burst: 1})
+	ids := make([]string, keys)
+	for i := range ids {
+		ids[i] = fmt.Sprint("customer:", i)
+	}
+	s, err := NewStore(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for _, id := range ids {
+		s.Decide(id, p, 1)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	per := float64(after.HeapAlloc-before.HeapAlloc) / float64(s.Len())
+	t.Logf("%.0f bytes per key", per)
+	if per > 400 {
+		t.Errorf("%.0f bytes per key", per)
+	}
+	runtime.KeepAlive(ids)
+}
+
+func TestConcurrentCallersGetTheLimitOnce(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		p := mustParams(t, algo.Limit{Kind: kind, N: 100, Per: sec, Burst: 100})
+		now := t0
+		s := storeAt(t, 100, &now)
+		var admitted atomic.Int64
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				for range 20 {
+					if s.Decide("k", p, 1).Allowed {
+						admitted.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if admitted.Load() != 100 {
+			t.Errorf("%v: %d of 1000 admitted, want 100", kind, admitted.Load())
+		}
+	}
+}
+
+func TestPolicyNames(t *testing.T) {
+	for p, want := range map[Policy]string{Local: "local", Open: "open", Closed: "closed", 9: "unknown policy 9"} {
+		if p.String() != want || p.Valid() != (p <= Closed) {
+			t.Errorf("policy %d: %q, valid %v", p, p, p.Valid())
+		}
+	}
+}

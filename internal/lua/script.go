@@ -9,6 +9,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -118,7 +119,8 @@ func send(ctx context.Context, rdb Doer, args []any) ([]int64, error) {
 
 // foreign marks what go-redis could not read as the reply of our scripts.
 func foreign(err error) error {
-	if errors.Is(err, redis.Nil) || strings.HasPrefix(err.Error(), "redis: can't parse") {
+	var number *strconv.NumError
+	if errors.Is(err, redis.Nil) || errors.As(err, &number) || strings.HasPrefix(err.Error(), "redis: can't parse") {
 		return &ReplyError{What: err.Error()}
 	}
 	return err

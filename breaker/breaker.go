@@ -1,0 +1,196 @@
+package breaker
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// Breaker is a circuit breaker for one Redis shard. Make it with [New]; the
+// zero value is not usable and a Breaker must not be copied. All methods are
+// safe for concurrent use.
+type Breaker struct {
+	cfg   Settings
+	epoch time.Time // what gate counts from, on the monotonic clock
+
+	// gate is the time in ns since epoch before which Acquire refuses without
+	// a lock: the end of the open time, or the deadline of the probe in flight.
+	// 0 is an open gate. It is written with mu held.
+	gate atomic.Int64
+
+	// mu guards all below, and serialises cb together with it: gobreaker calls
+	// onStateChange within its own lock, so the two can't be told apart later.
+	mu         sync.Mutex
+	cb         *gobreaker.TwoStepCircuitBreaker[struct{}]
+	state      State
+	since      time.Time
+	generation uint64  // transitions so far
+	probe      *ticket // the probe in flight; only when half-open
+	last       Class   // the last failure
+	row        uint32  // failures since the last success or transition
+	opens      uint64
+	openFor    time.Duration // of the last open
+	streak     uint          // opens without a healthy time in between, less one
+	pending    []Change      // not yet delivered
+	delivering bool
+}
+
+// ticket is one admitted call. done is nil once it has reported.
+type ticket struct {
+	b          *Breaker
+	generation uint64
+	done       func(error)
+}
+
+// What gobreaker is told. It sees errors only to sort them.
+var (
+	errFailure = errors.New("failure")
+	errNeutral = errors.New("neutral")
+)
+
+// New returns a closed breaker. Zero fields of s take their defaults. The error
+// for a value out of range names the field, the value and the rule.
+func New(s Settings) (*Breaker, error) {
+	s = s.withDefaults()
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	b := &Breaker{cfg: s, epoch: now, since: now}
+	bucket := s.Window / buckets
+	b.cb = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		MaxRequests:  1,
+		Interval:     bucket * buckets, // an exact multiple, or gobreaker adds a bucket
+		BucketPeriod: bucket,
+		// How long to stay open is the gate's business. This timer has always
+		// run out when the gate lets someone ask.
+		Timeout:       time.Nanosecond,
+		ReadyToTrip:   b.readyToTrip,
+		IsSuccessful:  func(err error) bool { return err == nil },
+		IsExcluded:    func(err error) bool { return err == errNeutral },
+		OnStateChange: b.onStateChange,
+	})
+	return b, nil
+}
+
+// Acquire asks whether Redis may be called. If it may, report the outcome of
+// the call with [Permit.Done]. If not, do not call: answer from the fallback.
+//
+// While the breaker is open, or a probe is in flight, refusing takes one atomic
+// load and a look at the clock, no lock, and allocates nothing. A permit that
+// is never reported does no harm: it is not counted, and if it was the probe it
+// is given up after [Settings.ProbeTimeout].
+func (b *Breaker) Acquire() (Permit, bool) {
+	if until := b.gate.Load(); until != 0 && b.now() < until {
+		return Permit{}, false
+	}
+	b.mu.Lock()
+	t := b.admit()
+	b.unlock()
+	return Permit{t}, t != nil
+}
+
+// admit is Acquire with mu held. It returns nil to refuse.
+func (b *Breaker) admit() *ticket {
+	if until := b.gate.Load(); until != 0 {
+		// Someone else became the probe while this caller waited for mu.
+		if b.now() < until {
+			return nil
+		}
+		// The probe is overdue: give it up. There is no timer to do it.
+		if b.probe != nil {
+			b.report(b.probe, ClassSlow)
+			return nil
+		}
+	}
+	done, err := b.cb.Allow() // moves from open to half-open
+	if err != nil {
+		return nil
+	}
+	t := &ticket{b: b, generation: b.generation, done: done}
+	if b.state == HalfOpen {
+		b.probe = t
+		b.gate.Store(b.now() + int64(b.cfg.ProbeTimeout))
+	}
+	return t
+}
+
+// Permit is the right to make one call. It may be copied; the copies are one
+// permit. The zero Permit, which Acquire returns with false, does nothing.
+type Permit struct {
+	t *ticket
+}
+
+// Done reports how the call went and how long it took. The first report counts,
+// later ones are ignored, and so is one that comes after the breaker changed
+// state, since it tells of a Redis that was. If the script had to be loaded and
+// replayed, report once, the final outcome. took matters only for [ClassOK],
+// see [Settings.SlowCall]. Done is safe for concurrent use.
+func (p Permit) Done(c Class, took time.Duration) {
+	t := p.t
+	if t == nil {
+		return
+	}
+	b := t.b
+	if c == ClassOK && b.cfg.SlowCall > 0 && took > b.cfg.SlowCall {
+		c = ClassSlow
+	}
+	b.mu.Lock()
+	// gobreaker must not even hear of the past: any result makes it look at the
+	// time and move from open to half-open.
+	if t.done != nil && t.generation == b.generation {
+		if t == b.probe && !c.Failure() && b.now() >= b.gate.Load() {
+			c = ClassSlow // too late, though nobody came to give it up
+		}
+		b.report(t, c)
+	}
+	b.unlock()
+}
+
+// report passes a result of the current generation on. mu is held.
+func (b *Breaker) report(t *ticket, c Class) {
+	done := t.done
+	t.done = nil
+	if t == b.probe {
+		b.probe = nil
+		b.gate.Store(0) // the next caller is the probe, unless this one opens it again
+	}
+	switch {
+	case c.Failure():
+		b.last = c
+		b.row++
+		done(errFailure)
+	case c == ClassOK:
+		b.row = 0
+		done(nil)
+	default:
+		done(errNeutral)
+	}
+}
+
+// State returns the current state. The end of the open time does not change it:
+// the first caller after that does.
+func (b *Breaker) State() State {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state
+}
+
+// Snapshot returns state and history, all of the same moment.
+func (b *Breaker) Snapshot() Snapshot {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := Snapshot{State: b.state, Since: b.since, LastFailure: b.last, Opens: b.opens}
+	if b.state == Open {
+		s.OpenUntil = b.since.Add(b.openFor)
+	}
+	return s
+}
+
+// now is the time in ns since the breaker was made, on the monotonic clock.
+func (b *Breaker) now() int64 {
+	return int64(time.Since(b.epoch))
+}

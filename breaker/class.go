@@ -1,0 +1,97 @@
+package breaker
+
+import "strconv"
+
+// Class is what the outcome of a Redis call means for a decision: who is at
+// fault and what to do. The zero value is [ClassOK]. A Class is a plain value,
+// safe for concurrent use.
+type Class uint8
+
+const (
+	// ClassOK is the absence of an error: Redis decided.
+	ClassOK Class = iota
+
+	// ClassUnavailable means Redis can't be reached or refuses to work: dial
+	// and read errors, timeouts of the network or of the pool, LOADING,
+	// READONLY, MASTERDOWN, CLUSTERDOWN, BUSY, OOM, MISCONF, NOREPLICAS, too
+	// many clients, failed authentication. It counts; the fallback decides.
+	ClassUnavailable
+
+	// ClassSlow means no answer within a deadline that was not the caller's,
+	// or an answer slower than [Settings.SlowCall]. It counts; the fallback
+	// decides.
+	ClassSlow
+
+	// ClassNoScript means the server does not know the script or function, so
+	// nothing ran: load it and replay once. Neutral. Should it come back from
+	// the replay too, the fallback decides.
+	ClassNoScript
+
+	// ClassRedirect is a MOVED, ASK, TRYAGAIN or REDIRECT that the client did
+	// not follow: the cluster is being reshaped, not sick. Neutral; the
+	// fallback decides.
+	ClassRedirect
+
+	// ClassCaller means the caller's own context ended. Neutral: it says
+	// nothing about Redis. The caller gets the error of its context.
+	ClassCaller
+
+	// ClassPermission means the ACL user may not run the script or a command
+	// in it. Neutral: waiting won't cure it. The fallback decides; log it
+	// once, at error level.
+	ClassPermission
+
+	// ClassBug means Redis answered, and the request or the data is wrong:
+	// WRONGTYPE, CROSSSLOT, any other script error, a nil reply. Neutral; the
+	// caller gets the error.
+	ClassBug
+
+	// ClassAborted means the call was cancelled, but not by this caller: the
+	// library was closing, or the call was shared and the one who made it
+	// left. Neutral: nobody learnt anything about Redis. The fallback decides,
+	// because this caller is still waiting and is not at fault.
+	ClassAborted
+)
+
+// Failure reports whether the class counts against the breaker. All others but
+// [ClassOK] are neutral: they count neither for nor against it.
+func (c Class) Failure() bool {
+	return c == ClassUnavailable || c == ClassSlow
+}
+
+// Fallback reports whether the decision is made by the fallback. For
+// [ClassNoScript] that is so only after the one replay: look for it first.
+func (c Class) Fallback() bool {
+	switch c {
+	case ClassUnavailable, ClassSlow, ClassNoScript, ClassRedirect, ClassPermission, ClassAborted:
+		return true
+	default:
+		return false
+	}
+}
+
+// String returns a short lower-case name, fit for a log field or a metric label.
+func (c Class) String() string {
+	switch c {
+	case ClassOK:
+		return "ok"
+	case ClassUnavailable:
+		return "unavailable"
+	case ClassSlow:
+		return "slow"
+	case ClassNoScript:
+		return "no-script"
+	case ClassRedirect:
+		return "redirect"
+	case ClassCaller:
+		return "caller"
+	case ClassPermission:
+		return "permission"
+	case ClassBug:
+		return "bug"
+	case ClassAborted:
+		return "aborted"
+	default:
+		return "class(" + strconv.Itoa(int(c)) + ")"
+	}
+}

@@ -1,0 +1,70 @@
+package breaker
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// State is where a [Breaker] stands. The zero value is [Closed].
+type State uint8
+
+const (
+	// Closed lets every call through and counts the results.
+	Closed State = iota
+	// Open refuses every call.
+	Open
+	// HalfOpen lets one call at a time through, the probe.
+	HalfOpen
+)
+
+// String returns "closed", "open" or "half-open".
+func (s State) String() string {
+	switch s {
+	case Closed:
+		return "closed"
+	case Open:
+		return "open"
+	case HalfOpen:
+		return "half-open"
+	default:
+		return "state(" + strconv.Itoa(int(s)) + ")"
+	}
+}
+
+func fromGobreaker(s gobreaker.State) State {
+	switch s {
+	case gobreaker.StateOpen:
+		return Open
+	case gobreaker.StateHalfOpen:
+		return HalfOpen
+	default:
+		return Closed
+	}
+}
+
+// Change is one transition of a [Breaker].
+type Change struct {
+	Name     string        // Settings.Name
+	From, To State         // never equal
+	At       time.Time     // when it happened, not when it was delivered
+	Cause    Class         // the failure that opened it; ClassOK when To is not Open
+	OpenFor  time.Duration // for how long calls are refused; 0 when To is not Open
+}
+
+// Snapshot is the condition of a [Breaker] at one moment.
+type Snapshot struct {
+	State State
+	// Since is when State was entered; for a breaker that never changed, when
+	// it was made.
+	Since time.Time
+	// LastFailure is the class of the last result that counted as a failure;
+	// ClassOK if there was none.
+	LastFailure Class
+	// OpenUntil is when calls stop being refused; zero when State is not Open.
+	// It may be past: the state changes when the next caller comes.
+	OpenUntil time.Time
+	// Opens is how many times the breaker has opened, failed probes included.
+	Opens uint64
+}

@@ -1,0 +1,129 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// Block denies key for d, whatever its limit says, in every process: what a
+// server's Retry-After asks for. It never shortens a longer block, and counts by
+// the clock of Redis. This process heeds it even when Redis cannot be reached;
+// then the error is ErrUnavailable. d must be above 0 and at most 366 days.
+func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
+	us, err := blockTime(d)
+	if err != nil {
+		return err
+	}
+	if err := l.enter(ctx, &l.spec, key, 0); err != nil {
+		return err
+	}
+	l.local.Block(key, us)
+	keys := l.names.Keys(l.spec.args.Kind, key)
+	return l.ask(ctx, key, func(ctx context.Context, c *call) error {
+		_, err := lua.Block(ctx, c.doer, 0, keys, us)
+		return err
+	})
+}
+
+func blockTime(d time.Duration) (int64, error) {
+	us := int64((d + time.Microsecond - 1) / time.Microsecond)
+	if d <= 0 || us > algo.MaxPeriod {
+		return 0, &ConfigError{"block", d, "must be above 0 and at most 366 days"}
+	}
+	return us, nil
+}
+
+// Reset makes key as if never used: its count and its block, in Redis and in
+// this process. When Redis cannot be reached the error is ErrUnavailable, and
+// only this process has forgotten the key. An option names the limit whose
+// algorithm's state is meant.
+func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) error {
+	s, err := l.spec.forCall(opts)
+	if err != nil {
+		return err
+	}
+	if err := l.enter(ctx, s, key, 0); err != nil {
+		return err
+	}
+	l.local.Reset(key)
+	keys := l.names.Keys(s.args.Kind, key)
+	args := []any{"del", keys.State, keys.Block}
+	if s.args.Kind == algo.SlidingWindowCounter {
+		args = append(args, keys.Second())
+	}
+	return l.ask(ctx, key, func(ctx context.Context, c *call) error {
+		return c.doer.Process(ctx, redis.NewIntCmd(ctx, args...))
+	})
+}
+
+// ask runs an operation that is not a decision, under the same breaker and
+// budget. Redis being sick is ErrUnavailable: there is no fallback to hide it.
+func (l *Limiter) ask(ctx context.Context, key string, run func(context.Context, *call) error) error {
+	permit, ok := l.breaker.Acquire()
+	if !ok {
+		return fmt.Errorf("%w: %w", ErrUnavailable, errOpen)
+	}
+	c := newCall(l.doer, run)
+	start := time.Now()
+	err := l.calls.do(ctx, c, l.budget, l.closed)
+	class := l.settle(ctx, permit, err, time.Since(start))
+	switch {
+	case class == breaker.ClassOK:
+		c.release()
+		return nil
+	case class.Fallback():
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	default:
+		return l.callerError(ctx, key, class, err)
+	}
+}
+
+// Health is a limiter's state at one moment.
+type Health struct {
+	// Shards has one entry per circuit breaker.
+	Shards []ShardHealth
+	// Share is the part of the limit that holds while Redis cannot decide.
+	Share float64
+	// Decisions counts those made since New, by source.
+	Decisions map[Source]uint64
+	// LocalKeys is how many keys the in-process limiters remember.
+	LocalKeys int
+}
+
+// ShardHealth is the state of one circuit breaker.
+type ShardHealth struct {
+	Name  string
+	State breaker.State
+	// Since is when it entered that state.
+	Since time.Time
+	// LastFailure is the class of the last error that counted, or ClassOK.
+	LastFailure breaker.Class
+	// RetryAt is when Redis is asked again while the breaker is open.
+	RetryAt time.Time
+}
+
+// Health reports without asking Redis.
+func (l *Limiter) Health() Health {
+	snap := l.breaker.Snapshot()
+	h := Health{
+		Shards: []ShardHealth{{
+			Name: l.prefix, State: snap.State, Since: snap.Since, LastFailure: snap.LastFailure, RetryAt: snap.OpenUntil,
+		}},
+		Share:     l.share,
+		Decisions: make(map[Source]uint64, numSources),
+		LocalKeys: l.local.Len(),
+	}
+	for s := range l.counts {
+		if n := l.counts[s].Load(); n > 0 {
+			h.Decisions[Source(s)] = n
+		}
+	}
+	return h
+}

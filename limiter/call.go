@@ -1,0 +1,178 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// errBudget says that Redis did not answer within the budget. Whether the call
+// was or will be executed is unknown; it is never sent again.
+var errBudget = errors.New("no answer within the budget")
+
+// calls runs calls to Redis in goroutines of their own, because a client of
+// go-redis heeds a deadline only where it was told to: the caller leaves when
+// the budget ends, the call ends when the client lets go of it.
+type calls struct {
+	slots chan struct{}
+	// stuck counts the slots whose callers have left. When all are, waiting for
+	// one is in vain.
+	stuck *atomic.Int64
+}
+
+func newCalls(max int) calls {
+	return calls{slots: make(chan struct{}, max), stuck: new(atomic.Int64)}
+}
+
+// call is one request to Redis. Its owner is the caller, until it leaves; then
+// the goroutine.
+type call struct {
+	run    func(ctx context.Context, c *call) error
+	doer   lua.Doer
+	nonces *nonces
+	items  [1]lua.Item
+	out    [1]algo.Decision
+	err    error
+
+	done  chan struct{}
+	gone  chan struct{}
+	state atomic.Uint32
+}
+
+// The states of a call.
+const (
+	running uint32 = iota
+	finished
+	abandoned
+)
+
+var callPool = sync.Pool{New: func() any {
+	return &call{done: make(chan struct{}, 1), gone: make(chan struct{})}
+}}
+
+func newCall(doer lua.Doer, run func(context.Context, *call) error) *call {
+	c := callPool.Get().(*call)
+	c.run, c.doer, c.err = run, doer, nil
+	c.state.Store(running)
+	return c
+}
+
+// release gives a call back that its caller did not leave.
+func (c *call) release() {
+	c.items[0] = lua.Item{}
+	callPool.Put(c)
+}
+
+func newDecision(l *Limiter, s *spec, key string, n int) *call {
+	c := newCall(l.doer, runDecision)
+	c.nonces = &l.nonce
+	c.items[0] = lua.Item{Keys: l.names.Keys(s.args.Kind, key), Params: s.args, Cost: int64(n)}
+	return c
+}
+
+func runDecision(ctx context.Context, c *call) error {
+	_, _, err := lua.Decide(ctx, c.doer, 0, c.nonces.next(), c.items[:], c.out[:0])
+	return err
+}
+
+var timers = sync.Pool{New: func() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}}
+
+// do runs c and waits for it, until the budget or ctx ends or the limiter is
+// closed. After an error other than c's own, c must not be touched.
+func (q calls) do(ctx context.Context, c *call, budget time.Duration, closed <-chan struct{}) error {
+	deadline := time.Now().Add(budget)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		budget = time.Until(d) * 3 / 4
+		deadline = time.Now().Add(budget)
+	}
+	timer := timers.Get().(*time.Timer)
+	timer.Reset(budget)
+	defer func() {
+		timer.Stop()
+		timers.Put(timer)
+	}()
+
+	select {
+	case q.slots <- struct{}{}:
+	default:
+		if q.stuck.Load() >= int64(cap(q.slots)) {
+			return errBudget
+		}
+		select {
+		case q.slots <- struct{}{}:
+		case <-timer.C:
+			return errBudget
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-closed:
+			return ErrClosed
+		}
+	}
+	go q.run(&budgetCtx{Context: ctx, deadline: deadline, gone: c.gone}, c)
+
+	var left error
+	select {
+	case <-c.done:
+		return c.err
+	case <-timer.C:
+		left = errBudget
+	case <-ctx.Done():
+		left = ctx.Err()
+	case <-closed:
+		left = ErrClosed
+	}
+	q.stuck.Add(1)
+	if c.state.CompareAndSwap(running, abandoned) {
+		close(c.gone)
+		return left
+	}
+	q.stuck.Add(-1)
+	<-c.done
+	return c.err
+}
+
+func (q calls) run(ctx *budgetCtx, c *call) {
+	c.err = c.run(ctx, c)
+	if c.state.CompareAndSwap(running, finished) {
+		<-q.slots
+		c.done <- struct{}{}
+		return
+	}
+	q.stuck.Add(-1)
+	<-q.slots
+}
+
+// drain waits until no call runs, and lets none start again.
+func (q calls) drain() {
+	for range cap(q.slots) {
+		q.slots <- struct{}{}
+	}
+}
+
+// budgetCtx carries the caller's values, the budget's deadline, and an end that
+// costs no timer: the caller closes gone when it leaves.
+type budgetCtx struct {
+	context.Context
+	deadline time.Time
+	gone     <-chan struct{}
+}
+
+func (c *budgetCtx) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *budgetCtx) Done() <-chan struct{}       { return c.gone }
+func (c *budgetCtx) Err() error {
+	select {
+	case <-c.gone:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}

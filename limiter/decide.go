@@ -1,0 +1,130 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// decide is the one path of every decision: the breaker, then Redis within the
+// budget, then what the class of the error asks for.
+func (l *Limiter) decide(ctx context.Context, s *spec, key string, n int) (Result, error) {
+	if err := l.enter(ctx, s, key, n); err != nil {
+		return Result{}, err
+	}
+	permit, ok := l.breaker.Acquire()
+	if !ok {
+		return l.fallBack(s, key, n, errOpen)
+	}
+	c := newDecision(l, s, key, n)
+	start := time.Now()
+	err := l.calls.do(ctx, c, l.budget, l.closed)
+	class := l.settle(ctx, permit, err, time.Since(start))
+	switch {
+	case class == breaker.ClassOK:
+		d := c.out[0]
+		c.release()
+		return l.count(result(s.limit, d, SourceRedis)), nil
+	case class.Fallback():
+		return l.fallBack(s, key, n, err)
+	default:
+		return Result{}, l.callerError(ctx, key, class, err)
+	}
+}
+
+// enter refuses what must not reach Redis.
+func (l *Limiter) enter(ctx context.Context, s *spec, key string, n int) error {
+	if err := s.check(key, n); err != nil {
+		return err
+	}
+	if l.isClosed() {
+		return ErrClosed
+	}
+	return ctx.Err()
+}
+
+// settle classifies a call's error and reports it to the breaker.
+func (l *Limiter) settle(ctx context.Context, permit breaker.Permit, err error, took time.Duration) breaker.Class {
+	class := classify(ctx, err, took, l.budget)
+	permit.Done(class, took)
+	if class == breaker.ClassPermission {
+		l.denied.Do(func() {
+			l.logger.Error("holdfast: Redis refuses the limiter's commands; limits hold locally", "prefix", l.prefix, "error", err)
+		})
+	}
+	return class
+}
+
+func classify(ctx context.Context, err error, took, budget time.Duration) breaker.Class {
+	var reply *lua.ReplyError
+	switch {
+	case err == nil:
+		return breaker.ClassOK
+	case errors.Is(err, ErrClosed):
+		return breaker.ClassCaller
+	case errors.As(err, &reply):
+		return breaker.ClassBug
+	case errors.Is(err, errBudget):
+		// A caller in a hurry gets a shorter budget. That it passed says
+		// little about Redis when it was very short.
+		if took < budget/4 {
+			return breaker.ClassRedirect
+		}
+		return breaker.ClassSlow
+	}
+	return breaker.Classify(ctx, err)
+}
+
+// callerError is the error of a decision that the fallback must not hide.
+func (l *Limiter) callerError(ctx context.Context, key string, class breaker.Class, err error) error {
+	if class == breaker.ClassBug {
+		return &StateError{Key: key, Err: err}
+	}
+	if ctxErr := ctx.Err(); ctxErr != nil {
+		return ctxErr
+	}
+	return err
+}
+
+var errOpen = errors.New("circuit breaker is open")
+
+// fallBack decides without Redis.
+func (l *Limiter) fallBack(s *spec, key string, n int, cause error) (Result, error) {
+	switch l.policy {
+	case fallback.Open:
+		return l.count(Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: SourceOpen}), nil
+	case fallback.Closed:
+		// No time is known at which Redis is back; the budget is the least
+		// that passes before it would be asked again.
+		res := Result{Limit: s.limit, RetryAfter: l.budget, Source: SourceClosed}
+		if until := time.Until(l.breaker.Snapshot().OpenUntil); until > res.RetryAfter {
+			res.RetryAfter = until.Round(time.Microsecond)
+		}
+		return l.count(res), fmt.Errorf("%w: %w", ErrUnavailable, cause)
+	}
+	d := l.local.Decide(key, s.local(l.share), int64(n))
+	return l.count(result(s.limit, d, SourceLocal)), nil
+}
+
+func (l *Limiter) count(r Result) Result {
+	l.counts[r.Source].Add(1)
+	return r
+}
+
+// breakerChanged logs and reports a change of state.
+func (l *Limiter) breakerChanged(ch breaker.Change) {
+	args := []any{"breaker", ch.Name, "from", ch.From, "to", ch.To, "cause", ch.Cause}
+	if ch.To == breaker.Open {
+		l.logger.Warn("holdfast: Redis cannot decide; falling back", append(args, "policy", l.policy, "for", ch.OpenFor)...)
+	} else {
+		l.logger.Info("holdfast: circuit breaker changed", args...)
+	}
+	if l.hooks.BreakerChange != nil {
+		l.hooks.BreakerChange(ch)
+	}
+}

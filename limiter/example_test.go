@@ -1,0 +1,167 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// Nothing listens at this address: the limiter decides in process.
+func ExampleNew() {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	lim, err := limiter.New(rdb, limiter.TokenBucket(limiter.PerSecond(100), 200),
+		limiter.WithPrefix("checkout"),
+		limiter.WithFallback(fallback.Local),
+		limiter.WithShare(0.5), // one of two processes
+		quiet(),
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	res, err := lim.AllowN(context.Background(), "customer:42", 5)
+	fmt.Println(res.Allowed, res.Remaining, res.Source, err)
+	// Output: true 95 local <nil>
+}
+
+func ExampleNewLocal() {
+	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerHour(2), 2))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	for range 3 {
+		res, err := lim.Allow(context.Background(), "login:alice")
+		fmt.Println(res.Allowed, res.Remaining, res.RetryAfter.Round(time.Minute), err)
+	}
+	// Output:
+	// true 1 0s <nil>
+	// true 0 0s <nil>
+	// false 0 30m0s <nil>
+}
+
+func ExampleLimiter_WaitN() {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	lim, err := limiter.New(rdb, limiter.TokenBucket(limiter.PerHour(10), 10), quiet())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err = lim.WaitN(ctx, "report", 10)
+	fmt.Println(err)
+	_, err = lim.WaitN(ctx, "report", 10)
+	var wait *limiter.WaitError
+	fmt.Println(errors.As(err, &wait), wait.RetryAfter.Round(time.Minute))
+	// Output:
+	// <nil>
+	// true 1h0m0s
+}
+
+func ExampleUseLimit() {
+	free, pro := limiter.TokenBucket(limiter.PerHour(10), 10), limiter.TokenBucket(limiter.PerHour(1000), 1000)
+	lim, err := limiter.NewLocal(free)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	res, err := lim.Allow(context.Background(), "pro:7", limiter.UseLimit(pro))
+	fmt.Println(res.Limit, res.Remaining, err)
+	// Output: token bucket 1000/1h burst 1000 999 <nil>
+}
+
+func ExampleLimiter_Block() {
+	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(10), 10))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	ctx := context.Background()
+	if err := lim.Block(ctx, "api.example.com", time.Minute); err != nil {
+		fmt.Println(err)
+	}
+	res, err := lim.Allow(ctx, "api.example.com")
+	fmt.Println(res.Allowed, res.RetryAfter.Round(time.Minute), err)
+	// Output: false 1m0s <nil>
+}
+
+// show asks for three units of a fresh key, one by one.
+func show(limit limiter.Limit) {
+	lim, err := limiter.NewLocal(limit)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	for range 3 {
+		res, err := lim.Allow(context.Background(), "k")
+		fmt.Print(res.Allowed, " ", err, "; ")
+	}
+	fmt.Println(limit)
+}
+
+func ExampleFixedWindow() {
+	show(limiter.FixedWindow(limiter.PerHour(3)))
+	// Output: true <nil>; true <nil>; true <nil>; fixed window 3/1h
+}
+
+func ExampleSlidingWindowLog() {
+	show(limiter.SlidingWindowLog(limiter.PerHour(2)))
+	// Output: true <nil>; true <nil>; false <nil>; sliding window log 2/1h
+}
+
+func ExampleSlidingWindowCounter() {
+	show(limiter.SlidingWindowCounter(limiter.PerHour(3)))
+	// Output: true <nil>; true <nil>; true <nil>; sliding window counter 3/1h
+}
+
+func ExampleTokenBucket() {
+	show(limiter.TokenBucket(limiter.PerHour(10), 2))
+	// Output: true <nil>; true <nil>; false <nil>; token bucket 10/1h burst 2
+}
+
+func ExampleLeakyBucket() {
+	show(limiter.LeakyBucket(limiter.PerHour(10), 2))
+	// Output: true <nil>; true <nil>; false <nil>; leaky bucket 10/1h burst 2
+}
+
+func ExampleLeakyBucketShaping() {
+	lim, err := limiter.NewLocal(limiter.LeakyBucketShaping(limiter.PerHour(6), 3))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	for range 3 {
+		res, err := lim.Allow(context.Background(), "k")
+		fmt.Println(res.Allowed, "start after", res.Delay.Round(time.Minute), err)
+	}
+	// Output:
+	// true start after 0s <nil>
+	// true start after 10m0s <nil>
+	// true start after 20m0s <nil>
+}
+
+func ExampleGCRA() {
+	show(limiter.GCRA(limiter.PerHour(10), 2))
+	// Output: true <nil>; true <nil>; false <nil>; gcra 10/1h burst 2
+}
+
+func ExamplePer() {
+	fmt.Println(limiter.Per(5, 100*time.Millisecond), limiter.PerSecond(1), limiter.PerMinute(2), limiter.PerHour(3))
+	// Output: 5/100ms 1/1s 2/1m 3/1h
+}

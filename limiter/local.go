@@ -1,0 +1,130 @@
+package limiter
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// Local is a limiter of this process alone, without Redis: the same algorithms
+// and the same results, in bounded memory. It is safe for concurrent use and
+// runs no goroutine. Make one with NewLocal; the zero value is not usable.
+type Local struct {
+	spec    spec
+	store   *fallback.Store
+	closing sync.Once
+	closed  chan struct{}
+}
+
+var _ Allower = (*Local)(nil)
+
+// NewLocal returns a limiter for this process. Of the options, WithMaxLocalKeys
+// matters; the others concern Redis. The error is a *ConfigError.
+func NewLocal(limit Limit, opts ...Option) (*Local, error) {
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSpec(limit)
+	if err != nil {
+		return nil, err
+	}
+	store, err := fallback.NewStore(c.maxKeys)
+	if err != nil {
+		return nil, err
+	}
+	return &Local{spec: s, store: store, closed: make(chan struct{})}, nil
+}
+
+// Limit returns the limiter's limit.
+func (l *Local) Limit() Limit { return l.spec.limit }
+
+// Allow is AllowN with a cost of 1.
+func (l *Local) Allow(ctx context.Context, key string, opts ...CallOption) (Result, error) {
+	return l.Decide(ctx, key, 1, opts...)
+}
+
+// AllowN is Decide without options.
+func (l *Local) AllowN(ctx context.Context, key string, n int) (Result, error) {
+	return l.decide(ctx, &l.spec, key, n)
+}
+
+// Peek looks without consuming: it is a cost of 0.
+func (l *Local) Peek(ctx context.Context, key string, opts ...CallOption) (Result, error) {
+	return l.Decide(ctx, key, 0, opts...)
+}
+
+// Decide asks for n units of key. The errors are those of Limiter.Decide that do
+// not concern Redis.
+func (l *Local) Decide(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
+	s, err := l.spec.forCall(opts)
+	if err != nil {
+		return Result{}, err
+	}
+	return l.decide(ctx, s, key, n)
+}
+
+// Wait is WaitN with a cost of 1.
+func (l *Local) Wait(ctx context.Context, key string, opts ...CallOption) (Result, error) {
+	return l.WaitN(ctx, key, 1, opts...)
+}
+
+// WaitN waits as Limiter.WaitN does.
+func (l *Local) WaitN(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
+	s, err := l.spec.forCall(opts)
+	if err != nil {
+		return Result{}, err
+	}
+	return wait(ctx, l.decide, l.closed, s, key, n)
+}
+
+// Block denies key for d and never shortens a longer block. While every
+// remembered key is in use, the block of a key that is not among them is lost.
+func (l *Local) Block(ctx context.Context, key string, d time.Duration) error {
+	us, err := blockTime(d)
+	if err != nil {
+		return err
+	}
+	if err := l.enter(ctx, &l.spec, key, 0); err != nil {
+		return err
+	}
+	l.store.Block(key, us)
+	return nil
+}
+
+// Reset makes key as if never used.
+func (l *Local) Reset(ctx context.Context, key string) error {
+	if err := l.enter(ctx, &l.spec, key, 0); err != nil {
+		return err
+	}
+	l.store.Reset(key)
+	return nil
+}
+
+// Close fails later calls, and those that wait, with ErrClosed. Closing twice is
+// harmless.
+func (l *Local) Close() error {
+	l.closing.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *Local) decide(ctx context.Context, s *spec, key string, n int) (Result, error) {
+	if err := l.enter(ctx, s, key, n); err != nil {
+		return Result{}, err
+	}
+	return result(s.limit, l.store.Decide(key, s.args.Params, int64(n)), SourceLocal), nil
+}
+
+func (l *Local) enter(ctx context.Context, s *spec, key string, n int) error {
+	if err := s.check(key, n); err != nil {
+		return err
+	}
+	select {
+	case <-l.closed:
+		return ErrClosed
+	default:
+		return ctx.Err()
+	}
+}

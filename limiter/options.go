@@ -1,0 +1,130 @@
+package limiter
+
+import (
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// The defaults of the options.
+const (
+	DefaultBudget      = 50 * time.Millisecond
+	DefaultPrefix      = "holdfast"
+	DefaultMaxInFlight = 128
+)
+
+// Option tunes a limiter.
+type Option func(*config)
+
+type config struct {
+	prefix      string
+	budget      time.Duration
+	policy      fallback.Policy
+	share       float64
+	maxKeys     int
+	maxInFlight int
+	breaker     breaker.Settings
+	logger      *slog.Logger
+	hooks       Hooks
+}
+
+// WithPrefix sets the first part of every Redis key, by default "holdfast".
+// Limiters with one prefix and one algorithm share the state of equal keys, so
+// give limits that mean different things different prefixes. It must be 1 to 64
+// bytes without braces, percent signs, spaces and control bytes.
+func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
+
+// WithBudget bounds the time that one decision may spend on Redis, by default
+// 50 ms; then the fallback decides. At least 1 ms, at most 1 minute. While the
+// caller's context ends sooner, three quarters of what is left of it are the
+// budget, so that there is time for an answer.
+func WithBudget(d time.Duration) Option { return func(c *config) { c.budget = d } }
+
+// WithFallback sets what happens while Redis cannot decide, by default
+// fallback.Local.
+func WithFallback(p fallback.Policy) Option { return func(c *config) { c.policy = p } }
+
+// WithShare sets the part of the limit that this process may use while Redis
+// cannot decide: 1/n for one of n processes. In (0, 1], by default 1. A share
+// never rounds a limit below one unit.
+func WithShare(share float64) Option { return func(c *config) { c.share = share } }
+
+// WithMaxLocalKeys bounds how many keys the in-process limiters remember, by
+// default 100,000, at about 200 bytes each.
+func WithMaxLocalKeys(n int) Option { return func(c *config) { c.maxKeys = n } }
+
+// WithMaxInFlight bounds how many calls to Redis run at once, by default 128.
+// Further decisions wait for their turn, within their budget.
+func WithMaxInFlight(n int) Option { return func(c *config) { c.maxInFlight = n } }
+
+// WithBreaker sets when the circuit breaker opens and for how long; fields left
+// zero have the defaults of breaker.Settings.
+func WithBreaker(s breaker.Settings) Option { return func(c *config) { c.breaker = s } }
+
+// WithLogger sets where changes of state are logged, by default slog.Default.
+// Nothing is logged per decision.
+func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
+
+// WithHooks sets functions to be called when something happens.
+func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = h } }
+
+// Hooks are functions that a limiter calls outside its locks. Those that are
+// nil are not called. They must be safe for concurrent use and return soon.
+type Hooks struct {
+	// BreakerChange is called once per change of a circuit breaker's state.
+	BreakerChange func(breaker.Change)
+}
+
+func newConfig(opts []Option) (config, error) {
+	c := config{
+		prefix:      DefaultPrefix,
+		budget:      DefaultBudget,
+		share:       1,
+		maxKeys:     fallback.DefaultMaxKeys,
+		maxInFlight: DefaultMaxInFlight,
+	}
+	for _, o := range opts {
+		if o == nil {
+			return c, &ConfigError{"option", "nil", "must not be nil"}
+		}
+		o(&c)
+	}
+	if c.logger == nil {
+		c.logger = slog.Default()
+	}
+	return c, c.validate()
+}
+
+// validate names the first field that breaks a rule.
+func (c *config) validate() error {
+	if rule := lua.CheckPrefix(c.prefix); rule != "" {
+		return &ConfigError{"prefix", c.prefix, rule}
+	}
+	switch {
+	case c.budget < time.Millisecond || c.budget > time.Minute:
+		// Less is within the noise of a network; more is no protection.
+		return &ConfigError{"budget", c.budget, "must be between 1ms and 1m"}
+	case !c.policy.Valid():
+		return &ConfigError{"fallback", c.policy, "must be Local, Open or Closed"}
+	case math.IsNaN(c.share) || c.share <= 0 || c.share > 1:
+		return &ConfigError{"share", c.share, "must be above 0 and at most 1"}
+	case c.maxKeys < 1:
+		return &ConfigError{"max local keys", c.maxKeys, "must be at least 1"}
+	case c.maxInFlight < 1:
+		return &ConfigError{"max in flight", c.maxInFlight, "must be at least 1"}
+	}
+	return nil
+}
+
+// CallOption changes one call.
+type CallOption struct{ limit Limit }
+
+// UseLimit decides this call by another limit than the limiter's own: a tier, or
+// a limit that changes at run time. The state of the key is kept where that is
+// meaningful: counts and tokens stay, and a smaller burst cuts them off. A
+// window of another length, and another algorithm, start afresh.
+func UseLimit(l Limit) CallOption { return CallOption{limit: l} }

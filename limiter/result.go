@@ -1,0 +1,87 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
+
+// Allower decides whether n units of key may pass now. Every limiter of this
+// package is one, and it is all that httpclient and middleware ask for.
+// Implementations must be safe for concurrent use.
+type Allower interface {
+	AllowN(ctx context.Context, key string, n int) (Result, error)
+}
+
+// Result is a decision. That a request is denied is a result, not an error.
+type Result struct {
+	// Allowed says that the request may go ahead, after Delay.
+	Allowed bool
+	// Limit is the limit that was applied.
+	Limit Limit
+	// Remaining is the largest cost that would be admitted right now.
+	Remaining int
+	// RetryAfter is the earliest time from now at which the same cost could be
+	// admitted if nobody else asks. It is > 0 exactly when the request is
+	// denied, in whole microseconds, rounded up.
+	RetryAfter time.Duration
+	// ResetAfter is the time from now until the key is as if never used.
+	ResetAfter time.Duration
+	// Delay is how long a request admitted by LeakyBucketShaping must wait
+	// before it starts. It is 0 for other algorithms.
+	Delay time.Duration
+	// Source says who decided.
+	Source Source
+}
+
+// Source says where a decision was made.
+type Source uint8
+
+// The sources.
+const (
+	// SourceRedis: by the shared state in Redis.
+	SourceRedis Source = iota
+	// SourceLocal: in this process, within its share of the limit.
+	SourceLocal
+	// SourceCache: denied from what Redis said a moment ago.
+	SourceCache
+	// SourceLease: from units taken in advance.
+	SourceLease
+	// SourceOpen: admitted without asking, by the policy Open.
+	SourceOpen
+	// SourceClosed: refused without asking, by the policy Closed.
+	SourceClosed
+
+	numSources = int(SourceClosed) + 1
+)
+
+var sourceNames = [numSources]string{"redis", "local", "cache", "lease", "open", "closed"}
+
+// String returns the source's name in lower case.
+func (s Source) String() string {
+	if int(s) < numSources {
+		return sourceNames[s]
+	}
+	return fmt.Sprintf("unknown source %d", uint8(s))
+}
+
+// result turns a decision in microseconds into a Result.
+func result(l Limit, d algo.Decision, s Source) Result {
+	return Result{
+		Allowed:    d.Allowed,
+		Limit:      l,
+		Remaining:  int(d.Remaining),
+		RetryAfter: duration(d.RetryAfter),
+		ResetAfter: duration(d.ResetAfter),
+		Delay:      duration(d.Delay),
+		Source:     s,
+	}
+}
+
+// duration converts microseconds, up to the 292 years that fit.
+func duration(us int64) time.Duration {
+	const most = int64(1<<63-1) / int64(time.Microsecond)
+	return time.Duration(min(us, most)) * time.Microsecond
+}

@@ -1,0 +1,59 @@
+package limiter
+
+import (
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// spec is a validated limit, ready to be sent and to be decided by.
+type spec struct {
+	limit Limit
+	args  lua.Args
+}
+
+func newSpec(l Limit) (spec, error) {
+	p, err := l.params()
+	if err != nil {
+		return spec{}, err
+	}
+	return spec{limit: l, args: lua.NewArgs(p)}, nil
+}
+
+// forCall returns the spec that a call is decided by.
+func (s *spec) forCall(opts []CallOption) (*spec, error) {
+	if len(opts) == 0 {
+		return s, nil
+	}
+	last := opts[len(opts)-1].limit
+	if last == s.limit {
+		return s, nil
+	}
+	own, err := newSpec(last)
+	return &own, err
+}
+
+// check refuses what no limiter could ever admit, before anything is asked.
+func (s *spec) check(key string, n int) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("%w: key is empty", ErrInvalidKey)
+	case n < 0:
+		return fmt.Errorf("%w: cost is %d: must not be negative", ErrInvalidCost, n)
+	case int64(n) > s.args.Cap:
+		return fmt.Errorf("%w: cost is %d, but %v admits at most %d at once", ErrCostExceedsLimit, n, s.limit, s.args.Cap)
+	}
+	return nil
+}
+
+// withMaxDelay returns the spec for a caller that cannot wait longer than us
+// microseconds.
+func (s *spec) withMaxDelay(us int64) *spec {
+	bounded := *s
+	bounded.args = s.args.WithMaxDelay(us)
+	return &bounded
+}
+
+// local returns the parameters for a process with the given share.
+func (s *spec) local(share float64) algo.Params { return s.args.Params.Scale(share) }

@@ -1,0 +1,96 @@
+package holdfast_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/holdfast-go/holdfast"
+
+// imports is the direction in which packages may import each other: only to
+// what stands here for them. A new package needs a line of its own.
+var imports = map[string][]string{
+	"":                    nil,
+	"internal/algo":       nil,
+	"internal/lua":        {"internal/algo"},
+	"fallback":            {"internal/algo"},
+	"breaker":             nil,
+	"retry":               nil,
+	"limiter":             {"internal/algo", "internal/lua", "fallback", "breaker"},
+	"limiter/limitertest": {"limiter"},
+	"internal/redisproc":  nil,
+	"internal/redistest":  {"internal/redisproc"},
+	"internal/faultproxy": nil,
+}
+
+// requires is what packages may import from outside, beside the standard
+// library.
+var requires = map[string][]string{
+	"internal/lua":       {"github.com/redis/go-redis/v9"},
+	"limiter":            {"github.com/redis/go-redis/v9"},
+	"fallback":           {"golang.org/x/time/rate"},
+	"breaker":            {"github.com/sony/gobreaker/v2", "github.com/redis/go-redis/v9"},
+	"retry":              {"github.com/cenkalti/backoff/v4"},
+	"internal/redistest": {"github.com/redis/go-redis/v9", "go.uber.org/goleak"},
+}
+
+// TestImportsRunOneWay reads every file that is not a test of the root module.
+func TestImportsRunOneWay(t *testing.T) {
+	seen := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if path != "." && (nested(path) || strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		seen++
+		pkg := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), ".")
+		allowed, known := imports[pkg]
+		if !known {
+			t.Errorf("%s: the package %q has no line in the table of imports", path, pkg)
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range f.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			inside, ours := strings.CutPrefix(imported, module+"/")
+			switch {
+			case ours && !slices.Contains(allowed, inside):
+				t.Errorf("%s imports %s: that runs the wrong way", path, inside)
+			case !ours && strings.Contains(strings.Split(imported, "/")[0], ".") && !slices.Contains(requires[pkg], imported):
+				t.Errorf("%s imports %s, which the package may not require", path, imported)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen < 20 {
+		t.Errorf("only %d files were read", seen)
+	}
+}
+
+func nested(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil
+}

@@ -204,7 +204,7 @@ func TestOneCharge(t *testing.T) {
 		"defaults":              {Addr: srv.Addr()},
 		"short read timeout":    {Addr: srv.Addr(), ReadTimeout: 100 * time.Millisecond, MaxRetries: 3},
 		"context timeouts":      {Addr: srv.Addr(), ContextTimeoutEnabled: true, MaxRetries: 5},
-		"many retries, no wait": {Addr: srv.Addr(), MaxRetries: 20, MinRetryBackoff: -1, MaxRetryBackoff: -1},
+		"many retries, no wait": {Addr: srv.Addr(), MaxRetries: 20, MinRetryBackoff: -1, MaxRetryBackoff: -1, ReadTimeout: 5 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rdb := redis.NewClient(opt)
@@ -216,6 +216,7 @@ func TestOneCharge(t *testing.T) {
 			}
 			const decisions = 5
 			for range decisions {
+				warm(t, rdb)
 				asleep := make(chan error, 1)
 				go func() { asleep <- admin.Do(context.Background(), "debug", "sleep", "0.2").Err() }()
 				until(t, "the server sleeps", func() bool {
@@ -243,6 +244,22 @@ func TestOneCharge(t *testing.T) {
 			}
 		})
 	}
+}
+
+// warm gives the client several open connections: on one that must first shake
+// hands with a sleeping server, a decision sent again would not get through.
+func warm(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	slow := rdb.WithTimeout(10 * time.Second)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := slow.Do(context.Background(), "debug", "sleep", "0.01").Err(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func replicaOf(t *testing.T, s *redisproc.Server, host, port string) {

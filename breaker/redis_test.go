@@ -220,7 +220,7 @@ func TestClassifyBusy(t *testing.T) {
 // The contexts and the clients that end a real call in real time.
 func TestClassifyRealContexts(t *testing.T) {
 	s := startRedis(t)
-	ended := func(c *redis.Client, ctx context.Context) error { //nolint:revive // the client is the subject
+	ended := func(ctx context.Context, c *redis.Client) error {
 		return c.Do(ctx, "BLPOP", "nosuch", 5).Err()
 	}
 	tight := s.client(func(o *redis.Options) { o.ContextTimeoutEnabled = true })
@@ -228,18 +228,18 @@ func TestClassifyRealContexts(t *testing.T) {
 
 	caller, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := ended(tight, caller); breaker.Classify(caller, err) != breaker.ClassCaller {
+	if err := ended(caller, tight); breaker.Classify(caller, err) != breaker.ClassCaller {
 		t.Errorf("the caller's deadline: %v: %v", err, breaker.Classify(caller, err))
 	}
 	ours, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := ended(tight, ours); !breaker.Classify(t.Context(), err).Failure() {
+	if err := ended(ours, tight); !breaker.Classify(t.Context(), err).Failure() {
 		t.Errorf("our deadline: %v: %v", err, breaker.Classify(t.Context(), err))
 	}
 
 	closed := s.client(nil)
 	_ = closed.Close()
-	if err := ended(closed, t.Context()); breaker.Classify(t.Context(), err) != breaker.ClassUnavailable {
+	if err := ended(t.Context(), closed); breaker.Classify(t.Context(), err) != breaker.ClassUnavailable {
 		t.Errorf("closed client: %v: %v", err, breaker.Classify(t.Context(), err))
 	}
 
@@ -249,7 +249,7 @@ func TestClassifyRealContexts(t *testing.T) {
 	if err := conn.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := ended(small, t.Context()); breaker.Classify(t.Context(), err) != breaker.ClassUnavailable {
+	if err := ended(t.Context(), small); breaker.Classify(t.Context(), err) != breaker.ClassUnavailable {
 		t.Errorf("pool timeout: %v: %v", err, breaker.Classify(t.Context(), err))
 	}
 	_ = conn.Close()

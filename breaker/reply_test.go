@@ -141,7 +141,7 @@ func TestClassifyGoRedisReplies(t *testing.T) {
 	}
 }
 
-// Any text must be classed without a panic, and only by the documented prefixes.
+// Any text is classed without a panic, and never as something only a call can be.
 func FuzzClassifyReply(f *testing.F) {
 	for _, tt := range replies {
 		f.Add(tt.text)

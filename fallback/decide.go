@@ -20,6 +20,9 @@ func newClock() func() int64 {
 
 // decide charges n to the entry, or only looks when it is blocked.
 func (e *entry) decide(p algo.Params, now, n, until int64) algo.Decision {
+	if e.seenUntil != 0 {
+		e.warm(p, now)
+	}
 	var d algo.Decision
 	switch {
 	case p.Kind == algo.TokenBucket:
@@ -40,6 +43,11 @@ func (e *entry) tokenBucket(p algo.Params, now, n, until int64) algo.Decision {
 	switch {
 	case e.bucket == nil:
 		e.bucket = rate.NewLimiter(limit, int(p.Cap))
+		if used := p.Cap - e.state.A.V; e.state.B.V != 0 && used > 0 {
+			// Started warm: the state holds what was left.
+			e.bucket.AllowN(t, int(used))
+			e.state = algo.State{}
+		}
 	case e.bucket.Limit() != limit || e.bucket.Burst() != int(p.Cap):
 		// A bucket keeps its tokens, at most the new burst.
 		e.bucket.SetLimitAt(t, limit)

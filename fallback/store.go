@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/time/rate"
 
@@ -33,12 +34,14 @@ type Store struct {
 	seed   maphash.Seed
 	now    func() int64
 	shards []shard
+	owed   atomic.Int64 // keys with a debt
 }
 
 type shard struct {
 	mu       sync.Mutex
 	max      int
 	blocks   int
+	debts    map[debtKey]*debt
 	keys     [len(algo.Kinds) + 1]map[string]*entry
 	idle     idleHeap
 	overflow [len(algo.Kinds) + 1]*entry
@@ -56,6 +59,10 @@ type entry struct {
 	bucket *rate.Limiter
 	idleAt int64
 	rank   int64 // idleAt when the heap last saw it: never later than idleAt
+
+	// What Redis said last, if that is newer than the state: how much was left
+	// of which limit, and until when that matters.
+	seenCap, seenLeft, seenUntil int64
 }
 
 // NewStore returns a store for at most maxKeys keys, which must be at least 1.
@@ -84,6 +91,16 @@ func (s *Store) shard(id string) *shard {
 // Decide charges a cost of n, which may be 0, to id under p. A cost above p.Cap
 // is denied: it is more than this process may ever admit at once.
 func (s *Store) Decide(id string, p algo.Params, n int64) algo.Decision {
+	return s.decide(id, p, n, nil)
+}
+
+// DecideOwing is Decide for a limit whose home is Redis: what it admits is a
+// debt under that limit, until TakeDebts collects it.
+func (s *Store) DecideOwing(id string, p algo.Params, n int64, home algo.Params) algo.Decision {
+	return s.decide(id, p, n, &home)
+}
+
+func (s *Store) decide(id string, p algo.Params, n int64, home *algo.Params) algo.Decision {
 	now := s.now()
 	sh := s.shard(id)
 	sh.mu.Lock()
@@ -101,7 +118,11 @@ func (s *Store) Decide(id string, p algo.Params, n int64) algo.Decision {
 		d.RetryAfter = max(d.RetryAfter, produceTime(p, n))
 		return d
 	}
-	return sh.at(id, p, now, n).decide(p, now, n, until)
+	d := sh.at(id, p, now, n).decide(p, now, n, until)
+	if home != nil && d.Allowed && n > 0 {
+		s.owe(sh, id, p, now, n, home)
+	}
+	return d
 }
 
 // produceTime is the time in which the limit lets n units through.
@@ -192,8 +213,12 @@ func (s *Store) Reset(id string) {
 			continue
 		}
 		// The entry stays in the heap as one that costs nothing to forget.
-		e.state, e.bucket, e.idleAt = algo.State{}, nil, 0
+		e.state, e.bucket, e.idleAt, e.seenUntil = algo.State{}, nil, 0, 0
 		sh.idle.lower(e)
+		if d := (debtKey{algo.Kind(kind), id}); sh.debts[d] != nil {
+			delete(sh.debts, d)
+			s.owed.Add(-1)
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 	l.local.Block(key, us)
 	keys := l.names.Keys(l.spec.args.Kind, key)
 	return l.ask(ctx, key, func(ctx context.Context, c *call) error {
-		_, err := lua.Block(ctx, c.doer, 0, keys, us)
+		_, err := c.lua.Block(ctx, 0, keys, us)
 		return err
 	})
 }
@@ -59,20 +59,21 @@ func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) err
 		args = append(args, keys.Second())
 	}
 	return l.ask(ctx, key, func(ctx context.Context, c *call) error {
-		return c.doer.Process(ctx, redis.NewIntCmd(ctx, args...))
+		return c.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, args...))
 	})
 }
 
 // ask runs an operation that is not a decision, under the same breaker and
 // budget. Redis being sick is ErrUnavailable: there is no fallback to hide it.
 func (l *Limiter) ask(ctx context.Context, key string, run func(context.Context, *call) error) error {
-	permit, ok := l.breaker.Acquire()
+	sh := l.shards.forID(lua.EncodeID(key))
+	permit, ok := sh.breaker.Acquire()
 	if !ok {
 		return fmt.Errorf("%w: %w", ErrUnavailable, errOpen)
 	}
-	c := newCall(l.doer, run)
+	c := newCall(l, run)
 	start := time.Now()
-	err := l.calls.do(ctx, c, l.budget, l.closed)
+	err := sh.calls.do(ctx, c, l.budget, l.closed)
 	class := l.settle(ctx, permit, err, time.Since(start))
 	switch {
 	case class == breaker.ClassOK:
@@ -83,47 +84,4 @@ func (l *Limiter) ask(ctx context.Context, key string, run func(context.Context,
 	default:
 		return l.callerError(ctx, key, class, err)
 	}
-}
-
-// Health is a limiter's state at one moment.
-type Health struct {
-	// Shards has one entry per circuit breaker.
-	Shards []ShardHealth
-	// Share is the part of the limit that holds while Redis cannot decide.
-	Share float64
-	// Decisions counts those made since New, by source.
-	Decisions map[Source]uint64
-	// LocalKeys is how many keys the in-process limiters remember.
-	LocalKeys int
-}
-
-// ShardHealth is the state of one circuit breaker.
-type ShardHealth struct {
-	Name  string
-	State breaker.State
-	// Since is when it entered that state.
-	Since time.Time
-	// LastFailure is the class of the last error that counted, or ClassOK.
-	LastFailure breaker.Class
-	// RetryAt is when Redis is asked again while the breaker is open.
-	RetryAt time.Time
-}
-
-// Health reports without asking Redis.
-func (l *Limiter) Health() Health {
-	snap := l.breaker.Snapshot()
-	h := Health{
-		Shards: []ShardHealth{{
-			Name: l.prefix, State: snap.State, Since: snap.Since, LastFailure: snap.LastFailure, RetryAt: snap.OpenUntil,
-		}},
-		Share:     l.share,
-		Decisions: make(map[Source]uint64, numSources),
-		LocalKeys: l.local.Len(),
-	}
-	for s := range l.counts {
-		if n := l.counts[s].Load(); n > 0 {
-			h.Decisions[Source(s)] = n
-		}
-	}
-	return h
 }

@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,9 @@ import (
 // errBudget says that Redis did not answer within the budget. Whether the call
 // was or will be executed is unknown; it is never sent again.
 var errBudget = errors.New("no answer within the budget")
+
+// errNoSlot is errBudget before the call was sent.
+var errNoSlot = fmt.Errorf("too many calls in flight: %w", errBudget)
 
 // calls runs calls to Redis in goroutines of their own, because a client of
 // go-redis heeds a deadline only where it was told to: the caller leaves when
@@ -33,7 +37,7 @@ func newCalls(max int) calls {
 // the goroutine.
 type call struct {
 	run    func(ctx context.Context, c *call) error
-	doer   lua.Doer
+	lua    *lua.Client
 	nonces *nonces
 	items  [1]lua.Item
 	out    [1]algo.Decision
@@ -55,9 +59,9 @@ var callPool = sync.Pool{New: func() any {
 	return &call{done: make(chan struct{}, 1), gone: make(chan struct{})}
 }}
 
-func newCall(doer lua.Doer, run func(context.Context, *call) error) *call {
+func newCall(l *Limiter, run func(context.Context, *call) error) *call {
 	c := callPool.Get().(*call)
-	c.run, c.doer, c.err = run, doer, nil
+	c.run, c.lua, c.nonces, c.err = run, l.lua, &l.nonce, nil
 	c.state.Store(running)
 	return c
 }
@@ -68,15 +72,15 @@ func (c *call) release() {
 	callPool.Put(c)
 }
 
-func newDecision(l *Limiter, s *spec, key string, n int) *call {
-	c := newCall(l.doer, runDecision)
-	c.nonces = &l.nonce
-	c.items[0] = lua.Item{Keys: l.names.Keys(s.args.Kind, key), Params: s.args, Cost: int64(n)}
+// newDecision returns the call for n units of an encoded id.
+func newDecision(l *Limiter, s *spec, id string, n int) *call {
+	c := newCall(l, runDecision)
+	c.items[0] = lua.Item{Keys: l.names.KeysOf(s.args.Kind, id), Params: s.args, Cost: int64(n)}
 	return c
 }
 
 func runDecision(ctx context.Context, c *call) error {
-	_, _, err := lua.Decide(ctx, c.doer, 0, c.nonces.next(), c.items[:], c.out[:0])
+	_, _, err := c.lua.Decide(ctx, 0, c.nonces.next(), c.items[:], c.out[:0])
 	return err
 }
 
@@ -105,12 +109,12 @@ func (q calls) do(ctx context.Context, c *call, budget time.Duration, closed <-c
 	case q.slots <- struct{}{}:
 	default:
 		if q.stuck.Load() >= int64(cap(q.slots)) {
-			return errBudget
+			return errNoSlot
 		}
 		select {
 		case q.slots <- struct{}{}:
 		case <-timer.C:
-			return errBudget
+			return errNoSlot
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-closed:

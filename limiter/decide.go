@@ -4,36 +4,58 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
-// decide is the one path of every decision: the breaker, then Redis within the
-// budget, then what the class of the error asks for.
+// decide is the one path of every decision: the shard's breaker, then Redis
+// within the budget, then what the class of the error asks for.
 func (l *Limiter) decide(ctx context.Context, s *spec, key string, n int) (Result, error) {
 	if err := l.enter(ctx, s, key, n); err != nil {
 		return Result{}, err
 	}
-	permit, ok := l.breaker.Acquire()
+	id := lua.EncodeID(key)
+	sh := l.shards.forID(id)
+	permit, ok := sh.breaker.Acquire()
 	if !ok {
-		return l.fallBack(s, key, n, errOpen)
+		return l.fallBack(sh, s, key, n, errOpen)
 	}
-	c := newDecision(l, s, key, n)
+	c := newDecision(l, s, id, n)
 	start := time.Now()
-	err := l.calls.do(ctx, c, l.budget, l.closed)
-	class := l.settle(ctx, permit, err, time.Since(start))
+	err := sh.calls.do(ctx, c, l.budget, l.closed)
+	end := time.Now()
+	class := l.settle(ctx, permit, err, end.Sub(start))
+	l.watchTopology(class, end)
 	switch {
 	case class == breaker.ClassOK:
 		d := c.out[0]
 		c.release()
+		l.afterRedis(s, key, d, end)
 		return l.count(result(s.limit, d, SourceRedis)), nil
 	case class.Fallback():
-		return l.fallBack(s, key, n, err)
+		return l.fallBack(sh, s, key, n, err)
 	default:
 		return Result{}, l.callerError(ctx, key, class, err)
+	}
+}
+
+// watchTopology keeps the map of a cluster's slots up to date.
+func (l *Limiter) watchTopology(class breaker.Class, now time.Time) {
+	if l.slots == nil {
+		return
+	}
+	if class != breaker.ClassOK {
+		l.slots.hurry()
+	}
+	if l.slots.turn.due(now, slotRefresh) {
+		l.background.start(l.slots.refresh)
 	}
 }
 
@@ -57,6 +79,13 @@ func (l *Limiter) settle(ctx context.Context, permit breaker.Permit, err error, 
 			l.logger.Error("holdfast: Redis refuses the limiter's commands; limits hold locally", "prefix", l.prefix, "error", err)
 		})
 	}
+	if l.functions {
+		if inUse, why := l.lua.Functions(); !inUse {
+			l.evalOnly.Do(func() {
+				l.logger.Warn("holdfast: functions cannot be used; using EVALSHA", "prefix", l.prefix, "error", why)
+			})
+		}
+	}
 	return class
 }
 
@@ -71,9 +100,9 @@ func classify(ctx context.Context, err error, took, budget time.Duration) breake
 		return breaker.ClassBug
 	case errors.Is(err, errBudget):
 		// A caller in a hurry gets a shorter budget. That it passed says
-		// little about Redis when it was very short.
+		// little about Redis when it was very short: nobody's fault.
 		if took < budget/4 {
-			return breaker.ClassRedirect
+			return breaker.ClassAborted
 		}
 		return breaker.ClassSlow
 	}
@@ -94,7 +123,7 @@ func (l *Limiter) callerError(ctx context.Context, key string, class breaker.Cla
 var errOpen = errors.New("circuit breaker is open")
 
 // fallBack decides without Redis.
-func (l *Limiter) fallBack(s *spec, key string, n int, cause error) (Result, error) {
+func (l *Limiter) fallBack(sh *shard, s *spec, key string, n int, cause error) (Result, error) {
 	switch l.policy {
 	case fallback.Open:
 		return l.count(Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: SourceOpen}), nil
@@ -102,13 +131,38 @@ func (l *Limiter) fallBack(s *spec, key string, n int, cause error) (Result, err
 		// No time is known at which Redis is back; the budget is the least
 		// that passes before it would be asked again.
 		res := Result{Limit: s.limit, RetryAfter: l.budget, Source: SourceClosed}
-		if until := time.Until(l.breaker.Snapshot().OpenUntil); until > res.RetryAfter {
+		if until := time.Until(sh.breaker.Snapshot().OpenUntil); until > res.RetryAfter {
 			res.RetryAfter = until.Round(time.Microsecond)
 		}
 		return l.count(res), fmt.Errorf("%w: %w", ErrUnavailable, cause)
 	}
-	d := l.local.Decide(key, s.local(l.share), int64(n))
+	own := s.local(l.currentShare())
+	var d algo.Decision
+	if neverExecuted(cause) {
+		d = l.local.DecideOwing(key, own, int64(n), s.args.Params)
+	} else {
+		// It may have been charged in Redis, or still be: owing it as well
+		// would charge it twice.
+		d = l.local.Decide(key, own, int64(n))
+	}
 	return l.count(result(s.limit, d, SourceLocal)), nil
+}
+
+// neverExecuted reports whether it is certain that Redis has not charged, and
+// will not charge, a decision that ended in err.
+func neverExecuted(err error) bool {
+	if err == errOpen || errors.Is(err, errNoSlot) {
+		return true
+	}
+	var reply redis.Error
+	var op *net.OpError
+	switch {
+	case errors.As(err, &reply), errors.Is(err, redis.ErrPoolTimeout):
+		return true
+	case errors.As(err, &op):
+		return op.Op == "dial"
+	}
+	return false
 }
 
 func (l *Limiter) count(r Result) Result {

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"fmt"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
@@ -23,15 +21,21 @@ type Limiter struct {
 	config
 	spec  spec
 	rdb   redis.UniversalClient
-	doer  lua.Doer
+	lua   *lua.Client
 	names *lua.Namer
 	local *fallback.Store
 
-	breaker *breaker.Breaker
-	calls   calls
-	nonce   nonces
-	counts  [numSources]atomic.Uint64
-	denied  sync.Once // logs missing permissions once
+	shards     *shards
+	slots      *slotMap // of a cluster
+	peers      *peers
+	background *background
+	nonce      nonces
+
+	counts      [numSources]atomic.Uint64
+	settled     atomic.Uint64
+	reconciling atomic.Bool
+	denied      sync.Once // logs missing permissions once
+	evalOnly    sync.Once // logs once that functions are not allowed
 
 	closing sync.Once
 	closed  chan struct{}
@@ -57,35 +61,28 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 	if err != nil {
 		return nil, err
 	}
+	if err := c.fits(rdb); err != nil {
+		return nil, err
+	}
 	l := &Limiter{
-		config: c,
-		spec:   s,
-		rdb:    rdb,
-		doer:   bounded(rdb, c.budget),
-		names:  lua.NewNamer(c.prefix),
-		calls:  newCalls(c.maxInFlight),
-		nonce:  newNonces(),
-		closed: make(chan struct{}),
+		config:     c,
+		spec:       s,
+		rdb:        rdb,
+		lua:        lua.NewClient(bounded(rdb, c.budget)),
+		names:      lua.NewNamer(c.prefix),
+		peers:      newPeers(c.prefix, c.process),
+		background: newBackground(),
+		nonce:      newNonces(),
+		closed:     make(chan struct{}),
+	}
+	if c.functions {
+		l.lua.UseFunctions(rdb)
 	}
 	if l.local, err = fallback.NewStore(c.maxKeys); err != nil {
 		return nil, err
 	}
-	set := c.breaker
-	if set.Name == "" {
-		set.Name = c.prefix
-	}
-	if set.ProbeTimeout == 0 {
-		set.ProbeTimeout = c.budget
-	}
-	onChange := set.OnChange
-	set.OnChange = func(ch breaker.Change) {
-		l.breakerChanged(ch)
-		if onChange != nil {
-			onChange(ch)
-		}
-	}
-	if l.breaker, err = breaker.New(set); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+	if l.shards, err = l.newShards(); err != nil {
+		return nil, err
 	}
 	return l, nil
 }
@@ -99,8 +96,8 @@ func isNil(rdb redis.UniversalClient) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// bounded returns the client with socket timeouts cut down to the budget where
-// the client can do that: a reply that comes later is of no use, and its
+// bounded returns the client with the budget for its socket timeouts where the
+// client can do that: a reply that comes later is of no use, and its
 // connection is better dropped than waited on. The connections stay shared with
 // the caller's client.
 func bounded(rdb redis.UniversalClient, budget time.Duration) lua.Doer {
@@ -108,11 +105,7 @@ func bounded(rdb redis.UniversalClient, budget time.Duration) lua.Doer {
 	if !ok {
 		return rdb
 	}
-	longer := func(d time.Duration) bool { return d <= 0 || d > budget }
-	if o := c.Options(); longer(o.ReadTimeout) || longer(o.WriteTimeout) {
-		return c.WithTimeout(budget)
-	}
-	return c
+	return c.WithTimeout(budget)
 }
 
 // Limit returns the limiter's limit.
@@ -172,7 +165,11 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int, opts ...CallOpti
 func (l *Limiter) Close() error {
 	l.closing.Do(func() {
 		close(l.closed)
-		l.calls.drain()
+		l.background.close()
+		l.goodbye()
+		for _, sh := range l.shards.list() {
+			sh.calls.drain()
+		}
 	})
 	return nil
 }

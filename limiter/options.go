@@ -1,9 +1,12 @@
 package limiter
 
 import (
+	"fmt"
 	"log/slog"
 	"math"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -24,12 +27,25 @@ type config struct {
 	prefix      string
 	budget      time.Duration
 	policy      fallback.Policy
-	share       float64
+	share       float64 // 0 is learnt
+	shareSet    bool
+	budgetSet   bool
+	process     string
+	functions   bool
 	maxKeys     int
 	maxInFlight int
 	breaker     breaker.Settings
 	logger      *slog.Logger
 	hooks       Hooks
+}
+
+// Options makes one option of several, applied in order.
+func Options(opts ...Option) Option {
+	return func(c *config) {
+		for _, o := range opts {
+			o(c)
+		}
+	}
 }
 
 // WithPrefix sets the first part of every Redis key, by default "holdfast".
@@ -42,16 +58,35 @@ func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = pref
 // 50 ms; then the fallback decides. At least 1 ms, at most 1 minute. While the
 // caller's context ends sooner, three quarters of what is left of it are the
 // budget, so that there is time for an answer.
-func WithBudget(d time.Duration) Option { return func(c *config) { c.budget = d } }
+func WithBudget(d time.Duration) Option {
+	return func(c *config) { c.budget, c.budgetSet = d, true }
+}
 
 // WithFallback sets what happens while Redis cannot decide, by default
 // fallback.Local.
 func WithFallback(p fallback.Policy) Option { return func(c *config) { c.policy = p } }
 
-// WithShare sets the part of the limit that this process may use while Redis
-// cannot decide: 1/n for one of n processes. In (0, 1], by default 1. A share
-// never rounds a limit below one unit.
-func WithShare(share float64) Option { return func(c *config) { c.share = share } }
+// WithShare fixes the part of the limit that this process may use while Redis
+// cannot decide: 1/n for one of n processes. In (0, 1]. A share never rounds a
+// limit below one unit. By default the share is 1 divided by the number of
+// processes alive with the same prefix, which they learn from a heartbeat in
+// Redis while they make decisions there, and keep through an outage; a process
+// that has never reached Redis takes itself for the only one.
+func WithShare(share float64) Option {
+	return func(c *config) { c.share, c.shareSet = share, true }
+}
+
+// WithProcess names this process among those that share the prefix, by default
+// at random. Limiters of one program that stand for several processes need
+// different names.
+func WithProcess(id string) Option { return func(c *config) { c.process = id } }
+
+// WithFunctions uses Redis Functions (Redis 7 or later): the library "holdfast"
+// is loaded where it is missing, and decisions are made by FCALL, so that the
+// limiter's user needs no right to run arbitrary scripts once it is loaded.
+// Where functions are not known or not permitted, EVALSHA is used and Health
+// says why.
+func WithFunctions() Option { return func(c *config) { c.functions = true } }
 
 // WithMaxLocalKeys bounds how many keys the in-process limiters remember, by
 // default 100,000, at about 200 bytes each.
@@ -83,7 +118,7 @@ func newConfig(opts []Option) (config, error) {
 	c := config{
 		prefix:      DefaultPrefix,
 		budget:      DefaultBudget,
-		share:       1,
+		process:     processID,
 		maxKeys:     fallback.DefaultMaxKeys,
 		maxInFlight: DefaultMaxInFlight,
 	}
@@ -110,12 +145,34 @@ func (c *config) validate() error {
 		return &ConfigError{"budget", c.budget, "must be between 1ms and 1m"}
 	case !c.policy.Valid():
 		return &ConfigError{"fallback", c.policy, "must be Local, Open or Closed"}
-	case math.IsNaN(c.share) || c.share <= 0 || c.share > 1:
+	case c.shareSet && (math.IsNaN(c.share) || c.share <= 0 || c.share > 1):
 		return &ConfigError{"share", c.share, "must be above 0 and at most 1"}
+	case c.shareSet && c.policy != fallback.Local:
+		return &ConfigError{"share", c.share, "has a meaning only with the fallback Local; leave it out or change the fallback, which is " + c.policy.String()}
+	case c.process == "" || len(c.process) > 64:
+		return &ConfigError{"process", c.process, "must be 1 to 64 bytes"}
 	case c.maxKeys < 1:
 		return &ConfigError{"max local keys", c.maxKeys, "must be at least 1"}
 	case c.maxInFlight < 1:
 		return &ConfigError{"max in flight", c.maxInFlight, "must be at least 1"}
+	}
+	return nil
+}
+
+// fits refuses a budget that the client's own timeouts would cut short, where
+// they cannot be changed for the limiter alone.
+func (c *config) fits(rdb redis.UniversalClient) error {
+	var read, write time.Duration
+	switch client := rdb.(type) {
+	case *redis.ClusterClient:
+		read, write = client.Options().ReadTimeout, client.Options().WriteTimeout
+	case *redis.Ring:
+		read, write = client.Options().ReadTimeout, client.Options().WriteTimeout
+	}
+	for name, d := range map[string]time.Duration{"ReadTimeout": read, "WriteTimeout": write} {
+		if c.budgetSet && d > 0 && d < c.budget {
+			return &ConfigError{"budget", c.budget, fmt.Sprintf("is longer than the client's %s of %v, which ends calls sooner: raise that, or lower the budget", name, d)}
+		}
 	}
 	return nil
 }

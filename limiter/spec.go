@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
@@ -11,6 +12,13 @@ import (
 type spec struct {
 	limit Limit
 	args  lua.Args
+	scale *atomic.Pointer[scaled]
+}
+
+// scaled is what a share leaves of a limit.
+type scaled struct {
+	share  float64
+	params algo.Params
 }
 
 func newSpec(l Limit) (spec, error) {
@@ -18,7 +26,7 @@ func newSpec(l Limit) (spec, error) {
 	if err != nil {
 		return spec{}, err
 	}
-	return spec{limit: l, args: lua.NewArgs(p)}, nil
+	return spec{limit: l, args: lua.NewArgs(p), scale: new(atomic.Pointer[scaled])}, nil
 }
 
 // forCall returns the spec that a call is decided by.
@@ -56,4 +64,13 @@ func (s *spec) withMaxDelay(us int64) *spec {
 }
 
 // local returns the parameters for a process with the given share.
-func (s *spec) local(share float64) algo.Params { return s.args.Params.Scale(share) }
+func (s *spec) local(share float64) algo.Params {
+	last := s.scale.Load()
+	if last == nil || last.share != share {
+		last = &scaled{share, s.args.Params.Scale(share)}
+		s.scale.Store(last)
+	}
+	p := last.params
+	p.MaxDelay = s.args.MaxDelay
+	return p
+}

@@ -45,9 +45,16 @@ func (e *ReplyError) Error() string { return "unexpected reply from Redis: " + e
 // atomic call. now is 0 for the server's clock. The nonce must differ in every
 // call of every process. It appends the decisions to out and returns the time
 // at which they were made.
-func Decide(ctx context.Context, rdb Doer, now int64, nonce string, items []Item, out []algo.Decision) (int64, []algo.Decision, error) {
+//
+// A cost of 0 looks and changes nothing. A negative cost is a debt: as much of
+// it is charged as there is room for.
+func (c *Client) Decide(ctx context.Context, now int64, nonce string, items []Item, out []algo.Decision) (int64, []algo.Decision, error) {
 	kind := items[0].Params.Kind
-	v, err := For(kind).run(ctx, rdb, encode(kind, now, nonce, items))
+	looks := true
+	for i := range items {
+		looks = looks && items[i].Cost == 0
+	}
+	v, err := c.run(ctx, For(kind), encode(kind, now, nonce, items), looks)
 	if err != nil {
 		return 0, out, err
 	}
@@ -112,13 +119,26 @@ func decode(v []int64, items []Item, out []algo.Decision) (int64, []algo.Decisio
 
 // Block denies the key for d microseconds by the server's clock, unless it is
 // blocked for longer already, and returns the time left.
-func Block(ctx context.Context, rdb Doer, now int64, k Keys, d int64) (int64, error) {
-	v, err := blockScript.run(ctx, rdb, []any{nil, nil, 1, k.Block, now, d})
+func (c *Client) Block(ctx context.Context, now int64, k Keys, d int64) (int64, error) {
+	v, err := c.run(ctx, blockScript, []any{nil, nil, 1, k.Block, now, d}, false)
 	if err != nil {
 		return 0, err
 	}
 	if len(v) != 1 || v[0] <= 0 || v[0] > algo.MaxExact {
 		return 0, &ReplyError{fmt.Sprintf("block %v", v)}
+	}
+	return v[0], nil
+}
+
+// Beat says under key that the process id is alive for another life µs, or with
+// a life of 0 that it leaves, and returns how many processes are alive.
+func (c *Client) Beat(ctx context.Context, now int64, key, id string, life int64) (int64, error) {
+	v, err := c.run(ctx, beatScript, []any{nil, nil, 1, key, now, id, life}, false)
+	if err != nil {
+		return 0, err
+	}
+	if len(v) != 1 || v[0] < 0 || v[0] > algo.MaxExact {
+		return 0, &ReplyError{fmt.Sprintf("heartbeat %v", v)}
 	}
 	return v[0], nil
 }

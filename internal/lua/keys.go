@@ -25,11 +25,12 @@ func (k Keys) Second() string { return k.State + ":1" }
 type Namer struct {
 	state [len(algo.Kinds) + 1]string
 	block string
+	peers string
 }
 
 // NewNamer returns the namer of a prefix, which must pass CheckPrefix.
 func NewNamer(prefix string) *Namer {
-	n := &Namer{block: prefix + ":v1:block:{"}
+	n := &Namer{block: prefix + ":v1:block:{", peers: prefix + ":v1:peers"}
 	for _, k := range algo.Kinds {
 		n.state[k] = prefix + ":v1:" + k.Short() + ":{"
 	}
@@ -37,10 +38,15 @@ func NewNamer(prefix string) *Namer {
 }
 
 // Keys names the keys of id under an algorithm.
-func (n *Namer) Keys(k algo.Kind, id string) Keys {
-	id = EncodeID(id)
+func (n *Namer) Keys(k algo.Kind, id string) Keys { return n.KeysOf(k, EncodeID(id)) }
+
+// KeysOf is Keys for an id that is encoded already.
+func (n *Namer) KeysOf(k algo.Kind, id string) Keys {
 	return Keys{State: n.state[k] + id + "}", Block: n.block + id + "}"}
 }
+
+// Peers is the key under which the processes of a prefix find each other.
+func (n *Namer) Peers() string { return n.peers }
 
 // CheckPrefix returns the rule that prefix breaks, or "".
 func CheckPrefix(prefix string) string {

@@ -33,7 +33,7 @@ func ask(t *testing.T, rdb *redis.Client, p lua.Args, key string, now int64, req
 	t.Helper()
 	for i := range requests {
 		item := lua.Item{Keys: lua.NewNamer("ref").Keys(p.Kind, key), Params: p, Cost: 1}
-		_, out, err := lua.Decide(context.Background(), rdb, now, fmt.Sprint("n", now, "-", i), []lua.Item{item}, nil)
+		_, out, err := lua.NewClient(rdb).Decide(context.Background(), now, fmt.Sprint("n", now, "-", i), []lua.Item{item}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestNoWindowAboveItsLimitUnderConcurrency(t *testing.T) {
 			wg.Go(func() {
 				item := []lua.Item{{Keys: lua.NewNamer("many").Keys(kind, "k"), Params: p, Cost: 1}}
 				for i := 0; ctx.Err() == nil; i++ {
-					now, out, err := lua.Decide(context.Background(), rdb, 0, fmt.Sprint(caller, "-", i), item, nil)
+					now, out, err := lua.NewClient(rdb).Decide(context.Background(), 0, fmt.Sprint(caller, "-", i), item, nil)
 					if err != nil {
 						t.Error(err)
 						return

@@ -50,16 +50,20 @@ var gcra string
 //go:embed scripts/block.lua
 var block string
 
-// Script is one Lua script with its SHA-1.
+//go:embed scripts/beat.lua
+var beat string
+
+// Script is one Lua script with its SHA-1, and the name it has as a function.
 type Script struct {
-	src string
-	sha string
+	name string
+	src  string
+	sha  string
 }
 
-func newScript(parts ...string) *Script {
+func newScript(name string, parts ...string) *Script {
 	src := strings.Join(parts, "\n")
 	sum := sha1.Sum([]byte(src))
-	return &Script{src: src, sha: hex.EncodeToString(sum[:])}
+	return &Script{name: functionPrefix + name, src: src, sha: hex.EncodeToString(sum[:])}
 }
 
 // Source returns the script's text.
@@ -69,16 +73,19 @@ func (s *Script) Source() string { return s.src }
 func (s *Script) SHA() string { return s.sha }
 
 var scripts = [...]*Script{
-	algo.FixedWindow:          newScript(head, fixedWindow, tail),
-	algo.SlidingWindowLog:     newScript(head, slidingWindowLog, tail),
-	algo.SlidingWindowCounter: newScript(head, slidingWindowCounter, tail),
-	algo.TokenBucket:          newScript(head, tokenBucket, tail),
-	algo.LeakyBucket:          newScript(head, leakyBucket, policing, tail),
-	algo.LeakyBucketShaping:   newScript(head, leakyBucket, shaping, tail),
-	algo.GCRA:                 newScript(head, gcra, tail),
+	algo.FixedWindow:          newScript("fw", head, fixedWindow, tail),
+	algo.SlidingWindowLog:     newScript("swl", head, slidingWindowLog, tail),
+	algo.SlidingWindowCounter: newScript("swc", head, slidingWindowCounter, tail),
+	algo.TokenBucket:          newScript("tb", head, tokenBucket, tail),
+	algo.LeakyBucket:          newScript("lb", head, leakyBucket, policing, tail),
+	algo.LeakyBucketShaping:   newScript("lbs", head, leakyBucket, shaping, tail),
+	algo.GCRA:                 newScript("gcra", head, gcra, tail),
 }
 
-var blockScript = newScript(block)
+var (
+	blockScript = newScript("block", block)
+	beatScript  = newScript("beat", beat)
+)
 
 // For returns the script of an algorithm.
 func For(k algo.Kind) *Script { return scripts[k] }
@@ -94,20 +101,6 @@ type once struct{ *redis.IntSliceCmd }
 
 // NoRetry is go-redis's switch for that.
 func (once) NoRetry() bool { return true }
-
-// run sends args, whose first two are left for the name and the script, with
-// EVALSHA; and once more with EVAL, which also loads the script on the node
-// that lacks it, when Redis says that it did not execute anything because it
-// does not know the script.
-func (s *Script) run(ctx context.Context, rdb Doer, args []any) ([]int64, error) {
-	args[0], args[1] = "evalsha", s.sha
-	v, err := send(ctx, rdb, args)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		args[0], args[1] = "eval", s.src
-		v, err = send(ctx, rdb, args)
-	}
-	return v, err
-}
 
 func send(ctx context.Context, rdb Doer, args []any) ([]int64, error) {
 	cmd := once{redis.NewIntSliceCmd(ctx, args...)}

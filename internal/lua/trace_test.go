@@ -47,7 +47,7 @@ func newTracer(t *testing.T, rdb *redis.Client) *tracer {
 func (tr *tracer) step(p algo.Params, key string, now, n int64) {
 	tr.calls++
 	item := lua.Item{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Cost: n}
-	at, out, err := lua.Decide(context.Background(), tr.rdb, now, fmt.Sprint("n", tr.calls), []lua.Item{item}, nil)
+	at, out, err := lua.NewClient(tr.rdb).Decide(context.Background(), now, fmt.Sprint("n", tr.calls), []lua.Item{item}, nil)
 	if err != nil {
 		tr.t.Fatalf("step %d, key %q, cost %d: %v", tr.calls, key, n, err)
 	}
@@ -57,7 +57,15 @@ func (tr *tracer) step(p algo.Params, key string, now, n int64) {
 		tr.state[key] = s
 	}
 	before := *s
-	want := algo.StepBlocked(p, s, at, n, tr.block[key])
+	var want algo.Decision
+	if n < 0 { // a debt is charged as far as there is room, whatever blocks
+		free := p
+		free.MaxDelay = 0
+		left := algo.Step(free, s, at, 0).Remaining
+		want = algo.Step(free, s, at, min(-n, left))
+	} else {
+		want = algo.StepBlocked(p, s, at, n, tr.block[key])
+	}
 	if out[0] != want {
 		tr.t.Fatalf("step %d: %+v, key %q, cost %d, now %d, state %+v, blocked until %d\nRedis: %+v\nGo:    %+v",
 			tr.calls, p, key, n, at, before, tr.block[key], out[0], want)
@@ -148,12 +156,14 @@ func (tr *tracer) cost(p algo.Params) int64 {
 		return 0
 	case 1, 2:
 		return tr.rng.Int64N(p.Cap) + 1
+	case 3:
+		return -tr.rng.Int64N(2*p.Cap) - 1
 	}
 	return 1
 }
 
 func (tr *tracer) blockFor(key string, now, d int64) {
-	left, err := lua.Block(context.Background(), tr.rdb, now, tr.names.Keys(algo.GCRA, key), d)
+	left, err := lua.NewClient(tr.rdb).Block(context.Background(), now, tr.names.Keys(algo.GCRA, key), d)
 	if err != nil {
 		tr.t.Fatal(err)
 	}

@@ -6,6 +6,12 @@ for a = 3, #ARGV, STRIDE do
   local bound = STRIDE > 4 and tonumber(ARGV[a + 4]) or 0
   local block = redis.call('GET', KEYS[keys + WIDTH])
   local until_ = block and tonumber(block) or 0
+  if n < 0 then
+    -- A debt: charge what there is room for, also while the key is blocked.
+    local readable, left = step(KEYS, keys, item, 0, cap, num, den, 0, false)
+    n = readable == BROKEN and 0 or min(-n, left)
+    bound, until_ = 0, 0
+  end
   local allowed, remaining, retry, reset, delay
   if until_ > now then
     allowed, remaining, retry = step(KEYS, keys, item, n, cap, num, den, bound, false)

@@ -1,0 +1,110 @@
+package fallback
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
+
+// TestWarmStart: after Redis said that 4 of 10 are left, a process with half of
+// the limit has 2 of 5, once; and all of it when what Redis said has passed.
+func TestWarmStart(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		home := mustParams(t, algo.Limit{Kind: kind, N: 10, Per: 10 * sec, Burst: 10})
+		own := home.Scale(0.5)
+		now := t0
+		s := storeAt(t, 10, &now)
+		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 4, ResetAfter: 6 * sec})
+		if d := s.Decide("k", own, 0); d.Remaining != 2 {
+			t.Errorf("%v: %d left of a half of 4", kind, d.Remaining)
+		}
+		if !s.Decide("k", own, 2).Allowed || s.Decide("k", own, 1).Allowed {
+			t.Errorf("%v: not exactly 2 were admitted", kind)
+		}
+		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 6, ResetAfter: 4 * sec})
+		if d := s.Decide("k", own, 0); d.Remaining != 3 {
+			t.Errorf("%v: %d left of a half of 6, seen later", kind, d.Remaining)
+		}
+		s.Observe("k", home, algo.Decision{Remaining: 0, ResetAfter: 10 * sec})
+		now += 10 * sec
+		if d := s.Decide("k", own, 0); d.Remaining != 5 {
+			t.Errorf("%v: %d left when all has passed", kind, d.Remaining)
+		}
+	}
+}
+
+func TestObserveMakesNoKeyOfWhatIsUnused(t *testing.T) {
+	p := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 1, Per: sec, Burst: 1})
+	now := t0
+	s := storeAt(t, 10, &now)
+	s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 1})
+	if s.Len() != 0 {
+		t.Error("a key that is as if never used is remembered")
+	}
+	for i := range 100 {
+		s.Observe(fmt.Sprint("k", i), p, algo.Decision{Allowed: true, ResetAfter: sec})
+	}
+	if s.Len() != 10 {
+		t.Errorf("%d keys with a cap of 10", s.Len())
+	}
+}
+
+// TestDebts: what was admitted owing is taken once, less what has drained.
+func TestDebts(t *testing.T) {
+	all := func(string) bool { return true }
+	for _, kind := range algo.Kinds {
+		home := mustParams(t, algo.Limit{Kind: kind, N: 10, Per: 10 * sec, Burst: 10})
+		now := t0
+		s := storeAt(t, 100, &now)
+		s.Decide("not owed", home, 3)
+		s.DecideOwing("peek", home, 0, home)
+		for range 20 {
+			s.DecideOwing("k", home, 1, home)
+		}
+		s.DecideOwing("drained", home, 1, home)
+		if !s.Owing() {
+			t.Errorf("%v: nothing is owed", kind)
+		}
+		if got := s.TakeDebts(func(id string) bool { return id == "other" }); got != nil || !s.Owing() {
+			t.Errorf("%v: the filter let %v through", kind, got)
+		}
+		now += 2 * sec
+		want, units := 10, int64(0)
+		if !kind.Windowed() {
+			want = 8 // two have drained
+		}
+		for _, d := range s.TakeDebts(all) {
+			switch {
+			case d.ID == "k" && d.Limit == home:
+				units = d.Units
+			case d.ID != "drained" || !kind.Windowed():
+				t.Errorf("%v: %+v is owed", kind, d)
+			}
+		}
+		if units != int64(want) {
+			t.Errorf("%v: %d units owed, want %d", kind, units, want)
+		}
+		if again := s.TakeDebts(all); again != nil || s.Owing() {
+			t.Errorf("%v: %v is owed twice", kind, again)
+		}
+		s.DecideOwing("reset", home, 1, home)
+		s.Reset("reset")
+		if s.Owing() {
+			t.Errorf("%v: a key that was reset owes", kind)
+		}
+	}
+}
+
+func TestDebtsAreBounded(t *testing.T) {
+	p := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 1, Per: sec, Burst: 1})
+	now := t0
+	s := storeAt(t, 10, &now)
+	for i := range 1000 {
+		s.DecideOwing(fmt.Sprint("k", i), p, 1, p)
+		now += sec // so that earlier keys make room
+	}
+	if n := s.owed.Load(); n > 10 {
+		t.Errorf("%d debts with a cap of 10", n)
+	}
+}

@@ -1,0 +1,113 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Client runs the scripts: by EVALSHA, or by FCALL where functions are used and
+// allowed. What only looks is sent with the read-only form of the command, so
+// that a client which reads from replicas may do that. It is safe for
+// concurrent use.
+type Client struct {
+	doer Doer
+	// writable says that the server knows no read-only forms (before Redis 7).
+	writable atomic.Bool
+
+	functions atomic.Bool
+	loading   sync.Mutex
+	load      func(ctx context.Context, library string) error
+	refused   atomic.Pointer[error]
+}
+
+// NewClient returns a client that uses EVALSHA.
+func NewClient(doer Doer) *Client { return &Client{doer: doer} }
+
+// UseFunctions makes c use FCALL, and load the library where it is missing, for
+// as long as the servers allow that.
+func (c *Client) UseFunctions(rdb redis.UniversalClient) {
+	c.load = func(ctx context.Context, library string) error { return loadEverywhere(ctx, rdb, library) }
+	c.functions.Store(true)
+}
+
+// Functions reports whether FCALL is in use, and if not, the error for which it
+// was given up.
+func (c *Client) Functions() (bool, error) {
+	if err := c.refused.Load(); err != nil {
+		return false, *err
+	}
+	return c.functions.Load(), nil
+}
+
+// Doer returns what sends the commands.
+func (c *Client) Doer() Doer { return c.doer }
+
+// run sends args, whose first two are left for the command and the script.
+func (c *Client) run(ctx context.Context, s *Script, args []any, looks bool) ([]int64, error) {
+	if c.functions.Load() {
+		v, err := c.call(ctx, s, args, looks)
+		if err == nil || !functionsRefused(err) {
+			return v, err
+		}
+		c.giveUp(err)
+	}
+	if looks && !c.writable.Load() {
+		v, err := eval(ctx, c.doer, s, args, "evalsha_ro", "eval_ro")
+		if err == nil || !unknownCommand(err) {
+			return v, err
+		}
+		c.writable.Store(true)
+	}
+	return eval(ctx, c.doer, s, args, "evalsha", "eval")
+}
+
+// eval runs a script by its name; and once more by its text, which also loads it
+// on the node that lacks it, when Redis says that it did not execute anything
+// because it does not know the script.
+func eval(ctx context.Context, rdb Doer, s *Script, args []any, byName, byText string) ([]int64, error) {
+	args[0], args[1] = byName, s.sha
+	v, err := send(ctx, rdb, args)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		args[0], args[1] = byText, s.src
+		v, err = send(ctx, rdb, args)
+	}
+	return v, err
+}
+
+// call runs a script as a function, after loading the library if it is missing.
+func (c *Client) call(ctx context.Context, s *Script, args []any, looks bool) ([]int64, error) {
+	args[0], args[1] = "fcall", s.name
+	if looks {
+		args[0], args[1] = "fcall_ro", s.name+"_ro"
+	}
+	v, err := send(ctx, c.doer, args)
+	if err == nil || !functionMissing(err) {
+		return v, err
+	}
+	c.loading.Lock()
+	err = c.load(ctx, Library)
+	c.loading.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errLoad, err)
+	}
+	return send(ctx, c.doer, args)
+}
+
+func (c *Client) giveUp(err error) {
+	if c.functions.Swap(false) {
+		c.refused.Store(&err)
+	}
+}
+
+func functionMissing(err error) bool {
+	return isReply(err) && strings.Contains(err.Error(), "Function not found")
+}
+
+func unknownCommand(err error) bool {
+	return isReply(err) && strings.Contains(strings.ToLower(err.Error()), "unknown command")
+}

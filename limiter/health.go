@@ -1,0 +1,72 @@
+package limiter
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+)
+
+// Health is a limiter's state at one moment.
+type Health struct {
+	// Shards has one entry per Redis server that can fail on its own: the only
+	// one, each master of a cluster, each node of a ring; sorted by name.
+	Shards []ShardHealth
+	// Share is the part of the limit that this process may use while Redis
+	// cannot decide.
+	Share float64
+	// Processes is how many were alive when Redis was last asked, this one
+	// included; 1 when that is not known, or the share is fixed.
+	Processes int
+	// Decisions counts those made since New, by source.
+	Decisions map[Source]uint64
+	// Reconciled counts the keys whose local use was charged in Redis after an
+	// outage.
+	Reconciled uint64
+	// LocalKeys is how many keys the in-process limiters remember.
+	LocalKeys int
+	// FunctionsError is why WithFunctions is not in effect, if it is not.
+	FunctionsError error
+}
+
+// ShardHealth is the state of one Redis server as this limiter sees it.
+type ShardHealth struct {
+	// Name is the prefix, and in a cluster or ring the server's address.
+	Name string
+	// State of its circuit breaker.
+	State breaker.State
+	// Since is when it entered that state.
+	Since time.Time
+	// LastFailure is the class of the last error that counted, or ClassOK.
+	LastFailure breaker.Class
+	// RetryAt is when Redis is asked again while the breaker is open.
+	RetryAt time.Time
+}
+
+// Health reports without asking Redis.
+func (l *Limiter) Health() Health {
+	h := Health{
+		Share:      l.currentShare(),
+		Processes:  int(l.peers.alive.Load()),
+		Decisions:  make(map[Source]uint64, numSources),
+		Reconciled: l.settled.Load(),
+		LocalKeys:  l.local.Len(),
+	}
+	if l.functions {
+		_, h.FunctionsError = l.lua.Functions()
+	}
+	for _, sh := range l.shards.list() {
+		snap := sh.breaker.Snapshot()
+		h.Shards = append(h.Shards, ShardHealth{
+			Name: sh.name, State: snap.State, Since: snap.Since, LastFailure: snap.LastFailure, RetryAt: snap.OpenUntil,
+		})
+	}
+	slices.SortFunc(h.Shards, func(a, b ShardHealth) int { return cmp.Compare(a.Name, b.Name) })
+	for s := range l.counts {
+		if n := l.counts[s].Load(); n > 0 {
+			h.Decisions[Source(s)] = n
+		}
+	}
+	return h
+}

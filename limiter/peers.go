@@ -1,0 +1,114 @@
+package limiter
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The heartbeat by which the processes of a prefix count each other. A process
+// that is not heard of for beatLife is not counted.
+const (
+	beatEvery = 2 * time.Second
+	beatLife  = 3 * beatEvery
+)
+
+// processID names this process among all that share a prefix.
+var processID = func() string {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}()
+
+// present counts the limiters of this program by prefix and process id: the last
+// one that closes says good-bye for all.
+var present = struct {
+	sync.Mutex
+	limiters map[[2]string]int
+}{limiters: map[[2]string]int{}}
+
+// peers knows how many processes are alive. It asks Redis while decisions are
+// made there, off the caller's path, and keeps the last answer through an
+// outage.
+type peers struct {
+	prefix, id string
+	turn       every
+	alive      atomic.Int64
+	joined     atomic.Bool
+}
+
+func newPeers(prefix, id string) *peers {
+	p := &peers{prefix: prefix, id: id}
+	p.alive.Store(1)
+	return p
+}
+
+// join counts this limiter in, at its first heartbeat.
+func (p *peers) join() {
+	if p.joined.Swap(true) {
+		return
+	}
+	present.Lock()
+	defer present.Unlock()
+	present.limiters[[2]string{p.prefix, p.id}]++
+}
+
+// leave reports whether this limiter was the last one of its process.
+func (p *peers) leave() (last bool) {
+	if !p.joined.Swap(false) {
+		return false
+	}
+	present.Lock()
+	defer present.Unlock()
+	k := [2]string{p.prefix, p.id}
+	present.limiters[k]--
+	if present.limiters[k] > 0 {
+		return false
+	}
+	delete(present.limiters, k)
+	return true
+}
+
+// beat says that this process lives and learns how many do.
+func (l *Limiter) beat(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	l.peers.join()
+	n, err := l.lua.Beat(ctx, 0, l.names.Peers(), l.peers.id, beatLife.Microseconds())
+	if err == nil && n > 0 {
+		l.peers.alive.Store(n)
+	}
+}
+
+// goodbye takes this process off the list, if Redis can be asked and no other
+// limiter of the process is on it.
+func (l *Limiter) goodbye() {
+	if !l.peers.leave() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), l.budget)
+	defer cancel()
+	sh := l.shards.forID(l.names.Peers())
+	permit, ok := sh.breaker.Acquire()
+	if !ok {
+		return
+	}
+	c := newCall(l, func(ctx context.Context, c *call) error {
+		_, err := l.lua.Beat(ctx, 0, l.names.Peers(), l.peers.id, 0)
+		return err
+	})
+	start := time.Now()
+	err := sh.calls.do(ctx, c, l.budget, nil)
+	permit.Done(classify(ctx, err, time.Since(start), l.budget), time.Since(start))
+}
+
+// currentShare is the part of the limit that this process may use on its own.
+func (l *Limiter) currentShare() float64 {
+	if l.share > 0 {
+		return l.share
+	}
+	return 1 / float64(l.peers.alive.Load())
+}

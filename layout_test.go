@@ -38,6 +38,7 @@ var requires = map[string][]string{
 	"fallback":           {"golang.org/x/time/rate"},
 	"breaker":            {"github.com/sony/gobreaker/v2", "github.com/redis/go-redis/v9"},
 	"retry":              {"github.com/cenkalti/backoff/v4"},
+	"internal/redisproc": {"github.com/redis/go-redis/v9"},
 	"internal/redistest": {"github.com/redis/go-redis/v9", "go.uber.org/goleak"},
 }
 

@@ -40,8 +40,8 @@ func (s *Store) owe(sh *shard, id string, own algo.Params, now, n int64, home *a
 	algo.Owe(own, &d.state, now, n)
 }
 
-// Owing reports whether any key has a debt, at the cost of an atomic load.
-func (s *Store) Owing() bool { return s.owed.Load() > 0 }
+// Owed returns how many keys have a debt, at the cost of an atomic load.
+func (s *Store) Owed() int { return int(s.owed.Load()) }
 
 // TakeDebts removes the debts of the keys that the filter accepts and returns
 // those that still weigh. What is taken is not owed any more, whatever becomes

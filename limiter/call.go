@@ -16,8 +16,8 @@ import (
 // was or will be executed is unknown; it is never sent again.
 var errBudget = errors.New("no answer within the budget")
 
-// errNoSlot is errBudget before the call was sent.
-var errNoSlot = fmt.Errorf("too many calls in flight: %w", errBudget)
+// errUnsent is errBudget before the call was sent, which it now never will be.
+var errUnsent = fmt.Errorf("not sent: %w", errBudget)
 
 // calls runs calls to Redis in goroutines of their own, because a client of
 // go-redis heeds a deadline only where it was told to: the caller leaves when
@@ -38,7 +38,7 @@ func newCalls(max int) calls {
 type call struct {
 	run    func(ctx context.Context, c *call) error
 	lua    *lua.Client
-	nonces *nonces
+	ticket ticket
 	items  [1]lua.Item
 	out    [1]algo.Decision
 	err    error
@@ -61,7 +61,9 @@ var callPool = sync.Pool{New: func() any {
 
 func newCall(l *Limiter, run func(context.Context, *call) error) *call {
 	c := callPool.Get().(*call)
-	c.run, c.lua, c.nonces, c.err = run, l.lua, &l.nonce, nil
+	c.run, c.lua, c.err = run, l.lua, nil
+	c.ticket.nonce = l.nonce.next()
+	c.ticket.state.Store(unsent)
 	c.state.Store(running)
 	return c
 }
@@ -80,7 +82,7 @@ func newDecision(l *Limiter, s *spec, id string, n int) *call {
 }
 
 func runDecision(ctx context.Context, c *call) error {
-	_, _, err := c.lua.Decide(ctx, 0, c.nonces.next(), c.items[:], c.out[:0])
+	_, _, err := c.lua.Decide(ctx, 0, &c.ticket, c.items[:], c.out[:0])
 	return err
 }
 
@@ -109,12 +111,12 @@ func (q calls) do(ctx context.Context, c *call, budget time.Duration, closed <-c
 	case q.slots <- struct{}{}:
 	default:
 		if q.stuck.Load() >= int64(cap(q.slots)) {
-			return errNoSlot
+			return errUnsent
 		}
 		select {
 		case q.slots <- struct{}{}:
 		case <-timer.C:
-			return errNoSlot
+			return errUnsent
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-closed:
@@ -136,6 +138,9 @@ func (q calls) do(ctx context.Context, c *call, budget time.Duration, closed <-c
 	}
 	q.stuck.Add(1)
 	if c.state.CompareAndSwap(running, abandoned) {
+		if left == errBudget && c.ticket.withdraw() {
+			left = errUnsent
+		}
 		close(c.gone)
 		return left
 	}

@@ -151,7 +151,7 @@ func (l *Limiter) fallBack(sh *shard, s *spec, key string, n int, cause error) (
 // neverExecuted reports whether it is certain that Redis has not charged, and
 // will not charge, a decision that ended in err.
 func neverExecuted(err error) bool {
-	if err == errOpen || errors.Is(err, errNoSlot) {
+	if err == errOpen || errors.Is(err, errUnsent) {
 		return true
 	}
 	var reply redis.Error

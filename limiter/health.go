@@ -24,6 +24,8 @@ type Health struct {
 	// Reconciled counts the keys whose local use was charged in Redis after an
 	// outage.
 	Reconciled uint64
+	// Owed is how many keys have local use that Redis is yet to be charged for.
+	Owed int
 	// LocalKeys is how many keys the in-process limiters remember.
 	LocalKeys int
 	// FunctionsError is why WithFunctions is not in effect, if it is not.
@@ -51,6 +53,7 @@ func (l *Limiter) Health() Health {
 		Processes:  int(l.peers.alive.Load()),
 		Decisions:  make(map[Source]uint64, numSources),
 		Reconciled: l.settled.Load(),
+		Owed:       l.local.Owed(),
 		LocalKeys:  l.local.Len(),
 	}
 	if l.functions {

@@ -4,11 +4,16 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
+func TestMain(m *testing.M) {
+	logging.Disable() // go-redis on every failed dial
+	redistest.VerifyNoLeaks(m)
+}
 
 // quiet keeps a test's log short.
 func quiet() limiter.Option { return limiter.WithLogger(slog.New(slog.DiscardHandler)) }

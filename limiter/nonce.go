@@ -3,6 +3,7 @@ package limiter
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"strconv"
 	"sync/atomic"
 )
@@ -23,3 +24,30 @@ func newNonces() nonces {
 func (n *nonces) next() string {
 	return n.process + strconv.FormatUint(n.count.Add(1), 36)
 }
+
+// ticket is the nonce of one call, and knows whether it has been sent: the client
+// asks for its bytes when it writes the command. A call whose caller has left
+// before that is not sent any more, so it is certain that Redis never charges it.
+type ticket struct {
+	nonce string
+	state atomic.Uint32
+}
+
+const (
+	unsent uint32 = iota
+	sent
+	withdrawn
+)
+
+var errWithdrawn = errors.New("the caller has left")
+
+// MarshalBinary is called by the client when it writes the command.
+func (t *ticket) MarshalBinary() ([]byte, error) {
+	if !t.state.CompareAndSwap(unsent, sent) && t.state.Load() == withdrawn {
+		return nil, errWithdrawn
+	}
+	return []byte(t.nonce), nil
+}
+
+// withdraw is true when the call was not sent, and now never will be.
+func (t *ticket) withdraw() bool { return t.state.CompareAndSwap(unsent, withdrawn) }

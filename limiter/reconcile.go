@@ -70,7 +70,7 @@ func (l *Limiter) afterRedis(s *spec, key string, d algo.Decision, now time.Time
 	if l.share == 0 && l.peers.turn.due(now, beatEvery) {
 		l.background.start(l.beat)
 	}
-	if l.local.Owing() && l.reconciling.CompareAndSwap(false, true) {
+	if l.local.Owed() > 0 && l.reconciling.CompareAndSwap(false, true) {
 		l.background.start(l.reconcile)
 	}
 }

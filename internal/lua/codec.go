@@ -42,13 +42,13 @@ type ReplyError struct{ What string }
 func (e *ReplyError) Error() string { return "unexpected reply from Redis: " + e.What }
 
 // Decide asks Redis for a decision on every item, all of one algorithm, in one
-// atomic call. now is 0 for the server's clock. The nonce must differ in every
-// call of every process. It appends the decisions to out and returns the time
+// atomic call. now is 0 for the server's clock. The nonce, a string or what
+// go-redis takes for one, must differ in every call of every process. It appends the decisions to out and returns the time
 // at which they were made.
 //
 // A cost of 0 looks and changes nothing. A negative cost is a debt: as much of
 // it is charged as there is room for.
-func (c *Client) Decide(ctx context.Context, now int64, nonce string, items []Item, out []algo.Decision) (int64, []algo.Decision, error) {
+func (c *Client) Decide(ctx context.Context, now int64, nonce any, items []Item, out []algo.Decision) (int64, []algo.Decision, error) {
 	kind := items[0].Params.Kind
 	looks := true
 	for i := range items {
@@ -61,7 +61,7 @@ func (c *Client) Decide(ctx context.Context, now int64, nonce string, items []It
 	return decode(v, items, out)
 }
 
-func encode(kind algo.Kind, now int64, nonce string, items []Item) []any {
+func encode(kind algo.Kind, now int64, nonce any, items []Item) []any {
 	width, stride := 2, 4
 	switch kind {
 	case algo.SlidingWindowCounter:

@@ -6,6 +6,7 @@ package redisproc
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -40,6 +41,10 @@ func Find() (string, error) {
 type Options struct {
 	// Config is further directives, such as {"maxmemory", "2mb"}.
 	Config [][]string
+	// TLS makes the server speak TLS only, with a certificate of its own.
+	TLS bool
+
+	sentinel string // the configuration of a sentinel
 }
 
 // Server is one redis-server process. Its methods may be called in any order
@@ -49,6 +54,7 @@ type Server struct {
 	opts Options
 	dir  string
 	port int
+	tls  *tls.Config
 
 	mu     sync.Mutex
 	proc   *process
@@ -66,6 +72,11 @@ func Start(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{path: path, opts: opts, dir: dir}
+	if opts.TLS {
+		if err := s.certify(); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
 	// A port that was free a moment ago may be taken by now.
 	for range 5 {
 		if s.port, err = freePort(); err != nil {
@@ -123,14 +134,9 @@ func (s *Server) Restart() error {
 		return errors.New("redisproc: server is closed")
 	}
 	s.end(syscall.SIGKILL)
-	args := []string{
-		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--logfile", s.logFile(),
-		"--save", "", "--appendonly", "no", "--daemonize", "no", "--protected-mode", "no",
-		"--enable-debug-command", "yes",
-	}
-	for _, c := range s.opts.Config {
-		args = append(args, "--"+c[0])
-		args = append(args, c[1:]...)
+	args, err := s.args()
+	if err != nil {
+		return err
 	}
 	proc, err := startProcess(exec.Command(s.path, args...))
 	if err != nil {
@@ -142,6 +148,41 @@ func (s *Server) Restart() error {
 		return err
 	}
 	return nil
+}
+
+// args is the command line.
+func (s *Server) args() ([]string, error) {
+	port := strconv.Itoa(s.port)
+	common := []string{"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--logfile", s.logFile(), "--daemonize", "no", "--protected-mode", "no"}
+	if s.opts.sentinel != "" {
+		// A sentinel writes its configuration back.
+		file := filepath.Join(s.dir, "sentinel.conf")
+		if err := os.WriteFile(file, []byte(s.opts.sentinel+"\n"), 0o600); err != nil {
+			return nil, err
+		}
+		return append([]string{file, "--sentinel"}, common...), nil
+	}
+	args := append(common, "--save", "", "--appendonly", "no", "--enable-debug-command", "yes")
+	if s.tls != nil {
+		args = append(args, "--port", "0", "--tls-port", port, "--tls-auth-clients", "no",
+			"--tls-cert-file", filepath.Join(s.dir, "tls.crt"), "--tls-key-file", filepath.Join(s.dir, "tls.key"), "--tls-ca-cert-file", filepath.Join(s.dir, "tls.crt"))
+	}
+	// In a file, since the command line takes a word such as -@all for an option.
+	var conf strings.Builder
+	for _, c := range s.opts.Config {
+		for _, word := range c {
+			if word == "" {
+				word = `""`
+			}
+			conf.WriteString(word + " ")
+		}
+		conf.WriteString("\n")
+	}
+	file := filepath.Join(s.dir, "redis.conf")
+	if err := os.WriteFile(file, []byte(conf.String()), 0o600); err != nil {
+		return nil, err
+	}
+	return append([]string{file}, args...), nil
 }
 
 // waitReady asks until the server answers, with any reply but that it is
@@ -168,6 +209,11 @@ func (s *Server) ping() (string, error) {
 	c, err := net.DialTimeout("tcp", s.Addr(), time.Second)
 	if err != nil {
 		return "", err
+	}
+	if s.tls != nil {
+		conf := s.tls.Clone()
+		conf.ServerName = "127.0.0.1"
+		c = tls.Client(c, conf)
 	}
 	defer c.Close()
 	if err := c.SetDeadline(time.Now().Add(time.Second)); err != nil {

@@ -20,8 +20,14 @@ import (
 // redis-server the test is skipped, or fails if HOLDFAST_REQUIRE_REDIS is 1.
 func Start(t testing.TB, config ...[]string) *redisproc.Server {
 	t.Helper()
+	return StartWith(t, redisproc.Options{Config: config})
+}
+
+// StartWith is Start with all options.
+func StartWith(t testing.TB, opts redisproc.Options) *redisproc.Server {
+	t.Helper()
 	Require(t)
-	srv, err := redisproc.Start(redisproc.Options{Config: config})
+	srv, err := redisproc.Start(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,6 +40,38 @@ func Start(t testing.TB, config ...[]string) *redisproc.Server {
 		}
 	})
 	return srv
+}
+
+// StartCluster runs a cluster for the length of the test.
+func StartCluster(t testing.TB, masters, replicas int) *redisproc.Cluster {
+	t.Helper()
+	Require(t)
+	c, err := redisproc.StartCluster(masters, replicas)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// StartSentinel runs a master, replicas and sentinels for the length of the test.
+func StartSentinel(t testing.TB, replicas, sentinels int) *redisproc.Sentinel {
+	t.Helper()
+	Require(t)
+	s, err := redisproc.StartSentinel(replicas, sentinels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
 }
 
 // VerifyNoLeaks runs the tests of a package and fails when a goroutine is left.

@@ -101,6 +101,36 @@ func TestLife(t *testing.T) {
 	}
 }
 
+func TestClusterFailover(t *testing.T) {
+	c := StartCluster(t, 3, 1)
+	check(t, c.Masters[0].Kill())
+	admin := Admin(t, c.Replicas[0][0])
+	for deadline := time.Now().Add(20 * time.Second); admin.Do(context.Background(), "role").Val().([]any)[0] != "master"; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the replica was not promoted")
+		}
+	}
+	check(t, c.Masters[0].Restart())
+}
+
+func TestSentinelFailover(t *testing.T) {
+	s := StartSentinel(t, 1, 3)
+	check(t, s.Master.Kill())
+	admin := Admin(t, s.Replicas[0])
+	for deadline := time.Now().Add(20 * time.Second); admin.Do(context.Background(), "role").Val().([]any)[0] != "master"; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the replica was not promoted")
+		}
+	}
+}
+
+func TestTLS(t *testing.T) {
+	srv := StartWith(t, redisproc.Options{TLS: true})
+	if srv.TLSConfig() == nil || srv.Restart() != nil {
+		t.Error("no TLS")
+	}
+}
+
 func TestBadConfigIsSaid(t *testing.T) {
 	Require(t)
 	_, err := redisproc.Start(redisproc.Options{Config: [][]string{{"no-such-directive", "1"}}})

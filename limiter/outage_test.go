@@ -1,0 +1,386 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/limiter/limitertest"
+)
+
+// hasty opens at the first failure and stays open until the test is over, or
+// briefly.
+func hasty(open time.Duration) limiter.Option {
+	return limiter.WithBreaker(breaker.Settings{MinRequests: 1, FailureRatio: 0.01, OpenMin: open, OpenMax: open})
+}
+
+// unhurried leaves room for any hiccup of a busy machine. Clients that fail fast
+// go with it.
+func unhurried() limiter.Option { return limiter.WithBudget(5 * time.Second) }
+
+// TestShareIsLearnt: processes count each other, keep the count through an
+// outage, and are forgotten when they leave.
+func TestShareIsLearnt(t *testing.T) {
+	srv := redistest.Start(t)
+	var lims []*limiter.Limiter
+	for i := range 4 {
+		lims = append(lims, newLimiter(t, redistest.Admin(t, srv), limiter.TokenBucket(limiter.PerHour(40), 40),
+			limiter.WithProcess(fmt.Sprint("p", i)), hasty(time.Hour), unhurried()))
+	}
+	idle := newLimiter(t, redistest.Client(t, srv), good, limiter.WithProcess("idle"))
+	again := newLimiter(t, redistest.Client(t, srv), good, limiter.WithProcess("p0"))
+	count := func(want int) func() bool {
+		return func() bool {
+			agree := true
+			for _, lim := range append(lims, again) {
+				if _, err := lim.Peek(t.Context(), "k"); err != nil {
+					t.Fatal(err)
+				}
+				agree = agree && lim.Health().Processes == want
+			}
+			return agree
+		}
+	}
+	until(t, "four processes count each other", count(4))
+	if h := idle.Health(); h.Processes != 1 || h.Share != 1 {
+		t.Errorf("a limiter that decides nothing: %+v", h)
+	}
+
+	// One limiter of p0 closes, then p3 as a whole.
+	must(t, again.Close())
+	must(t, lims[3].Close())
+	again, lims = lims[0], lims[:3]
+	until(t, "three are left", count(3))
+
+	must(t, srv.Kill())
+	admitted := 0
+	for _, lim := range lims {
+		for range 40 {
+			res, err := lim.Allow(t.Context(), "fresh")
+			if err != nil || res.Source != limiter.SourceLocal {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if res.Allowed {
+				admitted++
+			}
+		}
+	}
+	if admitted != 39 {
+		t.Errorf("three processes admitted %d of a burst of 40 on their own, want 3 × 13", admitted)
+	}
+}
+
+// TestIdleLimiterRunsNothing: what the heartbeat costs rides on decisions.
+func TestIdleLimiterRunsNothing(t *testing.T) {
+	srv := redistest.Start(t)
+	newLimiter(t, redistest.Client(t, srv), good)
+	if n := redistest.Calls(t, srv, "evalsha"); n != 0 {
+		t.Errorf("%d calls by a limiter that decided nothing", n)
+	}
+}
+
+// TestHeartbeatIsRare: at most one heartbeat in two seconds, whatever the load.
+func TestHeartbeatIsRare(t *testing.T) {
+	srv := redistest.Start(t)
+	lim := newLimiter(t, redistest.Client(t, srv), good, limiter.WithBudget(10*time.Second))
+	const decisions = 2000
+	start := time.Now()
+	for range decisions {
+		if _, err := lim.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most := int64(2 + time.Since(start)/(2*time.Second))
+	if n := redistest.Calls(t, srv, "evalsha"); n > decisions+most {
+		t.Errorf("%d calls for %d decisions", n, decisions)
+	}
+}
+
+// TestWarm: a process that knows from Redis that 30 of 100 are left admits its
+// part of 30 when Redis is lost, not of 100.
+func TestWarm(t *testing.T) {
+	for _, limit := range limitertest.Limits(limiter.PerHour(100)) {
+		srv := redistest.Start(t)
+		lim := newLimiter(t, redistest.Admin(t, srv), limit, limiter.WithShare(0.5), hasty(time.Hour), unhurried())
+		if res, err := lim.AllowN(t.Context(), "k", 70); err != nil || res.Remaining != 30 {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		must(t, srv.Kill())
+		admitted := 0
+		for range 100 {
+			res, err := lim.Allow(t.Context(), "k")
+			if err != nil || res.Source != limiter.SourceLocal {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if res.Allowed {
+				admitted++
+			}
+		}
+		if admitted != 15 {
+			t.Errorf("%v: %d admitted with 30 left and half of the limit", limit, admitted)
+		}
+	}
+}
+
+// TestReconcile: what processes admit on their own is charged when Redis is
+// back, once, and no more than the limit.
+func TestReconcile(t *testing.T) {
+	for _, limit := range limitertest.Limits(limiter.PerHour(100)) {
+		srv := redistest.Start(t)
+		var lims []*limiter.Limiter
+		for range 3 {
+			lims = append(lims, newLimiter(t, redistest.Admin(t, srv), limit, limiter.WithShare(1.0/3), hasty(50*time.Millisecond), unhurried()))
+		}
+		must(t, srv.Kill())
+		admitted := map[string]int{}
+		for i, lim := range lims {
+			for key, n := range map[string]int{"little": 3 + i, "much": 200} {
+				for range n {
+					if res, err := lim.Allow(t.Context(), key); err != nil || res.Source != limiter.SourceLocal {
+						t.Fatalf("%+v, %v", res, err)
+					} else if res.Allowed {
+						admitted[key]++
+					}
+				}
+			}
+		}
+		if admitted["little"] != 12 || admitted["much"] != 99 {
+			t.Fatalf("%v: admitted %v", limit, admitted)
+		}
+		must(t, srv.Restart())
+		until(t, "all have settled", func() bool {
+			settled := true
+			for _, lim := range lims {
+				if _, err := lim.Peek(t.Context(), "other"); err != nil {
+					t.Fatal(err)
+				}
+				settled = settled && lim.Health().Reconciled == 2
+			}
+			return settled
+		})
+		for range 3 {
+			for key, n := range admitted {
+				res, err := lims[0].Peek(t.Context(), key)
+				if err != nil || res.Source != limiter.SourceRedis || res.Remaining != 100-n {
+					t.Errorf("%v: %d admitted of %q, then %+v, %v", limit, n, key, res, err)
+				}
+			}
+		}
+	}
+}
+
+// TestLostRepliesAreNotReconciled: the server has charged what it was asked, or
+// will; charging it again on recovery would be twice.
+func TestLostRepliesAreNotReconciled(t *testing.T) {
+	srv := redistest.Start(t)
+	admin := redistest.Admin(t, srv)
+	rdb := redistest.Client(t, srv)
+	lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(1000, 24*time.Hour)), limiter.WithShare(1))
+	if _, err := lim.Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	warm(t, rdb)
+	const decisions = 5
+	must(t, srv.Freeze())
+	var wg sync.WaitGroup
+	for range decisions {
+		wg.Go(func() {
+			if res, err := lim.Allow(context.Background(), "k"); err != nil || res.Source != limiter.SourceLocal {
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := lim.Health().Owed; n != 0 {
+		t.Errorf("%d keys are owed, though their decisions were sent", n)
+	}
+	must(t, srv.Thaw())
+	until(t, "Redis decides", func() bool {
+		res, err := lim.Allow(t.Context(), "other")
+		return err == nil && res.Source == limiter.SourceRedis
+	})
+	value := admin.Get(t.Context(), "holdfast:v1:fw:{k}").Val()
+	_, count, _ := strings.Cut(value, ":")
+	var charged int
+	if _, err := fmt.Sscan(count, &charged); err != nil || charged > 1+decisions {
+		t.Errorf("%d decisions were charged %d times (%q, %v)", 1+decisions, charged, value, err)
+	}
+}
+
+// TestUnsentIsOwed: a client of default options tries to dial for longer than
+// the budget; what was decided meanwhile was never sent, and is owed.
+func TestUnsentIsOwed(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := redistest.Client(t, srv)
+	must(t, srv.Kill())
+	lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(1000, 24*time.Hour)), limiter.WithShare(1), limiter.WithBreaker(breaker.Settings{MinRequests: 1000, FailuresInRow: 1000}))
+	for range 5 {
+		if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceLocal {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	if n := lim.Health().Owed; n != 1 {
+		t.Fatalf("%d keys are owed", n)
+	}
+	must(t, srv.Restart())
+	until(t, "the debt is settled", func() bool {
+		_, err := lim.Peek(t.Context(), "other")
+		return err == nil && lim.Health().Reconciled == 1
+	})
+	if res, err := lim.Peek(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis || res.Remaining != 995 {
+		t.Errorf("5 were admitted, then %+v, %v", res, err)
+	}
+}
+
+// TestFiveHundredCallersOnAFrozenServer: all are answered within the budget, and
+// neither goroutines nor connections pile up beyond the calls allowed in flight.
+func TestFiveHundredCallersOnAFrozenServer(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), PoolSize: 4})
+	t.Cleanup(func() { _ = rdb.Close() })
+	const inFlight = 16
+	lim := newLimiter(t, rdb, good, limiter.WithMaxInFlight(inFlight), limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, FailuresInRow: 1e6}))
+	if _, err := lim.Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	must(t, srv.Freeze())
+	for range 3 {
+		l := &load{stop: make(chan struct{})}
+		for range 500 {
+			l.wg.Go(func() {
+				start := time.Now()
+				res, err := lim.Allow(context.Background(), "k")
+				if took := time.Since(start); err != nil || res.Source != limiter.SourceLocal || took > limiter.DefaultBudget+slack {
+					t.Errorf("%+v, %v after %v", res, err, took)
+				}
+			})
+		}
+		l.wg.Wait()
+		if n := callsRunning(); n > inFlight {
+			t.Errorf("%d calls are left running with %d allowed", n, inFlight)
+		}
+	}
+	must(t, srv.Thaw())
+}
+
+// TestSlowOpensTheBreaker: a Redis that answers within the budget, but slowly,
+// is left alone before there is any error.
+func TestSlowOpensTheBreaker(t *testing.T) {
+	srv := redistest.Start(t)
+	lim := newLimiter(t, delayed(t, srv, 40*time.Millisecond), good, limiter.WithShare(1), limiter.WithBudget(70*time.Millisecond))
+	until(t, "the breaker opens", func() bool {
+		_, err := lim.Allow(t.Context(), "k")
+		return err != nil || lim.Health().Shards[0].State == breaker.Open
+	})
+	if sh := lim.Health().Shards[0]; sh.LastFailure != breaker.ClassSlow {
+		t.Errorf("the breaker is open because of %v", sh.LastFailure)
+	}
+}
+
+// TestCallerInAHurry: a context that ends before the budget leaves time for an
+// answer, and does not open the breaker.
+func TestCallerInAHurry(t *testing.T) {
+	srv := redistest.Start(t)
+	lim := newLimiter(t, redistest.Client(t, srv), good, limiter.WithBudget(time.Minute))
+	if _, err := lim.Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	must(t, srv.Freeze())
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+		if testing.Short() {
+			cancel()
+			return
+		}
+		res, err := lim.Allow(ctx, "k")
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) || err == nil && res.Source != limiter.SourceLocal {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if err != nil {
+			t.Log("the machine was too busy to answer within 100 ms of the deadline")
+		}
+		cancel()
+		if s := lim.Health().Shards[0].State; s != breaker.Closed {
+			t.Fatalf("callers in a hurry made the breaker %v", s)
+		}
+		if res.Source == limiter.SourceLocal {
+			break
+		}
+	}
+	must(t, srv.Thaw())
+}
+
+func TestContradictions(t *testing.T) {
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadTimeout: 100 * time.Millisecond})
+	defer cluster.Close()
+	for name, c := range map[string]struct {
+		rdb  redis.UniversalClient
+		opts []limiter.Option
+		says []string
+	}{
+		"share with closed": {nowhere(t), []limiter.Option{limiter.WithShare(0.5), limiter.WithFallback(fallback.Closed)}, []string{"share", "Local", "closed"}},
+		"share with open":   {nowhere(t), []limiter.Option{limiter.WithShare(0.5), limiter.WithFallback(fallback.Open)}, []string{"share", "open"}},
+		"budget too long":   {cluster, []limiter.Option{limiter.WithBudget(time.Second)}, []string{"budget", "1s", "ReadTimeout", "100ms"}},
+		"no process":        {nowhere(t), []limiter.Option{limiter.WithProcess("")}, []string{"process"}},
+	} {
+		_, err := limiter.New(c.rdb, good, c.opts...)
+		if !errors.Is(err, limiter.ErrInvalidConfig) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, part := range c.says {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q does not say %q", name, err, part)
+			}
+		}
+	}
+}
+
+// TestOpenBreakerAllocatesNothing.
+func TestOpenBreakerAllocatesNothing(t *testing.T) {
+	lim := down(t, good)
+	ctx := context.Background()
+	if n := testing.AllocsPerRun(500, func() {
+		if _, err := lim.Allow(ctx, "customer:42"); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a decision", n)
+	}
+}
+
+func BenchmarkOpenBreaker(b *testing.B) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	defer rdb.Close()
+	lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(1000000), 1000), hasty(time.Hour), quiet())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer lim.Close()
+	local, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(1000000), 1000))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
+	_, _ = lim.Allow(ctx, "k")
+	for name, l := range map[string]limiter.Allower{"local": local, "open breaker": lim} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := l.AllowN(ctx, "k", 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

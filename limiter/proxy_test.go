@@ -1,0 +1,48 @@
+package limiter_test
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/faultproxy"
+	"github.com/holdfast-go/holdfast/internal/redisproc"
+)
+
+// behind returns a proxy in front of the server, and a client of default options
+// that goes through it.
+func behind(t *testing.T, srv *redisproc.Server, opt redis.Options) (*faultproxy.Proxy, *redis.Client) {
+	t.Helper()
+	p, err := faultproxy.New(srv.Addr())
+	must(t, err)
+	opt.Addr = p.Addr()
+	rdb := redis.NewClient(&opt)
+	t.Cleanup(func() {
+		_ = rdb.Close()
+		p.Close()
+	})
+	return p, rdb
+}
+
+// delayed returns a client whose every reply comes late.
+func delayed(t *testing.T, srv *redisproc.Server, d time.Duration) *redis.Client {
+	t.Helper()
+	p, rdb := behind(t, srv, redis.Options{})
+	p.Set(faultproxy.Mode{ReplyDelay: d})
+	return rdb
+}
+
+// callsRunning counts the goroutines that wait for Redis on behalf of callers.
+func callsRunning() int {
+	buf := make([]byte, 1<<20)
+	for {
+		n := runtime.Stack(buf, true)
+		if n < len(buf) {
+			return strings.Count(string(buf[:n]), "limiter.calls.run(")
+		}
+		buf = make([]byte, 2*len(buf))
+	}
+}

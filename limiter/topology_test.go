@@ -1,0 +1,285 @@
+package limiter_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/redisproc"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/limiter/limitertest"
+)
+
+// sources asks once for each of many keys and counts who decided.
+func sources(t *testing.T, lim *limiter.Limiter, keys int) map[limiter.Source]int {
+	t.Helper()
+	n := map[limiter.Source]int{}
+	for i := range keys {
+		res, err := lim.Allow(t.Context(), fmt.Sprint("key", i))
+		if err != nil {
+			t.Fatalf("key %d: %v", i, err)
+		}
+		n[res.Source]++
+	}
+	return n
+}
+
+// TestClusterMasterKilled: with one of three masters dead, the keys of the other
+// two stay on Redis; when its replica has taken over, all are back.
+func TestClusterMasterKilled(t *testing.T) {
+	c := redistest.StartCluster(t, 3, 1)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	defer rdb.Close()
+	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(1000), 1000))
+	const keys = 300
+	until(t, "the limiter knows the masters", func() bool {
+		sources(t, lim, keys)
+		return len(lim.Health().Shards) >= 4 // and the one of before it knew
+	})
+	if n := sources(t, lim, keys); n[limiter.SourceRedis] != keys {
+		t.Fatalf("decisions before: %v", n)
+	}
+
+	must(t, c.Masters[0].Kill())
+	until(t, "the dead master's breaker opens", func() bool {
+		sources(t, lim, 30)
+		for _, sh := range lim.Health().Shards {
+			if strings.HasSuffix(sh.Name, c.Masters[0].Addr()) {
+				return sh.State == breaker.Open
+			}
+		}
+		return false
+	})
+	if n := sources(t, lim, keys); n[limiter.SourceRedis] < keys/2 {
+		t.Errorf("with one of three masters dead: %v", n)
+	}
+	for _, sh := range lim.Health().Shards {
+		if sh.State != breaker.Closed && !strings.HasSuffix(sh.Name, c.Masters[0].Addr()) && strings.Contains(sh.Name, "@") {
+			t.Errorf("the breaker of %s is %v", sh.Name, sh.State)
+		}
+	}
+	until(t, "all keys are back on Redis", func() bool { return sources(t, lim, keys)[limiter.SourceRedis] == keys })
+}
+
+// TestClusterSlotMigration: no errors, and not one unit above the limit, while
+// the slot of a busy key moves.
+func TestClusterSlotMigration(t *testing.T) {
+	c := redistest.StartCluster(t, 2, 0)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	defer rdb.Close()
+	slot := int(rdb.ClusterKeySlot(t.Context(), "{k0}").Val())
+	from, to := c.Masters[0], c.Masters[1]
+	if slot >= 8192 {
+		from, to = to, from
+	}
+	for _, limit := range limitertest.Limits(limiter.PerHour(500)) {
+		lim := newLimiter(t, rdb, limit, limiter.WithBudget(2900*time.Millisecond), limiter.WithShare(1))
+		l := startLoad(t, lim, 20, 1)
+		until(t, "decisions by Redis", l.more(limiter.SourceRedis, 100))
+		for range 3 {
+			must(t, c.MigrateSlot(slot, from, to))
+			from, to = to, from
+			until(t, "decisions after the move", l.more(limiter.SourceRedis, 100))
+		}
+		l.end(t, 2900*time.Millisecond)
+		if got := l.admitted.Load(); got > 500 && l.bySource[limiter.SourceLocal].Load() == 0 {
+			t.Errorf("%v: %d admitted", limit, got)
+		}
+	}
+}
+
+// TestSentinelFailover: the master dies, a replica is promoted, decisions return.
+func TestSentinelFailover(t *testing.T) {
+	s := redistest.StartSentinel(t, 1, 3)
+	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redisproc.MasterName, SentinelAddrs: s.Addrs()})
+	defer rdb.Close()
+	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(1000), 100))
+	l := startLoad(t, lim, 20, 10)
+	until(t, "decisions by Redis", l.more(limiter.SourceRedis, 100))
+	must(t, s.Master.Kill())
+	until(t, "decisions go on locally", l.more(limiter.SourceLocal, 100))
+	until(t, "decisions by the new master", l.more(limiter.SourceRedis, 500))
+	l.end(t, limiter.DefaultBudget)
+	if n := redistest.Calls(t, s.Replicas[0], "evalsha"); n == 0 {
+		t.Error("the new master decided nothing")
+	}
+}
+
+// TestRing: a dead node takes only its keys along, until the ring gives them to
+// the others.
+func TestRing(t *testing.T) {
+	a, b := redistest.Start(t), redistest.Start(t)
+	rdb := redis.NewRing(&redis.RingOptions{
+		Addrs:              map[string]string{"a": a.Addr(), "b": b.Addr()},
+		HeartbeatFrequency: time.Hour, // the test looks at the time before it notices
+	})
+	defer rdb.Close()
+	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(1000), 1000))
+	if n := sources(t, lim, 100); n[limiter.SourceRedis] != 100 || len(lim.Health().Shards) != 2 {
+		t.Fatalf("before: %v, %+v", n, lim.Health().Shards)
+	}
+	must(t, a.Kill())
+	state := func(addr string) breaker.State {
+		for _, sh := range lim.Health().Shards {
+			if strings.HasSuffix(sh.Name, addr) {
+				return sh.State
+			}
+		}
+		t.Fatalf("no shard %s", addr)
+		return 0
+	}
+	until(t, "the dead node's breaker opens", func() bool { sources(t, lim, 50); return state(a.Addr()) == breaker.Open })
+	if n := sources(t, lim, 100); n[limiter.SourceRedis] < 20 || state(b.Addr()) != breaker.Closed {
+		t.Errorf("with one of two nodes dead: %v", n)
+	}
+	must(t, a.Restart())
+	until(t, "all keys are back on Redis", func() bool { return sources(t, lim, 100)[limiter.SourceRedis] == 100 })
+}
+
+func TestProtocolVersions(t *testing.T) {
+	srv := redistest.Start(t)
+	for _, protocol := range []int{2, 3} {
+		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Protocol: protocol})
+		defer rdb.Close()
+		for _, limit := range limitertest.Limits(limiter.PerHour(10)) {
+			lim := newLimiter(t, rdb, limit, patient(), limiter.WithPrefix(fmt.Sprint("resp", protocol)))
+			everyOperation(t, lim)
+		}
+	}
+}
+
+// everyOperation uses all that a limiter sends, and checks that Redis answers.
+func everyOperation(t *testing.T, lim *limiter.Limiter) {
+	t.Helper()
+	for _, n := range []int{8, 1, 5, 0} {
+		res, err := lim.AllowN(t.Context(), "k", n)
+		if err != nil || res.Source != limiter.SourceRedis || res.Allowed != (n != 5) {
+			t.Fatalf("%v: a cost of %d: %+v, %v", lim.Limit(), n, res, err)
+		}
+	}
+	if res, err := lim.Peek(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis || res.Remaining != 1 {
+		t.Fatalf("%v: peek: %+v, %v", lim.Limit(), res, err)
+	}
+	must(t, lim.Block(t.Context(), "k", time.Minute))
+	if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Allowed || res.Source != limiter.SourceRedis {
+		t.Fatalf("%v: blocked: %+v, %v", lim.Limit(), res, err)
+	}
+	must(t, lim.Reset(t.Context(), "k"))
+	if res, err := lim.AllowN(t.Context(), "k", 10); err != nil || !res.Allowed || res.Source != limiter.SourceRedis {
+		t.Fatalf("%v: after a reset: %+v, %v", lim.Limit(), res, err)
+	}
+	must(t, lim.Reset(t.Context(), "k"))
+}
+
+// The least that a Redis user needs. CONTRIBUTING and SECURITY quote it.
+const (
+	handshake = "+hello"
+	inScripts = "+time +get +set +hmget +hset +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore"
+	evalUser  = "user limiter on >secret ~holdfast:* -@all " + handshake + " +evalsha +evalsha_ro +eval +eval_ro +del " + inScripts
+	fcallUser = "user limiter on >secret ~holdfast:* -@all " + handshake + " +fcall +fcall_ro +function|load +del " + inScripts
+)
+
+func limitedUser(t *testing.T, user string, tls bool) *redis.Client {
+	t.Helper()
+	srv := redistest.StartWith(t, redisproc.Options{TLS: tls, Config: [][]string{strings.Fields(user)}})
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "limiter", Password: "secret", TLSConfig: srv.TLSConfig()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+func TestLeastRights(t *testing.T) {
+	for _, tls := range []bool{false, true} {
+		rdb := limitedUser(t, evalUser, tls)
+		for _, limit := range limitertest.Limits(limiter.PerHour(10)) {
+			lim := newLimiter(t, rdb, limit, limiter.WithBudget(10*time.Second)) // with the heartbeat
+			everyOperation(t, lim)
+			until(t, "the heartbeat", func() bool { _, err := lim.Peek(t.Context(), "k"); return err == nil && lim.Health().Processes == 1 })
+		}
+	}
+}
+
+// TestLeastRightsAreLeast: without any one of them something does not work.
+func TestLeastRightsAreLeast(t *testing.T) {
+	for _, right := range strings.Fields("+evalsha +eval " + inScripts) {
+		if right == "+zrem" || right == "+zcard" || right == "+evalsha_ro" {
+			continue // of the heartbeat, whose failure nobody sees
+		}
+		rdb := limitedUser(t, strings.Replace(evalUser+" ", right+" ", "", 1), false)
+		fine := true
+		for i, limit := range limitertest.Limits(limiter.PerHour(10)) {
+			lim := newLimiter(t, rdb, limit, patient(), limiter.WithPrefix("holdfast:"+fmt.Sprint(i)))
+			for range 2 {
+				res, err := lim.AllowN(t.Context(), "k", 6)
+				fine = fine && err == nil && res.Source == limiter.SourceRedis
+			}
+		}
+		if fine {
+			t.Errorf("without %s everything works", right)
+		}
+	}
+}
+
+func TestFunctions(t *testing.T) {
+	rdb := limitedUser(t, fcallUser, false)
+	for _, limit := range limitertest.Limits(limiter.PerHour(10)) {
+		lim := newLimiter(t, rdb, limit, patient(), limiter.WithFunctions())
+		everyOperation(t, lim)
+		if err := lim.Health().FunctionsError; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestFunctionsReplaceAnOlderLibrary(t *testing.T) {
+	srv := redistest.Start(t)
+	admin := redistest.Admin(t, srv)
+	must(t, admin.FunctionLoad(t.Context(), "#!lua name=holdfast\nredis.register_function('hf0_gcra', function() return 1 end)").Err())
+	lim := newLimiter(t, redistest.Client(t, srv), good, patient(), limiter.WithFunctions())
+	everyOperation(t, lim)
+	if n := redistest.Calls(t, srv, "evalsha") + redistest.Calls(t, srv, "eval"); n != 0 {
+		t.Errorf("%d scripts were run", n)
+	}
+	if n := redistest.Calls(t, srv, "function|load"); n != 2 { // with the one above
+		t.Errorf("the library was loaded %d times", n-1)
+	}
+	must(t, admin.FunctionFlush(t.Context()).Err())
+	everyOperation(t, lim)
+}
+
+func TestFunctionsNotAllowed(t *testing.T) {
+	for name, user := range map[string]string{
+		"no fcall": evalUser,
+		"no load":  evalUser + " +fcall +fcall_ro",
+	} {
+		lim := newLimiter(t, limitedUser(t, user, false), good, patient(), limiter.WithFunctions())
+		everyOperation(t, lim)
+		if err := lim.Health().FunctionsError; err == nil {
+			t.Errorf("%s: Health does not say why functions are not used", name)
+		}
+	}
+}
+
+// TestPeekIsReadOnlyOnTheWire, so that replicas may serve it.
+func TestPeekIsReadOnlyOnTheWire(t *testing.T) {
+	srv := redistest.Start(t)
+	lim := newLimiter(t, redistest.Client(t, srv), good, patient())
+	fn := newLimiter(t, redistest.Client(t, srv), good, patient(), limiter.WithFunctions())
+	for range 5 {
+		for _, l := range []*limiter.Limiter{lim, fn} {
+			if _, err := l.Peek(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if ro, rw := redistest.Calls(t, srv, "evalsha_ro"), redistest.Calls(t, srv, "evalsha"); ro != 5 || rw != 0 {
+		t.Errorf("%d read-only, %d not", ro, rw)
+	}
+	if ro, rw := redistest.Calls(t, srv, "fcall_ro"), redistest.Calls(t, srv, "fcall"); ro < 5 || rw != 0 {
+		t.Errorf("functions: %d read-only, %d not", ro, rw)
+	}
+}

@@ -42,11 +42,18 @@ type load struct {
 	bySource                    [8]atomic.Int64
 	slowest                     atomic.Int64
 	stop                        chan struct{}
+	stopping                    sync.Once
 	wg                          sync.WaitGroup
+}
+
+func (l *load) halt() {
+	l.stopping.Do(func() { close(l.stop) })
+	l.wg.Wait()
 }
 
 func startLoad(t *testing.T, lim *limiter.Limiter, callers, keys int) *load {
 	l := &load{stop: make(chan struct{})}
+	t.Cleanup(l.halt)
 	for i := range callers {
 		l.wg.Go(func() {
 			for n := i; ; n++ {
@@ -79,8 +86,7 @@ func startLoad(t *testing.T, lim *limiter.Limiter, callers, keys int) *load {
 }
 
 func (l *load) end(t *testing.T, budget time.Duration) {
-	close(l.stop)
-	l.wg.Wait()
+	l.halt()
 	slowest := time.Duration(l.slowest.Load())
 	t.Logf("%d decisions, %d admitted, %d by Redis, %d locally, slowest %v, %d errors", l.decisions.Load(), l.admitted.Load(),
 		l.bySource[limiter.SourceRedis].Load(), l.bySource[limiter.SourceLocal].Load(), slowest, l.errors.Load())

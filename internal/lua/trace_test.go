@@ -25,6 +25,7 @@ type tracer struct {
 	t     *testing.T
 	rng   *rand.Rand
 	rdb   *redis.Client
+	lua   *lua.Client
 	names *lua.Namer
 	state map[string]*algo.State
 	block map[string]int64
@@ -38,7 +39,7 @@ func newTracer(t *testing.T, rdb *redis.Client) *tracer {
 	}
 	t.Logf("rerun with: go test -run '%s' ./internal/lua -args -trace.seed=%d", t.Name(), seed)
 	return &tracer{
-		t: t, rng: rand.New(rand.NewPCG(seed, 1)), rdb: rdb,
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), rdb: rdb, lua: lua.NewClient(rdb),
 		names: lua.NewNamer(fmt.Sprintf("trace-%d", rand.Uint32())),
 		state: map[string]*algo.State{}, block: map[string]int64{},
 	}
@@ -47,7 +48,7 @@ func newTracer(t *testing.T, rdb *redis.Client) *tracer {
 func (tr *tracer) step(p algo.Params, key string, now, n int64) {
 	tr.calls++
 	item := lua.Item{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Cost: n}
-	at, out, err := lua.NewClient(tr.rdb).Decide(context.Background(), now, fmt.Sprint("n", tr.calls), []lua.Item{item}, nil)
+	at, out, err := tr.lua.Decide(context.Background(), now, fmt.Sprint("n", tr.calls), []lua.Item{item}, nil)
 	if err != nil {
 		tr.t.Fatalf("step %d, key %q, cost %d: %v", tr.calls, key, n, err)
 	}
@@ -114,6 +115,27 @@ func TestTraceServerClock(t *testing.T) {
 	}
 }
 
+// TestTraceFunctions: the same scripts as functions give the same answers.
+func TestTraceFunctions(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		t.Run(kind.Short(), func(t *testing.T) {
+			rdb := newClient(t)
+			tr := newTracer(t, rdb)
+			tr.lua.UseFunctions(rdb)
+			p := tr.limit(kind, 100*time.Microsecond, 20*time.Millisecond)
+			for i := range *traceSteps / 10 {
+				if i%100 == 0 {
+					p = tr.limit(kind, 100*time.Microsecond, 20*time.Millisecond)
+				}
+				tr.step(p, fmt.Sprint("k", i/100), 0, tr.cost(p))
+			}
+			if used, err := tr.lua.Functions(); !used || err != nil {
+				t.Errorf("functions were given up: %v", err)
+			}
+		})
+	}
+}
+
 // TestTraceGivenClock: the same on a clock that jumps, forward and back.
 func TestTraceGivenClock(t *testing.T) {
 	for _, kind := range algo.Kinds {
@@ -163,7 +185,7 @@ func (tr *tracer) cost(p algo.Params) int64 {
 }
 
 func (tr *tracer) blockFor(key string, now, d int64) {
-	left, err := lua.NewClient(tr.rdb).Block(context.Background(), now, tr.names.Keys(algo.GCRA, key), d)
+	left, err := tr.lua.Block(context.Background(), now, tr.names.Keys(algo.GCRA, key), d)
 	if err != nil {
 		tr.t.Fatal(err)
 	}

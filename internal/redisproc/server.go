@@ -162,7 +162,7 @@ func (s *Server) args() ([]string, error) {
 		}
 		return append([]string{file, "--sentinel"}, common...), nil
 	}
-	args := append(common, "--save", "", "--appendonly", "no", "--enable-debug-command", "yes")
+	args := append(common, "--save", "", "--appendonly", "no", "--enable-debug-command", "yes", "--enable-protected-configs", "yes")
 	if s.tls != nil {
 		args = append(args, "--port", "0", "--tls-port", port, "--tls-auth-clients", "no",
 			"--tls-cert-file", filepath.Join(s.dir, "tls.crt"), "--tls-key-file", filepath.Join(s.dir, "tls.key"), "--tls-ca-cert-file", filepath.Join(s.dir, "tls.crt"))

@@ -1,0 +1,243 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/faultproxy"
+	"github.com/holdfast-go/holdfast/internal/redisproc"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// scene is one limiter in front of one server, with a proxy between them.
+type scene struct {
+	t     *testing.T
+	srv   *redisproc.Server
+	admin *redis.Client
+	proxy *faultproxy.Proxy
+	rdb   *redis.Client
+	lim   *limiter.Limiter
+	load  *load
+}
+
+// fault is one row of the table: how it begins and ends, and how often Redis
+// lost its state by it.
+type fault struct {
+	name       string
+	begin, end func(*scene)
+	loses      int64
+	options    redis.Options
+	// stays is for faults under which Redis goes on deciding.
+	stays bool
+}
+
+func (s *scene) config(name, value string) {
+	must(s.t, s.admin.ConfigSet(context.Background(), name, value).Err())
+}
+
+func network(m faultproxy.Mode) func(*scene) { return func(s *scene) { s.proxy.Set(m) } }
+
+func pass(s *scene) { s.proxy.Pass() }
+
+var faults = []fault{
+	{name: "refused", begin: func(s *scene) { must(s.t, s.srv.Kill()) }, end: func(s *scene) { must(s.t, s.srv.Restart()) }, loses: 1},
+	{name: "reset on connect", begin: func(s *scene) { s.proxy.Set(faultproxy.Mode{Refuse: true}); s.proxy.Reset() }, end: pass},
+	{name: "black hole", begin: func(s *scene) { s.proxy.Set(faultproxy.Mode{BlackHole: true}); s.proxy.Reset() }, end: pass},
+	{name: "half-open connections", begin: network(faultproxy.Mode{HalfOpen: true}), end: func(s *scene) { s.proxy.Pass(); s.proxy.Reset() }},
+	{name: "replies cut", begin: network(faultproxy.Mode{CutAfter: 20}), end: pass},
+	{name: "connections reset", begin: func(s *scene) { s.proxy.Reset() }, end: pass, stays: true},
+	{name: "frozen", begin: func(s *scene) { must(s.t, s.srv.Freeze()) }, end: func(s *scene) { must(s.t, s.srv.Thaw()) }},
+	{name: "slow by 100 ms", begin: network(faultproxy.Mode{ReplyDelay: 100 * time.Millisecond}), end: pass},
+	{name: "slow by 1 s", begin: network(faultproxy.Mode{ReplyDelay: time.Second}), end: pass},
+	{name: "throttled", begin: network(faultproxy.Mode{BytesPerSecond: 100}), end: func(s *scene) { s.proxy.Pass(); s.proxy.Reset() }},
+	{name: "one connection, slow by 40 ms", options: redis.Options{PoolSize: 1}, begin: network(faultproxy.Mode{ReplyDelay: 40 * time.Millisecond}), end: pass},
+	{name: "out of memory", begin: func(s *scene) { s.config("maxmemory", "1") }, end: func(s *scene) { s.config("maxmemory", "0") }},
+	{name: "cannot persist (MISCONF)", begin: func(s *scene) { misconf(s) }, end: func(s *scene) { s.config("stop-writes-on-bgsave-error", "no") }},
+	{name: "read-only replica", begin: func(s *scene) { replicaOf(s.t, s.srv, "127.0.0.1", "1") }, end: func(s *scene) { replicaOf(s.t, s.srv, "NO", "ONE") }},
+	{name: "too few replicas", begin: func(s *scene) { s.config("min-replicas-to-write", "1") }, end: func(s *scene) { s.config("min-replicas-to-write", "0") }},
+	{name: "too many clients", begin: func(s *scene) { s.config("maxclients", "1"); s.proxy.Reset() }, end: func(s *scene) { s.config("maxclients", "10000") }},
+	{name: "password rotated", begin: func(s *scene) { s.config("requirepass", "new"); s.proxy.Reset() }, end: func(s *scene) {
+		must(s.t, s.admin.Do(context.Background(), "auth", "new").Err())
+		s.config("requirepass", "")
+	}},
+	{name: "busy script", begin: busy, end: func(s *scene) {
+		_ = s.admin.ScriptKill(context.Background()).Err()
+	}},
+	{name: "loading", begin: func(s *scene) { loading(s) }, end: func(s *scene) { must(s.t, s.srv.Restart()) }, loses: 2},
+	{name: "restarted without data", begin: func(s *scene) { must(s.t, s.srv.Restart()) }, end: pass, loses: 1, stays: true},
+	{name: "FLUSHALL", begin: func(s *scene) { must(s.t, s.admin.FlushAll(context.Background()).Err()) }, end: pass, loses: 1, stays: true},
+	{name: "SCRIPT FLUSH", begin: func(s *scene) { must(s.t, s.admin.ScriptFlush(context.Background()).Err()) }, end: pass, stays: true},
+}
+
+// misconf makes a snapshot fail, after which writes are refused: the folder it
+// would be written to is taken away.
+func misconf(s *scene) {
+	s.config("stop-writes-on-bgsave-error", "yes")
+	s.config("save", "3600 1")
+	dir := s.t.TempDir()
+	s.config("dir", dir)
+	must(s.t, os.RemoveAll(dir))
+	must(s.t, s.admin.BgSave(context.Background()).Err())
+	until(s.t, "writes are refused", func() bool {
+		err := s.admin.Set(context.Background(), "x", "y", time.Second).Err()
+		return err != nil && strings.HasPrefix(err.Error(), "MISCONF")
+	})
+}
+
+// busy keeps the server in a script until it is killed.
+func busy(s *scene) {
+	s.config("busy-reply-threshold", "1")
+	go func() {
+		c := redis.NewClient(&redis.Options{Addr: s.srv.Addr(), ReadTimeout: time.Minute, MaxRetries: -1})
+		defer c.Close()
+		_ = c.Eval(context.Background(), "while true do end", nil).Err()
+	}()
+	until(s.t, "the server is busy", func() bool {
+		err := s.admin.Ping(context.Background()).Err()
+		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
+	})
+}
+
+// loading restarts the server with a snapshot that takes long to read.
+func loading(s *scene) {
+	s.config("key-load-delay", "10000")
+	s.config("loading-process-events-interval-bytes", "1024")
+	must(s.t, s.admin.Do(context.Background(), "debug", "populate", "1000").Err())
+	go func() {
+		c := redis.NewClient(&redis.Options{Addr: s.srv.Addr(), ReadTimeout: time.Minute, MaxRetries: -1})
+		defer c.Close()
+		_ = c.Do(context.Background(), "debug", "reload").Err()
+	}()
+	until(s.t, "the server is loading", func() bool {
+		err := s.admin.Ping(context.Background()).Err()
+		return err != nil && strings.HasPrefix(err.Error(), "LOADING")
+	})
+}
+
+// TestFaultTable: one row per fault. No caller ever sees an error or waits
+// beyond the budget, what is admitted stays within the published bound, nothing
+// is charged twice, nothing is left behind, and decisions return to Redis.
+func TestFaultTable(t *testing.T) {
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			files := openFiles(t)
+			const rate, burst, keys = 100, 50, 5
+			s := &scene{t: t, srv: redistest.Start(t)}
+			s.admin = redistest.Admin(t, s.srv)
+			s.proxy, s.rdb = behind(t, s.srv, f.options)
+			var mu sync.Mutex
+			transitions := int64(0)
+			s.lim = newLimiter(t, s.rdb, limiter.TokenBucket(limiter.PerSecond(rate), burst), limiter.WithHooks(limiter.Hooks{
+				BreakerChange: func(breaker.Change) { mu.Lock(); transitions++; mu.Unlock() },
+			}))
+			start := time.Now()
+			s.load = startLoad(t, s.lim, 20, keys)
+			until(t, "decisions by Redis", s.load.more(limiter.SourceRedis, 200))
+			f.begin(s)
+			if f.stays {
+				until(t, "decisions go on", s.load.more(limiter.SourceRedis, 200))
+			} else {
+				until(t, "the breaker opens", func() bool { return s.lim.Health().Shards[0].State != breaker.Closed })
+				until(t, "decisions go on locally", s.load.more(limiter.SourceLocal, 300))
+			}
+			f.end(s)
+			until(t, "the breaker closes", func() bool { return s.lim.Health().Shards[0].State == breaker.Closed })
+			until(t, "decisions by Redis again", s.load.more(limiter.SourceRedis, 200))
+			s.load.end(t, limiter.DefaultBudget)
+			elapsed := time.Since(start)
+
+			// Each decision that timed out alone is a transition there and back.
+			mu.Lock()
+			changes := transitions + 2*s.load.bySource[limiter.SourceLocal].Load()
+			mu.Unlock()
+			bound := keys * (rate*elapsed.Seconds() + burst*float64(1+f.loses+changes))
+			if got := float64(s.load.admitted.Load()); got > bound {
+				t.Errorf("%v admitted, at most %v", got, bound)
+			}
+			tight := keys * (rate*elapsed.Seconds() + burst*float64(2+f.loses+transitions))
+			t.Logf("%d admitted; bound by breaker transitions alone %.0f", s.load.admitted.Load(), tight)
+			if got := float64(s.load.admitted.Load()); got > tight {
+				t.Errorf("%v admitted, at most %v by the transitions of the breaker", got, tight)
+			}
+			must(t, s.lim.Close())
+			must(t, s.rdb.Close())
+			s.proxy.Close()
+			until(t, "no call is left running", func() bool { return callsRunning() == 0 })
+			until(t, "no file is left open", func() bool { return openFiles(t) <= files+5 })
+		})
+	}
+}
+
+// openFiles counts the descriptors of this process, where that is possible.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return 0
+	}
+	entries, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(entries)
+}
+
+// TestEvictionUnderLoad: a server that must evict forgets keys, and each key
+// forgotten is a burst refunded, never an error.
+func TestEvictionUnderLoad(t *testing.T) {
+	srv := redistest.Start(t, []string{"maxmemory", "3mb"}, []string{"maxmemory-policy", "allkeys-lru"})
+	lim := newLimiter(t, redistest.Client(t, srv), limiter.GCRA(limiter.PerSecond(10), 10), patient())
+	ctx := context.Background()
+	var wg sync.WaitGroup
+	for caller := range 8 {
+		wg.Go(func() {
+			for i := range 1500 {
+				if res, err := lim.Allow(ctx, fmt.Sprint(strings.Repeat("x", 100), caller, "-", i)); err != nil || res.Source != limiter.SourceRedis {
+					t.Errorf("%+v, %v", res, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	info := redistest.Admin(t, srv).Info(ctx, "stats").Val()
+	if strings.Contains(info, "evicted_keys:0\r") {
+		t.Error("nothing was evicted")
+	}
+}
+
+// TestDialBlackHole: an address from which nothing ever comes back, not even a
+// refusal.
+func TestDialBlackHole(t *testing.T) {
+	never := make(chan struct{})
+	rdb := redis.NewClient(&redis.Options{Addr: "black.hole:6379", Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-never:
+			return nil, net.ErrClosed
+		}
+	}})
+	lim := newLimiter(t, rdb, good)
+	for range 15 {
+		start := time.Now()
+		res, err := lim.Allow(t.Context(), "k")
+		if took := time.Since(start); err != nil || res.Source != limiter.SourceLocal || took > limiter.DefaultBudget+slack {
+			t.Errorf("%+v, %v after %v", res, err, took)
+		}
+	}
+	if s := lim.Health().Shards[0].State; s != breaker.Open {
+		t.Errorf("the breaker is %v", s)
+	}
+	close(never)
+	must(t, lim.Close())
+	must(t, rdb.Close())
+}

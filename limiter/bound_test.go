@@ -1,0 +1,167 @@
+package limiter_test
+
+import (
+	"context"
+	"flag"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/faultproxy"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/limiter/limitertest"
+)
+
+var outageSeed = flag.Uint64("outage.seed", 0, "seed of the random outages; 0 draws one")
+
+// process is one of several that share a limit, with a network of its own.
+type process struct {
+	lim   *limiter.Limiter
+	proxy *faultproxy.Proxy
+
+	admitted    int
+	transitions int
+	local       []span // times in which it decided on its own
+}
+
+type span struct{ from, to time.Duration }
+
+// run asks for one unit after the other and keeps the account.
+func (p *process) run(ctx context.Context, t *testing.T, start time.Time) {
+	source := limiter.SourceRedis
+	var since time.Duration
+	for ctx.Err() == nil {
+		before := time.Since(start)
+		res, err := p.lim.Allow(context.Background(), "k")
+		if err != nil {
+			t.Errorf("a decision failed: %v", err)
+			return
+		}
+		if res.Allowed {
+			p.admitted++
+		}
+		if res.Source != source {
+			source = res.Source
+			p.transitions++
+			if source == limiter.SourceLocal {
+				since = before
+			} else {
+				p.local = append(p.local, span{since, time.Since(start)})
+			}
+		}
+		time.Sleep(200 * time.Microsecond) // a rate, not a race
+	}
+	if source == limiter.SourceLocal {
+		p.local = append(p.local, span{since, time.Since(start)})
+	}
+}
+
+// allLocal is for how long no process reached Redis.
+func allLocal(ps []*process, length time.Duration) time.Duration {
+	total := time.Duration(0)
+	const step = time.Millisecond
+	for at := time.Duration(0); at < length; at += step {
+		all := true
+		for _, p := range ps {
+			in := false
+			for _, s := range p.local {
+				in = in || s.from <= at && at+step <= s.to
+			}
+			all = all && in
+		}
+		if all {
+			total += step
+		}
+	}
+	return total
+}
+
+// TestOverAdmissionBound: random outages, of single processes and of all, and
+// losses of Redis's state; what is admitted never exceeds the published bound
+//
+//	limit·(t_r + share·Σ t_p) + burst·(B + E + share·T)
+//
+// where B is 1, or 2 for the algorithms that count in aligned windows.
+func TestOverAdmissionBound(t *testing.T) {
+	seed := *outageSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("rerun with: go test -run %s ./limiter -args -outage.seed=%d", t.Name(), seed)
+	const length, rate, per, n = 2 * time.Second, 30, 100 * time.Millisecond, 3
+	for i, limit := range limitertest.Limits(limiter.Per(rate, per)) {
+		t.Run(limit.Algorithm().String(), func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(seed, uint64(i)))
+			srv := redistest.Start(t)
+			admin := redistest.Admin(t, srv)
+			ps := make([]*process, n)
+			for i := range ps {
+				proxy, rdb := behind(t, srv, redis.Options{})
+				ps[i] = &process{proxy: proxy, lim: newLimiter(t, rdb, limit, limiter.WithShare(1.0/n))}
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), length)
+			defer cancel()
+			start := time.Now()
+			var wg sync.WaitGroup
+			for _, p := range ps {
+				wg.Go(func() { p.run(ctx, t, start) })
+			}
+			lost := 0
+			for ctx.Err() == nil {
+				switch p := ps[rng.IntN(n)]; rng.IntN(7) {
+				case 0:
+					p.proxy.Set(faultproxy.Mode{BlackHole: true})
+				case 1:
+					p.proxy.Set(faultproxy.Mode{Refuse: true})
+					p.proxy.Reset()
+				case 2:
+					p.proxy.Set(faultproxy.Mode{HalfOpen: true})
+				case 3:
+					for _, p := range ps {
+						p.proxy.Set(faultproxy.Mode{Refuse: true})
+						p.proxy.Reset()
+					}
+				case 4:
+					if rng.IntN(2) == 0 {
+						lost++
+						must(t, admin.FlushAll(context.Background()).Err())
+					}
+				default:
+					for _, p := range ps {
+						p.proxy.Pass()
+					}
+				}
+				time.Sleep(time.Duration(20+rng.IntN(150)) * time.Millisecond) // the schedule
+			}
+			wg.Wait()
+			took := time.Since(start)
+
+			admitted, transitions, alone := 0, 0, time.Duration(0)
+			for _, p := range ps {
+				admitted += p.admitted
+				transitions += p.transitions
+				for _, s := range p.local {
+					alone += s.to - s.from
+				}
+			}
+			base := 1.0
+			if a := limit.Algorithm(); a == limiter.AlgorithmFixedWindow || a == limiter.AlgorithmSlidingWindowCounter {
+				base = 2
+			}
+			reached := took - allLocal(ps, took)
+			perSecond := rate / per.Seconds()
+			steady := perSecond * (reached.Seconds() + alone.Seconds()/n)
+			bound := steady + rate*(base+float64(lost)+float64(transitions)/n)
+			t.Logf("%d admitted in %v: %.0f by the rate alone, at most %.0f (%d losses, %d transitions, reached for %v, alone for %v)",
+				admitted, took.Round(time.Millisecond), steady, bound, lost, transitions, reached.Round(time.Millisecond), alone.Round(time.Millisecond))
+			if float64(admitted) > bound {
+				t.Errorf("%d admitted, at most %.1f", admitted, bound)
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -176,16 +177,23 @@ func TestFlushesUnderLoad(t *testing.T) {
 // TestBudgetWithDefaultClient: a client made with an address alone takes 1.3 s
 // for a refused connection and 10 s on a frozen server.
 func TestBudgetWithDefaultClient(t *testing.T) {
-	for _, state := range []string{"frozen", "refused"} {
+	for _, state := range []string{"frozen", "refused", "frozen ring", "refused ring"} {
 		t.Run(state, func(t *testing.T) {
 			srv := redistest.Start(t)
-			rdb := redistest.Client(t, srv)
+			var rdb redis.UniversalClient = redistest.Client(t, srv)
+			if strings.HasSuffix(state, "ring") {
+				// Nothing of a ring's is tuned for the limiter.
+				ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": srv.Addr()}, HeartbeatFrequency: time.Hour})
+				t.Cleanup(func() { _ = ring.Close() })
+				rdb = ring
+			}
 			lim := newLimiter(t, rdb, good, limiter.WithBreaker(breaker.Settings{MinRequests: 1000}))
 			if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis {
 				t.Fatalf("%+v, %v", res, err)
 			}
-			if state == "frozen" {
+			if strings.HasPrefix(state, "frozen") {
 				must(t, srv.Freeze())
+				t.Cleanup(func() { _ = srv.Thaw() }) // lets the stuck calls end
 			} else {
 				must(t, srv.Kill())
 			}

@@ -14,6 +14,9 @@ import (
 const (
 	beatEvery = 2 * time.Second
 	beatLife  = 3 * beatEvery
+	// beatAgain is when to ask again after the number has changed: processes
+	// that start together each see only those before them.
+	beatAgain = 250 * time.Millisecond
 )
 
 // processID names this process among all that share a prefix.
@@ -37,6 +40,7 @@ type peers struct {
 	prefix, id string
 	turn       every
 	alive      atomic.Int64
+	beats      atomic.Int64
 	joined     atomic.Bool
 }
 
@@ -78,8 +82,11 @@ func (l *Limiter) beat(ctx context.Context) {
 	defer cancel()
 	l.peers.join()
 	n, err := l.lua.Beat(ctx, 0, l.names.Peers(), l.peers.id, beatLife.Microseconds())
-	if err == nil && n > 0 {
-		l.peers.alive.Store(n)
+	if err != nil || n < 1 {
+		return
+	}
+	if l.peers.alive.Swap(n) != n || l.peers.beats.Add(1) == 1 {
+		l.peers.turn.soon(time.Now().Add(beatAgain))
 	}
 }
 

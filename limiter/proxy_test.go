@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -25,14 +24,6 @@ func behind(t *testing.T, srv *redisproc.Server, opt redis.Options) (*faultproxy
 		p.Close()
 	})
 	return p, rdb
-}
-
-// delayed returns a client whose every reply comes late.
-func delayed(t *testing.T, srv *redisproc.Server, d time.Duration) *redis.Client {
-	t.Helper()
-	p, rdb := behind(t, srv, redis.Options{})
-	p.Set(faultproxy.Mode{ReplyDelay: d})
-	return rdb
 }
 
 // callsRunning counts the goroutines that wait for Redis on behalf of callers.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/limiter/limitertest"
@@ -55,6 +56,15 @@ func state(t *testing.T, rdb *redis.Client) map[string]string {
 	return all
 }
 
+// writes counts the commands by which scripts change keys.
+func writes(t *testing.T, srv *redisproc.Server) (n int64) {
+	t.Helper()
+	for _, command := range []string{"set", "hset", "zadd", "zremrangebyscore", "pexpire"} {
+		n += redistest.Calls(t, srv, command)
+	}
+	return n
+}
+
 func same(a, b map[string]string) bool {
 	if len(a) != len(b) {
 		return false
@@ -75,7 +85,7 @@ func TestDeniedChangesNothingInRedis(t *testing.T) {
 		if _, err := lim.AllowN(t.Context(), "k", 7); err != nil {
 			t.Fatal(err)
 		}
-		before := state(t, admin)
+		before, wrote := state(t, admin), writes(t, srv)
 		for _, n := range []int{0, 4, 10} {
 			if res, err := lim.AllowN(t.Context(), "k", n); err != nil || res.Allowed != (n == 0) {
 				t.Fatalf("%v: a cost of %d with 3 remaining: %+v, %v", limit, n, res, err)
@@ -86,6 +96,9 @@ func TestDeniedChangesNothingInRedis(t *testing.T) {
 		}
 		if after := state(t, admin); !same(before, after) {
 			t.Errorf("%v: a denied request changed %v to %v", limit, before, after)
+		}
+		if n := writes(t, srv) - wrote; n != 0 {
+			t.Errorf("%v: %d writes by requests that were denied", limit, n)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-.PHONY: demo test fuzz
+.PHONY: demo test outage fuzz
 
 # A fleet keeps to its limit while Redis is killed and comes back.
 demo:
@@ -8,6 +8,10 @@ demo:
 test:
 	@scripts/ensure-redis
 	@scripts/test
+
+# Measures what callers see under faults, and writes docs/outage.md.
+outage:
+	@go run ./bench/outage -out docs/outage.md
 
 # Each fuzz target for a while: make fuzz FUZZTIME=1m
 FUZZTIME ?= 10s

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -50,5 +51,20 @@ func TestReadmeCompiles(t *testing.T) {
 				t.Errorf("not formatted: %s %v", out, err)
 			}
 		})
+	}
+}
+
+// TestReadmeFigures: the README's table of outages is the one that was measured.
+func TestReadmeFigures(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured, err := os.ReadFile("docs/outage.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(readme), string(measured)) {
+		t.Error("the table in README.md is not that of docs/outage.md")
 	}
 }

@@ -38,7 +38,7 @@ func (l *Limiter) decide(ctx context.Context, s *spec, key string, n int) (Resul
 		d := c.out[0]
 		c.release()
 		l.afterRedis(s, key, d, end)
-		return l.count(result(s.limit, d, SourceRedis)), nil
+		return sh.count(result(s.limit, d, SourceRedis)), nil
 	case class.Fallback():
 		return l.fallBack(sh, s, key, n, err)
 	default:
@@ -114,10 +114,15 @@ func (l *Limiter) callerError(ctx context.Context, key string, class breaker.Cla
 	if class == breaker.ClassBug {
 		return &StateError{Key: key, Err: err}
 	}
-	if ctxErr := ctx.Err(); ctxErr != nil {
+	switch ctxErr := ctx.Err(); {
+	case ctxErr != nil:
 		return ctxErr
+	case errors.Is(err, ErrClosed):
+		return ErrClosed
+	default:
+		// The clock has passed the deadline, the context's timer is yet to fire.
+		return context.DeadlineExceeded
 	}
-	return err
 }
 
 var errOpen = errors.New("circuit breaker is open")
@@ -126,7 +131,7 @@ var errOpen = errors.New("circuit breaker is open")
 func (l *Limiter) fallBack(sh *shard, s *spec, key string, n int, cause error) (Result, error) {
 	switch l.policy {
 	case fallback.Open:
-		return l.count(Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: SourceOpen}), nil
+		return sh.count(Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: SourceOpen}), nil
 	case fallback.Closed:
 		// No time is known at which Redis is back; the budget is the least
 		// that passes before it would be asked again.
@@ -134,7 +139,7 @@ func (l *Limiter) fallBack(sh *shard, s *spec, key string, n int, cause error) (
 		if until := time.Until(sh.breaker.Snapshot().OpenUntil); until > res.RetryAfter {
 			res.RetryAfter = until.Round(time.Microsecond)
 		}
-		return l.count(res), fmt.Errorf("%w: %w", ErrUnavailable, cause)
+		return sh.count(res), fmt.Errorf("%w: %w", ErrUnavailable, cause)
 	}
 	own := s.local(l.currentShare())
 	var d algo.Decision
@@ -145,7 +150,7 @@ func (l *Limiter) fallBack(sh *shard, s *spec, key string, n int, cause error) (
 		// would charge it twice.
 		d = l.local.Decide(key, own, int64(n))
 	}
-	return l.count(result(s.limit, d, SourceLocal)), nil
+	return sh.count(result(s.limit, d, SourceLocal)), nil
 }
 
 // neverExecuted reports whether it is certain that Redis has not charged, and
@@ -163,11 +168,6 @@ func neverExecuted(err error) bool {
 		return op.Op == "dial"
 	}
 	return false
-}
-
-func (l *Limiter) count(r Result) Result {
-	l.counts[r.Source].Add(1)
-	return r
 }
 
 // breakerChanged logs and reports a change of state.

@@ -44,6 +44,8 @@ type ShardHealth struct {
 	LastFailure breaker.Class
 	// RetryAt is when Redis is asked again while the breaker is open.
 	RetryAt time.Time
+	// Decisions counts those on its keys since New, by source.
+	Decisions map[Source]uint64
 }
 
 // Health reports without asking Redis.
@@ -61,15 +63,14 @@ func (l *Limiter) Health() Health {
 	}
 	for _, sh := range l.shards.list() {
 		snap := sh.breaker.Snapshot()
+		own := sh.decisions()
 		h.Shards = append(h.Shards, ShardHealth{
-			Name: sh.name, State: snap.State, Since: snap.Since, LastFailure: snap.LastFailure, RetryAt: snap.OpenUntil,
+			Name: sh.name, State: snap.State, Since: snap.Since, LastFailure: snap.LastFailure, RetryAt: snap.OpenUntil, Decisions: own,
 		})
-	}
-	slices.SortFunc(h.Shards, func(a, b ShardHealth) int { return cmp.Compare(a.Name, b.Name) })
-	for s := range l.counts {
-		if n := l.counts[s].Load(); n > 0 {
-			h.Decisions[Source(s)] = n
+		for s, n := range own {
+			h.Decisions[s] += n
 		}
 	}
+	slices.SortFunc(h.Shards, func(a, b ShardHealth) int { return cmp.Compare(a.Name, b.Name) })
 	return h
 }

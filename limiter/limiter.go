@@ -31,7 +31,6 @@ type Limiter struct {
 	background *background
 	nonce      nonces
 
-	counts      [numSources]atomic.Uint64
 	settled     atomic.Uint64
 	reconciling atomic.Bool
 	denied      sync.Once // logs missing permissions once

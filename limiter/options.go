@@ -96,8 +96,9 @@ func WithMaxLocalKeys(n int) Option { return func(c *config) { c.maxKeys = n } }
 // Further decisions wait for their turn, within their budget.
 func WithMaxInFlight(n int) Option { return func(c *config) { c.maxInFlight = n } }
 
-// WithBreaker sets when the circuit breaker opens and for how long; fields left
-// zero have the defaults of breaker.Settings.
+// WithBreaker sets when the circuit breakers open and for how long. Fields left
+// zero have the defaults of breaker.Settings, but for these: OpenMax is 5 s,
+// SlowCall half of the budget, ProbeTimeout a little more than the budget.
 func WithBreaker(s breaker.Settings) Option { return func(c *config) { c.breaker = s } }
 
 // WithLogger sets where changes of state are logged, by default slog.Default.

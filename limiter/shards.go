@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,6 +19,23 @@ type shard struct {
 	name    string
 	breaker *breaker.Breaker
 	calls   calls
+	counts  [numSources]atomic.Uint64
+}
+
+func (s *shard) count(r Result) Result {
+	s.counts[r.Source].Add(1)
+	return r
+}
+
+// decisions returns the counts by source.
+func (s *shard) decisions() map[Source]uint64 {
+	m := make(map[Source]uint64, numSources)
+	for i := range s.counts {
+		if n := s.counts[i].Load(); n > 0 {
+			m[Source(i)] = n
+		}
+	}
+	return m
 }
 
 // shards finds the shard of a key, and makes it when it is new.
@@ -76,6 +94,12 @@ func (l *Limiter) breakerSettings() breaker.Settings {
 		// A probe ends with the budget; a little more, so that one which just
 		// made it is not called late.
 		set.ProbeTimeout = l.budget + l.budget/4
+	}
+	if set.OpenMax == 0 {
+		// Processes that return at different times use Redis and their shares
+		// side by side: the sooner the last one is back, the less is admitted
+		// beyond the limit. A probe costs one caller at most the budget.
+		set.OpenMax = max(5*time.Second, set.OpenMin)
 	}
 	if set.SlowCall == 0 {
 		set.SlowCall = l.budget / 2

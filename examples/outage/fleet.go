@@ -37,22 +37,23 @@ func (c config) validate() error {
 
 // fleet is the workers and what they have done.
 type fleet struct {
-	limit    limiter.Limit
-	workers  []*worker
-	api      *api
-	opens    atomic.Int64 // times that a breaker opened or closed
-	admitted atomic.Int64
-	denied   atomic.Int64
-	failed   atomic.Int64
-	redis    atomic.Int64
-	local    atomic.Int64
-	slowest  atomic.Int64 // of the current second
+	limit       limiter.Limit
+	workers     []*worker
+	api         *api
+	transitions atomic.Int64 // of any worker, between Redis and on its own
+	admitted    atomic.Int64
+	denied      atomic.Int64
+	failed      atomic.Int64
+	redis       atomic.Int64
+	local       atomic.Int64
+	slowest     atomic.Int64 // of the current second
 }
 
 // worker stands for a process: it shares nothing with the others but Redis.
 type worker struct {
-	rdb *redis.Client
-	lim *limiter.Limiter
+	rdb   *redis.Client
+	lim   *limiter.Limiter
+	local []span // times in which it decided on its own
 }
 
 func newFleet(cfg config, opt *redis.Options, a *api) (*fleet, error) {
@@ -62,18 +63,13 @@ func newFleet(cfg config, opt *redis.Options, a *api) (*fleet, error) {
 		rdb := redis.NewClient(&own)
 		lim, err := limiter.New(rdb, f.limit,
 			limiter.WithPrefix("outage-demo"),
-			limiter.WithShare(1/float64(cfg.workers)),
+			limiter.WithProcess(fmt.Sprint("worker ", len(f.workers))), // each stands for a process
 			limiter.WithLogger(slog.New(slog.DiscardHandler)),
-			limiter.WithHooks(limiter.Hooks{BreakerChange: func(ch breaker.Change) {
-				if ch.To != breaker.HalfOpen {
-					f.opens.Add(1)
-				}
-			}}),
 		)
 		if err != nil {
 			return nil, errors.Join(err, rdb.Close(), f.close())
 		}
-		f.workers = append(f.workers, &worker{rdb, lim})
+		f.workers = append(f.workers, &worker{rdb: rdb, lim: lim})
 	}
 	return f, nil
 }
@@ -88,9 +84,10 @@ func (f *fleet) close() error {
 
 // work calls the API whenever the limiter allows it, at more than twice the rate
 // of the limit over the whole fleet.
-func (f *fleet) work(ctx context.Context, w *worker, every time.Duration) {
+func (f *fleet) work(ctx context.Context, w *worker, begin time.Time, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	alone := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -98,11 +95,21 @@ func (f *fleet) work(ctx context.Context, w *worker, every time.Duration) {
 		case <-tick.C:
 		}
 		start := time.Now()
-		res, err := w.lim.Allow(ctx, "third-party-api")
+		// The end of the demonstration must not look like a fault.
+		res, err := w.lim.Allow(context.WithoutCancel(ctx), "third-party-api")
 		if ctx.Err() != nil {
 			return
 		}
 		f.slow(time.Since(start))
+		if now := res.Source != limiter.SourceRedis; now != alone {
+			alone = now
+			f.transitions.Add(1)
+			if alone {
+				w.local = append(w.local, span{start.Sub(begin), time.Hour})
+			} else {
+				w.local[len(w.local)-1].to = time.Since(begin)
+			}
+		}
 		switch {
 		case err != nil:
 			f.failed.Add(1)
@@ -182,15 +189,18 @@ func run(ctx context.Context, cfg config, out io.Writer) (*report, error) {
 	start := time.Now()
 	every := time.Duration(float64(time.Second) * float64(cfg.workers) / (2.4 * float64(cfg.rate)))
 	for _, w := range f.workers {
-		wg.Go(func() { f.work(workCtx, w, every) })
+		wg.Go(func() { f.work(workCtx, w, start, every) })
 	}
 	r := &report{limit: f.limit, budget: limiter.DefaultBudget, workers: cfg.workers}
 	err = f.watch(workCtx, cfg, srv, start, r, out)
 	stop()
 	wg.Wait()
 	r.length = time.Since(start)
+	for _, w := range f.workers {
+		r.alone = append(r.alone, w.local)
+	}
 	r.apiCalls, r.admitted, r.errors = a.calls.Load(), f.admitted.Load(), f.failed.Load()
-	r.redis, r.local, r.transitions = f.redis.Load(), f.local.Load(), f.opens.Load()
+	r.redis, r.local, r.transitions = f.redis.Load(), f.local.Load(), f.transitions.Load()
 	return r, errors.Join(err, f.close())
 }
 

@@ -81,7 +81,7 @@ func TestVerdictIsComputed(t *testing.T) {
 	} {
 		r := &report{
 			limit: fleetLimit(), workers: 4, budget: 50 * time.Millisecond, length: 20 * time.Second, slowest: time.Millisecond,
-			outages: 1, transitions: 8, admitted: 2000, apiCalls: 2000, redis: 3000, local: 1000,
+			outages: 1, transitions: 8, alone: [][]span{{{5 * time.Second, 12 * time.Second}}, nil, nil, nil}, admitted: 2000, apiCalls: 2000, redis: 3000, local: 1000,
 		}
 		if !r.print(&bytes.Buffer{}) {
 			t.Fatal("a good run was called bad")
@@ -90,6 +90,18 @@ func TestVerdictIsComputed(t *testing.T) {
 		if r.print(&bytes.Buffer{}) {
 			t.Errorf("%s: called good", name)
 		}
+	}
+}
+
+func TestBoundIsThePublishedOne(t *testing.T) {
+	r := &report{limit: fleetLimit(), workers: 4, length: 20 * time.Second, outages: 1, transitions: 8}
+	for range 4 {
+		r.alone = append(r.alone, []span{{5 * time.Second, 12 * time.Second}})
+	}
+	r.alone[3] = []span{{5 * time.Second, 14 * time.Second}}
+	// Reached for 13 of 20 s, alone for 3×7+9 s, and 1+1+8/4 bursts of 20.
+	if got, want := r.bound(), int64(100*(13+30.0/4)+20*4); got < want-1 || got > want+1 {
+		t.Errorf("the bound is %d, want %d", got, want)
 	}
 }
 

@@ -14,19 +14,45 @@ type report struct {
 	budget          time.Duration
 	length, slowest time.Duration
 	workers         int
-	outages         int64 // times that Redis lost its state
-	transitions     int64 // changes between Redis and local, over all workers
+	outages         int64    // times that Redis lost its state
+	transitions     int64    // changes between Redis and local, over all workers
+	alone           [][]span // per worker, the times in which it decided locally
 	admitted, apiCalls, errors,
 	redis, local int64
 }
 
-// bound is the most that may have been admitted: the rate over the whole time,
-// since the workers' shares add up to it, and a burst at the start, each time
-// that Redis lost its state, and in each worker's share at each transition.
+type span struct{ from, to time.Duration }
+
+// bound is the most that may have been admitted, as the README states it:
+//
+//	limit·(t_r + share·Σ t_p) + burst·(1 + E + share·T)
 func (r *report) bound() int64 {
+	reached, alone := r.times()
+	share := 1 / float64(r.workers)
 	rate := float64(r.limit.Rate().N) / r.limit.Rate().Per.Seconds()
-	bursts := 1 + float64(r.outages) + float64(r.transitions)/float64(r.workers)
-	return int64(rate*r.length.Seconds() + float64(r.limit.Burst())*bursts)
+	bursts := 1 + float64(r.outages) + share*float64(r.transitions)
+	return int64(rate*(reached.Seconds()+share*alone.Seconds()) + float64(r.limit.Burst())*bursts)
+}
+
+// times returns for how long any worker reached Redis, and for how long workers
+// decided locally, summed over them.
+func (r *report) times() (reached, alone time.Duration) {
+	const step = time.Millisecond
+	for at := time.Duration(0); at < r.length; at += step {
+		workers := 0
+		for _, spans := range r.alone {
+			for _, s := range spans {
+				if s.from <= at && at < s.to {
+					workers++
+				}
+			}
+		}
+		alone += step * time.Duration(workers)
+		if workers < r.workers {
+			reached += step
+		}
+	}
+	return reached, alone
 }
 
 // print writes the verdict and returns whether every promise was kept.

@@ -72,9 +72,8 @@ func (l *Limiter) ask(ctx context.Context, key string, run func(context.Context,
 		return fmt.Errorf("%w: %w", ErrUnavailable, errOpen)
 	}
 	c := newCall(l, run)
-	start := time.Now()
 	err := sh.calls.do(ctx, c, l.budget, l.closed)
-	class := l.settle(ctx, permit, err, time.Since(start))
+	class := l.settle(ctx, permit, err, time.Since(c.sent))
 	switch {
 	case class == breaker.ClassOK:
 		c.release()

@@ -19,6 +19,10 @@ var errBudget = errors.New("no answer within the budget")
 // errUnsent is errBudget before the call was sent, which it now never will be.
 var errUnsent = fmt.Errorf("not sent: %w", errBudget)
 
+// errNoTurn is errUnsent for want of a place among the calls in flight. That
+// says nothing about Redis which the calls in flight do not say themselves.
+var errNoTurn = fmt.Errorf("too many calls in flight: %w", errUnsent)
+
 // calls runs calls to Redis in goroutines of their own, because a client of
 // go-redis heeds a deadline only where it was told to: the caller leaves when
 // the budget ends, the call ends when the client lets go of it.
@@ -42,6 +46,7 @@ type call struct {
 	items  [1]lua.Item
 	out    [1]algo.Decision
 	err    error
+	sent   time.Time // when its turn came
 
 	done  chan struct{}
 	gone  chan struct{}
@@ -61,7 +66,7 @@ var callPool = sync.Pool{New: func() any {
 
 func newCall(l *Limiter, run func(context.Context, *call) error) *call {
 	c := callPool.Get().(*call)
-	c.run, c.lua, c.err = run, l.lua, nil
+	c.run, c.lua, c.err, c.sent = run, l.lua, nil, time.Now()
 	c.ticket.nonce = l.nonce.next()
 	c.ticket.state.Store(unsent)
 	c.state.Store(running)
@@ -93,7 +98,7 @@ var timers = sync.Pool{New: func() any {
 }}
 
 // do runs c and waits for it, until the budget or ctx ends or the limiter is
-// closed. After an error other than c's own, c must not be touched.
+// closed. After an error other than c's own, c must not be touched but for sent.
 func (q calls) do(ctx context.Context, c *call, budget time.Duration, closed <-chan struct{}) error {
 	deadline := time.Now().Add(budget)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
@@ -111,18 +116,19 @@ func (q calls) do(ctx context.Context, c *call, budget time.Duration, closed <-c
 	case q.slots <- struct{}{}:
 	default:
 		if q.stuck.Load() >= int64(cap(q.slots)) {
-			return errUnsent
+			return errNoTurn
 		}
 		select {
 		case q.slots <- struct{}{}:
 		case <-timer.C:
-			return errUnsent
+			return errNoTurn
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-closed:
 			return ErrClosed
 		}
 	}
+	c.sent = time.Now()
 	go q.run(&budgetCtx{Context: ctx, deadline: deadline, gone: c.gone}, c)
 
 	var left error

@@ -28,10 +28,9 @@ func (l *Limiter) decide(ctx context.Context, s *spec, key string, n int) (Resul
 		return l.fallBack(sh, s, key, n, errOpen)
 	}
 	c := newDecision(l, s, id, n)
-	start := time.Now()
 	err := sh.calls.do(ctx, c, l.budget, l.closed)
 	end := time.Now()
-	class := l.settle(ctx, permit, err, end.Sub(start))
+	class := l.settle(ctx, permit, err, end.Sub(c.sent))
 	l.watchTopology(class, end)
 	switch {
 	case class == breaker.ClassOK:
@@ -98,6 +97,8 @@ func classify(ctx context.Context, err error, took, budget time.Duration) breake
 		return breaker.ClassCaller
 	case errors.As(err, &reply):
 		return breaker.ClassBug
+	case errors.Is(err, errNoTurn):
+		return breaker.ClassAborted
 	case errors.Is(err, errBudget):
 		// A caller in a hurry gets a shorter budget. That it passed says
 		// little about Redis when it was very short: nobody's fault.

@@ -107,9 +107,9 @@ func (l *Limiter) goodbye() {
 		_, err := l.lua.Beat(ctx, 0, l.names.Peers(), l.peers.id, 0)
 		return err
 	})
-	start := time.Now()
 	err := sh.calls.do(ctx, c, l.budget, nil)
-	permit.Done(classify(ctx, err, time.Since(start), l.budget), time.Since(start))
+	took := time.Since(c.sent)
+	permit.Done(classify(ctx, err, took, l.budget), took)
 }
 
 // currentShare is the part of the limit that this process may use on its own.

@@ -1,0 +1,224 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/faultproxy"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// TestFiveHundredCallersOnAFrozenServer: all are answered within the budget, and
+// neither goroutines nor connections pile up beyond the calls allowed in flight.
+func TestFiveHundredCallersOnAFrozenServer(t *testing.T) {
+	srv := redistest.Start(t)
+	// A ring's sockets keep the ring's own timeouts, so that calls get stuck.
+	rdb := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": srv.Addr()}, PoolSize: 4, HeartbeatFrequency: time.Hour})
+	t.Cleanup(func() { _ = rdb.Close() })
+	const inFlight = 16
+	lim := newLimiter(t, rdb, good, limiter.WithMaxInFlight(inFlight), limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, FailuresInRow: 1e6}))
+	if _, err := lim.Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	must(t, srv.Freeze())
+	for range 3 {
+		var wg sync.WaitGroup
+		for range 500 {
+			wg.Go(func() {
+				start := time.Now()
+				res, err := lim.Allow(context.Background(), "k")
+				if took := time.Since(start); err != nil || res.Source != limiter.SourceLocal || took > limiter.DefaultBudget+slack {
+					t.Errorf("%+v, %v after %v", res, err, took)
+				}
+			})
+		}
+		answered := make(chan struct{})
+		go func() { wg.Wait(); close(answered) }()
+		for done := false; !done; {
+			select {
+			case <-answered:
+				done = true
+			default:
+			}
+			if n := callsRunning(); n > inFlight {
+				t.Fatalf("%d calls are running with %d allowed", n, inFlight)
+			}
+		}
+	}
+	must(t, srv.Thaw())
+}
+
+// TestOverloadIsNoFault: more callers than may be in flight wait for their turn,
+// and those for whom it comes too late say nothing against a Redis that answers.
+func TestOverloadIsNoFault(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy, rdb := behind(t, srv, redis.Options{PoolSize: 1})
+	lim := newLimiter(t, rdb, good, limiter.WithShare(1), limiter.WithMaxInFlight(1), limiter.WithBudget(400*time.Millisecond))
+	if _, err := lim.Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Set(faultproxy.Mode{ReplyDelay: 60 * time.Millisecond})
+	var wg sync.WaitGroup
+	for range 30 {
+		wg.Go(func() {
+			if _, err := lim.Allow(context.Background(), "k"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	sh := lim.Health().Shards[0]
+	if sh.State != breaker.Closed || sh.LastFailure != breaker.ClassOK || sh.Decisions[limiter.SourceLocal] < 10 {
+		t.Errorf("after an overload: %+v", sh)
+	}
+}
+
+// TestSlowOpensTheBreaker: a Redis that answers within the budget, but slowly,
+// is left alone before a single decision had to be made without it.
+func TestSlowOpensTheBreaker(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy, rdb := behind(t, srv, redis.Options{PoolSize: 1})
+	lim := newLimiter(t, rdb, good, limiter.WithShare(1), limiter.WithBudget(800*time.Millisecond),
+		limiter.WithBreaker(breaker.Settings{OpenMin: time.Hour, OpenMax: time.Hour, SlowCall: 0}))
+	if _, err := lim.Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Set(faultproxy.Mode{ReplyDelay: 450 * time.Millisecond})
+	for i := 0; lim.Health().Shards[0].State == breaker.Closed; i++ {
+		res, err := lim.Allow(t.Context(), "k")
+		if err != nil || res.Source != limiter.SourceRedis || i > 20 {
+			t.Fatalf("decision %d: %+v, %v", i, res, err)
+		}
+	}
+	if sh := lim.Health().Shards[0]; sh.LastFailure != breaker.ClassSlow {
+		t.Errorf("the breaker is open because of %v", sh.LastFailure)
+	}
+}
+
+// TestCloseWaitsForCalls: a call whose caller has left goes on until the client
+// lets go of it; Close returns after that, so that nothing is left behind.
+func TestCloseWaitsForCalls(t *testing.T) {
+	srv := redistest.Start(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": srv.Addr()}, HeartbeatFrequency: time.Hour})
+	t.Cleanup(func() { _ = ring.Close() })
+	lim := newLimiter(t, ring, good, limiter.WithShare(1))
+	if _, err := lim.Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	must(t, srv.Freeze())
+	if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceLocal || callsRunning() != 1 {
+		t.Fatalf("%+v, %v, %d calls running", res, err, callsRunning())
+	}
+	go func() { _ = srv.Thaw() }()
+	must(t, lim.Close())
+	if n := callsRunning(); n != 0 {
+		t.Errorf("%d calls are running after Close", n)
+	}
+}
+
+// TestCallerInAHurry: a context that ends before the budget leaves time for an
+// answer, and does not open the breaker.
+func TestCallerInAHurry(t *testing.T) {
+	srv := redistest.Start(t)
+	lim := newLimiter(t, redistest.Client(t, srv), good, limiter.WithBudget(time.Minute))
+	if _, err := lim.Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	must(t, srv.Freeze())
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+		if testing.Short() {
+			cancel()
+			return
+		}
+		res, err := lim.Allow(ctx, "k")
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) || err == nil && res.Source != limiter.SourceLocal {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if err != nil {
+			t.Log("the machine was too busy to answer within 100 ms of the deadline")
+		}
+		cancel()
+		if s := lim.Health().Shards[0].State; s != breaker.Closed {
+			t.Fatalf("callers in a hurry made the breaker %v", s)
+		}
+		if res.Source == limiter.SourceLocal {
+			break
+		}
+	}
+	must(t, srv.Thaw())
+}
+
+func TestContradictions(t *testing.T) {
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadTimeout: 100 * time.Millisecond})
+	defer cluster.Close()
+	for name, c := range map[string]struct {
+		rdb  redis.UniversalClient
+		opts []limiter.Option
+		says []string
+	}{
+		"share with closed": {nowhere(t), []limiter.Option{limiter.WithShare(0.5), limiter.WithFallback(fallback.Closed)}, []string{"share", "Local", "closed"}},
+		"share with open":   {nowhere(t), []limiter.Option{limiter.WithShare(0.5), limiter.WithFallback(fallback.Open)}, []string{"share", "open"}},
+		"budget too long":   {cluster, []limiter.Option{limiter.WithBudget(time.Second)}, []string{"budget", "1s", "ReadTimeout", "100ms"}},
+		"no process":        {nowhere(t), []limiter.Option{limiter.WithProcess("")}, []string{"process"}},
+	} {
+		_, err := limiter.New(c.rdb, good, c.opts...)
+		if !errors.Is(err, limiter.ErrInvalidConfig) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, part := range c.says {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q does not say %q", name, err, part)
+			}
+		}
+	}
+}
+
+// TestOpenBreakerAllocatesNothing.
+func TestOpenBreakerAllocatesNothing(t *testing.T) {
+	lim := down(t, good)
+	ctx := context.Background()
+	if n := testing.AllocsPerRun(500, func() {
+		if _, err := lim.Allow(ctx, "customer:42"); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a decision", n)
+	}
+}
+
+func BenchmarkOpenBreaker(b *testing.B) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	defer rdb.Close()
+	lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(1000000), 1000), hasty(time.Hour), quiet())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer lim.Close()
+	local, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(1000000), 1000))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
+	_, _ = lim.Allow(ctx, "k")
+	for name, l := range map[string]limiter.Allower{"local": local, "open breaker": lim} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := l.AllowN(ctx, "k", 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

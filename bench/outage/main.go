@@ -24,21 +24,25 @@ func main() {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 
 	var b strings.Builder
-	fmt.Fprintf(&b, "| fault, for %v | limiter | p50 | p99 | slowest | errors | admitted ÷ limit | back on Redis after |\n", *length)
-	b.WriteString("|---|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(&b, "| fault, for %v | p50 | p99 | slowest | errors | admitted ÷ limit | back after | *plain:* p50 | p99 | errors | back after |\n", *length)
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, f := range faults {
 		if !strings.Contains(f.name, *only) {
 			continue
 		}
-		for _, kind := range []string{"Holdfast", "plain script"} {
+		var both [2]figures
+		for i, kind := range []string{"Holdfast", "plain script"} {
 			fmt.Fprintf(os.Stderr, "%s, %s ...\n", f.name, kind)
-			row, err := measure(f, kind, *length)
-			if err != nil {
+			var err error
+			if both[i], err = measure(f, kind, *length); err != nil {
 				fmt.Fprintf(os.Stderr, "%s, %s: %v\n", f.name, kind, err)
 				os.Exit(1)
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", f.name, kind, row)
 		}
+		h, p := both[0], both[1]
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d | %.2f | %s | %s | %s | %d of %d | %s |\n", f.name,
+			short(h.p50), short(h.p99), short(h.slowest), h.errors, h.admitted, short(h.back),
+			short(p.p50), short(p.p99), p.errors, p.decisions, short(p.back))
 	}
 	fmt.Print(b.String())
 	if *out != "" {

@@ -30,38 +30,6 @@ type stage struct {
 	admin *redis.Client
 }
 
-type fault struct {
-	name       string
-	begin, end func(*stage) error
-}
-
-func network(m faultproxy.Mode) func(*stage) error {
-	return func(s *stage) error { s.proxy.Set(m); return nil }
-}
-
-func restore(s *stage) error {
-	s.proxy.Pass()
-	s.proxy.Reset()
-	return nil
-}
-
-func set(name, value string) func(*stage) error {
-	return func(s *stage) error { return s.admin.ConfigSet(context.Background(), name, value).Err() }
-}
-
-var faults = []fault{
-	{"killed, back empty", func(s *stage) error { return s.srv.Kill() }, func(s *stage) error { return s.srv.Restart() }},
-	{"frozen (SIGSTOP)", func(s *stage) error { return s.srv.Freeze() }, func(s *stage) error { return s.srv.Thaw() }},
-	{"black hole", func(s *stage) error { s.proxy.Set(faultproxy.Mode{BlackHole: true}); s.proxy.Reset(); return nil }, restore},
-	{"replies lost", network(faultproxy.Mode{HalfOpen: true}), restore},
-	{"slow by 100 ms", network(faultproxy.Mode{ReplyDelay: 100 * time.Millisecond}), restore},
-	{"slow by 1 s", network(faultproxy.Mode{ReplyDelay: time.Second}), restore},
-	{"out of memory", set("maxmemory", "1"), set("maxmemory", "0")},
-	{"read-only replica", func(s *stage) error { return s.admin.Do(context.Background(), "replicaof", "127.0.0.1", "1").Err() },
-		func(s *stage) error { return s.admin.Do(context.Background(), "replicaof", "no", "one").Err() }},
-	{"FLUSHALL", func(s *stage) error { return s.admin.FlushAll(context.Background()).Err() }, func(*stage) error { return nil }},
-}
-
 // allow asks for one unit and says whether Redis answered.
 type allow func(ctx context.Context) (allowed, byRedis bool, err error)
 
@@ -75,16 +43,23 @@ type score struct {
 	lastBack atomic.Int64 // when a process was first on Redis after the fault
 }
 
-// measure runs one fault through one kind of limiter and returns a row's cells.
-func measure(f fault, kind string, length time.Duration) (string, error) {
+// figures are what one fault looked like through one limiter.
+type figures struct {
+	p50, p99, slowest, back time.Duration
+	errors, decisions       int
+	admitted                float64 // ÷ what the limit allows
+}
+
+// measure runs one fault through one kind of limiter.
+func measure(f fault, kind string, length time.Duration) (figures, error) {
 	srv, err := redisproc.Start(redisproc.Options{})
 	if err != nil {
-		return "", err
+		return figures{}, err
 	}
 	defer srv.Close()
 	proxy, err := faultproxy.New(srv.Addr())
 	if err != nil {
-		return "", err
+		return figures{}, err
 	}
 	defer proxy.Close()
 	admin := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1})
@@ -101,7 +76,7 @@ func measure(f fault, kind string, length time.Duration) (string, error) {
 	for i := range processes {
 		ask, done, err := newLimiter(kind, proxy.Addr(), i)
 		if err != nil {
-			return "", err
+			return figures{}, err
 		}
 		defer done()
 		for range callers {
@@ -111,11 +86,11 @@ func measure(f fault, kind string, length time.Duration) (string, error) {
 	time.Sleep(healthy)
 	faulty.Store(int64(time.Since(start)))
 	if err := f.begin(s); err != nil {
-		return "", err
+		return figures{}, err
 	}
 	time.Sleep(length)
 	if err := f.end(s); err != nil {
-		return "", err
+		return figures{}, err
 	}
 	ended.Store(int64(time.Since(start)))
 	// Until every process is back, but not for ever.
@@ -142,9 +117,10 @@ func measure(f fault, kind string, length time.Duration) (string, error) {
 		slowestBack = max(slowestBack, time.Duration(backs[i].Load()-ended.Load()))
 	}
 	allowed := rate*total.Seconds() + burst
-	return fmt.Sprintf("%s | %s | %s | %d of %d | %.2f | %s",
-		short(sc.took[len(sc.took)/2]), short(sc.took[len(sc.took)*99/100]), short(sc.slowest), sc.errors, len(sc.took),
-		float64(sc.admitted.Load())/allowed, short(max(0, slowestBack))), nil
+	return figures{
+		p50: sc.took[len(sc.took)/2], p99: sc.took[len(sc.took)*99/100], slowest: sc.slowest, back: max(0, slowestBack),
+		errors: sc.errors, decisions: len(sc.took), admitted: float64(sc.admitted.Load()) / allowed,
+	}, nil
 }
 
 func short(d time.Duration) string {

@@ -1,0 +1,25 @@
+// Package limiter is a rate limiter that many processes share through Redis, and
+// that goes on within their shares of the limit while Redis is down, slow or
+// wrong.
+//
+//	lim, err := limiter.New(rdb, limiter.TokenBucket(limiter.PerSecond(100), 200))
+//	...
+//	res, err := lim.Allow(ctx, "customer:42")
+//	if err == nil && !res.Allowed {
+//		// come back after res.RetryAfter
+//	}
+//
+// A decision is one atomic script in Redis, within a budget (50 ms unless set
+// otherwise), behind a circuit breaker per Redis server. When Redis cannot
+// decide, a policy of package fallback does; the default decides in the process
+// by the same algorithm. That a request is denied is a [Result], not an error,
+// and neither is a sick Redis, except under the policy Closed.
+//
+// [New] makes a [Limiter]; [NewLocal] one of this process alone, without Redis.
+// Both are an [Allower]. The limits are [FixedWindow], [SlidingWindowLog],
+// [SlidingWindowCounter], [TokenBucket], [LeakyBucket], [LeakyBucketShaping] and
+// [GCRA].
+//
+// What is guaranteed, by how much a limit can be exceeded across an outage, and
+// which test would notice, is in docs/guarantees.md of the module.
+package limiter

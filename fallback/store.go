@@ -12,7 +12,8 @@ import (
 )
 
 // DefaultMaxKeys is how many keys a store remembers unless told otherwise: at
-// about 200 bytes each, 20 MB.
+// about 250 bytes each, 25 MB. The sliding window log needs 16 more for each time
+// at which it admitted something within the window.
 const DefaultMaxKeys = 100_000
 
 // A store has up to 64 shards, but none so small that keys falling unevenly

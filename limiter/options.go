@@ -89,7 +89,8 @@ func WithProcess(id string) Option { return func(c *config) { c.process = id } }
 func WithFunctions() Option { return func(c *config) { c.functions = true } }
 
 // WithMaxLocalKeys bounds how many keys the in-process limiters remember, by
-// default 100,000, at about 200 bytes each.
+// default 100,000, at about 250 bytes each; the sliding window log needs 16 more
+// for each time at which it admitted something within the window.
 func WithMaxLocalKeys(n int) Option { return func(c *config) { c.maxKeys = n } }
 
 // WithMaxInFlight bounds how many calls to Redis run at once, by default 128.
@@ -170,10 +171,12 @@ func (c *config) fits(rdb redis.UniversalClient) error {
 	case *redis.Ring:
 		read, write = client.Options().ReadTimeout, client.Options().WriteTimeout
 	}
-	for name, d := range map[string]time.Duration{"ReadTimeout": read, "WriteTimeout": write} {
-		if c.budgetSet && d > 0 && d < c.budget {
-			return &ConfigError{"budget", c.budget, fmt.Sprintf("is longer than the client's %s of %v, which ends calls sooner: raise that, or lower the budget", name, d)}
-		}
+	name, d := "ReadTimeout", read
+	if write > 0 && (write < read || read <= 0) {
+		name, d = "WriteTimeout", write
+	}
+	if c.budgetSet && d > 0 && d < c.budget {
+		return &ConfigError{"budget", c.budget, fmt.Sprintf("is longer than the client's %s of %v, which ends calls sooner: raise that, or lower the budget", name, d)}
 	}
 	return nil
 }

@@ -2,10 +2,14 @@ package faultproxy
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -98,82 +102,136 @@ func timesOut(t *testing.T, c net.Conn) {
 	}
 }
 
-func TestDelays(t *testing.T) {
+// soon polls for something that another goroutine is about to bring about.
+func soon(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(long); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// broken reports whether the connection was ended by a RST.
+func broken(c net.Conn) bool {
+	_ = c.SetReadDeadline(time.Now().Add(long))
+	_, err := c.Read(make([]byte, 1))
+	return errors.Is(err, syscall.ECONNRESET)
+}
+
+func TestCounts(t *testing.T) {
 	p, _ := start(t)
 	c := dial(t, p)
 	works(t, c)
-	for _, m := range []Mode{{Delay: 30 * time.Millisecond}, {ReplyDelay: 30 * time.Millisecond}, {BytesPerSecond: 200}} {
-		p.Set(m)
-		began := time.Now()
-		works(t, c)
-		if took := time.Since(began); took < 30*time.Millisecond {
-			t.Errorf("%+v took %v", m, took)
-		}
-	}
-	p.Pass()
-	works(t, c)
-}
-
-func TestBlackHole(t *testing.T) {
-	p, lines := start(t)
-	old := dial(t, p)
-	works(t, old)
-	p.Set(Mode{BlackHole: true})
-	fresh := dial(t, p)
-	timesOut(t, old)
-	timesOut(t, fresh)
-	if lines.Load() != 1 {
-		t.Errorf("the server read %d lines", lines.Load())
-	}
-	p.Pass()
 	works(t, dial(t, p))
-}
-
-func TestHalfOpen(t *testing.T) {
-	p, lines := start(t)
-	c := dial(t, p)
-	p.Set(Mode{HalfOpen: true})
-	timesOut(t, c)
-	if lines.Load() != 1 {
-		t.Errorf("the server read %d lines, want the one whose reply was swallowed", lines.Load())
+	if s := p.Stats(); s.Accepted != 2 || s.Open != 2 || s.ToServer != 12 || s.ToClient != 12 || s.Swallowed != 0 || p.Accepted() != 2 {
+		t.Errorf("%+v", s)
 	}
+	_ = c.Close()
+	soon(t, "one connection less", func() bool { return p.Stats().Open == 1 })
 }
 
-func TestRefuseResetCut(t *testing.T) {
+// A request that ends with the client's half of the connection has its reply.
+func TestHalfClose(t *testing.T) {
 	p, _ := start(t)
+	p.Set(Mode{Delay: 5 * time.Millisecond, ReplyDelay: 5 * time.Millisecond})
 	c := dial(t, p)
-	works(t, c)
-	p.Reset()
-	if _, err := ask(c, "x", long); err == nil {
-		t.Error("a connection that was reset answers")
+	if _, err := io.WriteString(c, "hello\n"); err != nil {
+		t.Fatal(err)
 	}
-	p.Set(Mode{CutAfter: 3})
-	cut := dial(t, p)
-	if got, err := ask(cut, "hello", long); got == "hello" || err == nil {
-		t.Errorf("a reply that was cut: %q, %v", got, err)
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
 	}
-	p.Set(Mode{Refuse: true})
-	// The reset may come before Dial has returned.
-	if refused, err := net.Dial("tcp", p.Addr()); err == nil {
-		if _, err := ask(refused, "x", long); err == nil {
-			t.Error("a connection that was refused answers")
-		}
-		_ = refused.Close()
+	_ = c.SetReadDeadline(time.Now().Add(long))
+	if got, err := io.ReadAll(c); string(got) != "hello\n" || err != nil {
+		t.Errorf("%q, %v", got, err)
 	}
-	p.Pass()
-	works(t, dial(t, p))
-	if p.Accepted() != 4 {
-		t.Errorf("%d connections accepted", p.Accepted())
+}
+
+func TestTargetDown(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = ln.Close()
+	p, err := New(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	c, err := net.Dial("tcp", p.Addr())
+	if err != nil { // the RST can come before the dialler has had a look
+		return
+	}
+	defer c.Close()
+	if !broken(c) {
+		t.Error("a connection to nobody stays open")
 	}
 }
 
 func TestCloseLeavesNothing(t *testing.T) {
 	p, _ := start(t)
 	c := dial(t, p)
-	p.Set(Mode{ReplyDelay: time.Hour})
-	timesOut(t, c)
-	p.Set(Mode{BlackHole: true})
-	dial(t, p)
-	p.Close()
-	p.Close()
+	for _, m := range []Mode{{ReplyDelay: time.Hour}, {BytesPerSecond: 1}, {BlackHole: true}} {
+		p.Set(m)
+		timesOut(t, c)
+		c = dial(t, p)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(p.Close)
+	}
+	wg.Wait()
+	p.Set(Mode{Refuse: true})
+	p.Pass()
+	p.Reset()
+	if c, err := net.Dial("tcp", p.Addr()); err == nil {
+		_ = c.Close()
+		t.Error("a closed proxy accepts connections")
+	}
+}
+
+// Any order of modes, under traffic: a reply is right or missing, and in the end
+// all works.
+func TestModesUnderTraffic(t *testing.T) {
+	p, _ := start(t)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				c, err := net.Dial("tcp", p.Addr())
+				if err != nil {
+					continue
+				}
+				for k := range 5 {
+					line := fmt.Sprint(i, n, k)
+					if got, err := ask(c, line, 20*time.Millisecond); err == nil && got != line {
+						t.Errorf("asked %q, heard %q", line, got)
+					} else if err != nil {
+						break
+					}
+				}
+				_ = c.Close()
+			}
+		})
+	}
+	modes := []Mode{{}, {HalfOpen: true}, {BlackHole: true}, {Refuse: true}, {Delay: time.Millisecond}, {CutAfter: 3}, {BytesPerSecond: 1000}}
+	for range 15 {
+		for i, m := range modes {
+			p.Set(m)
+			before := p.Accepted()
+			soon(t, fmt.Sprint("traffic in mode ", i), func() bool { return p.Accepted() > before })
+			p.Reset()
+		}
+	}
+	p.Pass()
+	close(stop)
+	wg.Wait()
+	works(t, dial(t, p))
 }

@@ -1,34 +1,33 @@
 package redisproc
 
 import (
-	"os/exec"
-	"runtime"
+	"bytes"
+	"fmt"
+	"os"
 	"syscall"
+	"time"
 )
 
-// process is a child that dies with its parent.
-type process struct {
-	cmd    *exec.Cmd
-	exited chan struct{}
+// childAttr makes the child die with its parent, however that ends. A group of
+// its own keeps a Ctrl-C in the terminal for the parent, which then tidies up.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
 
-// startProcess keeps the thread that forks for as long as the child lives: the
-// kernel sends the signal of Pdeathsig when that thread ends, not the program.
-func startProcess(cmd *exec.Cmd) (*process, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	p := &process{cmd: cmd, exited: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-			close(p.exited)
+// awaitStop exists because SIGSTOP is only queued when kill returns: without
+// waiting, one more request may be answered.
+func (p *process) awaitStop() error {
+	return poll(2*time.Second, func() error {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+		if err != nil {
+			return permanent{err}
 		}
-	}()
-	return p, <-started
+		// The state follows the name, which may contain anything but ends with
+		// the last parenthesis.
+		_, state, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
+		if !bytes.HasPrefix(state, []byte("T")) {
+			return fmt.Errorf("redisproc: process %d does not stop", p.cmd.Process.Pid)
+		}
+		return nil
+	})
 }
-
-func (p *process) signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }

@@ -1,286 +1,214 @@
 // Package redisproc runs real redis-server processes on free loopback ports,
 // each in a temporary folder of its own, and does to them what production does:
 // kills, freezes and restarts them. It serves tests, demonstrations and
-// benchmarks, and leaves nothing behind.
+// benchmarks, and leaves nothing behind: on Linux a server also ends when its
+// parent is killed.
 package redisproc
 
 import (
-	"bufio"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 )
 
-// ErrNotFound says that there is no redis-server to run.
-var ErrNotFound = errors.New("redis-server not found: install it, or name it in HOLDFAST_REDIS_SERVER")
+var (
+	errClosed     = errors.New("redisproc: server is closed")
+	errNotRunning = errors.New("redisproc: server is not running")
+)
 
-// Find returns the path of redis-server: HOLDFAST_REDIS_SERVER if that is set,
-// else what is on PATH.
-func Find() (string, error) {
-	name := os.Getenv("HOLDFAST_REDIS_SERVER")
-	if name == "" {
-		name = "redis-server"
-	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", fmt.Errorf("%w (%v)", ErrNotFound, err)
-	}
-	return path, nil
-}
-
-// Options of a server.
-type Options struct {
-	// Config is further directives, such as {"maxmemory", "2mb"}.
-	Config [][]string
-	// TLS makes the server speak TLS only, with a certificate of its own.
-	TLS bool
-
-	sentinel string // the configuration of a sentinel
-}
-
-// Server is one redis-server process. Its methods may be called in any order
-// and from several goroutines.
+// Server is one redis-server process. Make it with [Start]. Its methods may be
+// called in any order and from several goroutines; those that change its state
+// wait for each other, those that ask for it never wait.
 type Server struct {
-	path string
-	opts Options
-	dir  string
-	port int
-	tls  *tls.Config
+	path   string
+	opts   Options
+	guards bool // DEBUG and protected settings have to be enabled
+	dir    string
+	port   *port
+	tls    *tls.Config
 
-	mu     sync.Mutex
-	proc   *process
+	proc atomic.Pointer[process] // the last one started
+	logs atomic.Pointer[string]  // what is left of them when the folder is gone
+
+	mu     sync.Mutex // serialises changes of state
 	closed bool
 }
 
 // Start runs a server and returns when it answers.
 func Start(opts Options) (*Server, error) {
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
 	path, err := Find()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "holdfast-redis-")
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{path: path, opts: opts, dir: dir}
-	if opts.TLS {
-		if err := s.certify(); err != nil {
-			return nil, errors.Join(err, s.Close())
+	s := &Server{path: path, opts: opts, guards: guardsItself(path), dir: opts.Dir}
+	if s.dir == "" {
+		if s.dir, err = os.MkdirTemp("", "holdfast-redis-"); err != nil {
+			return nil, err
 		}
 	}
-	// A port that was free a moment ago may be taken by now.
-	for range 5 {
-		if s.port, err = freePort(); err != nil {
-			break
+	if err := s.prepare(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	for attempt := 1; ; attempt++ {
+		if s.port, err = reservePort(opts.Port, opts.cluster()); err != nil {
+			return nil, errors.Join(err, s.Close())
 		}
 		if err = s.Restart(); err == nil {
 			return s, nil
 		}
+		// Where ports can't be held, one that was free may be taken by now.
+		if opts.Port != 0 || attempt == 5 || !strings.Contains(s.Logs(), "Address already in use") {
+			return nil, errors.Join(err, s.Close())
+		}
+		if err := s.port.release(); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
 	}
-	return nil, errors.Join(err, s.Close())
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// prepare writes the files that a server keeps over restarts.
+func (s *Server) prepare() error {
+	if s.opts.TLS {
+		if err := s.certify(); err != nil {
+			return err
+		}
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	return port, l.Close()
+	if s.opts.sentinel == nil {
+		return nil
+	}
+	return os.WriteFile(s.sentinelFile(), []byte(strings.Join(s.opts.sentinel, "\n")+"\n"), 0o600)
 }
 
 // Addr returns host and port.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port())) }
 
 // Port returns the port, which stays the same over restarts.
-func (s *Server) Port() int { return s.port }
+func (s *Server) Port() int { return s.port.number }
 
 // PID returns the process id, or 0 while the server does not run.
 func (s *Server) PID() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc == nil {
-		return 0
+	if p := s.proc.Load(); p != nil && p.running() {
+		return p.cmd.Process.Pid
 	}
-	return s.proc.cmd.Process.Pid
+	return 0
 }
 
 // Running reports whether the process exists, frozen or not.
 func (s *Server) Running() bool { return s.PID() != 0 }
 
-func (s *Server) logFile() string { return filepath.Join(s.dir, "redis.log") }
+func (s *Server) logFile() string      { return filepath.Join(s.dir, "redis.log") }
+func (s *Server) sentinelFile() string { return filepath.Join(s.dir, "sentinel.conf") }
 
-// Logs returns what the server has logged.
+// Logs returns what the server has logged, over all restarts.
 func (s *Server) Logs() string {
+	if kept := s.logs.Load(); kept != nil {
+		return *kept
+	}
 	b, _ := os.ReadFile(s.logFile())
 	return string(b)
 }
 
-// Restart starts the server again on its port, without the data it held, after
-// ending it if it still runs.
+// Restart starts the server again on its port and in its folder, after killing
+// it if it still runs, and returns when it answers. Data comes back only if
+// Config made the server save it; a sentinel or a cluster node remembers what
+// it knew of the others.
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return errors.New("redisproc: server is closed")
+		return errClosed
 	}
-	s.end(syscall.SIGKILL)
-	args, err := s.args()
+	s.kill()
+	p, err := s.spawn()
 	if err != nil {
 		return err
 	}
-	proc, err := startProcess(exec.Command(s.path, args...))
-	if err != nil {
-		return err
-	}
-	s.proc = proc
-	if err := s.waitReady(); err != nil {
-		s.end(syscall.SIGKILL)
+	s.proc.Store(p)
+	if err := s.waitReady(p); err != nil {
+		p.kill()
 		return err
 	}
 	return nil
 }
 
-// args is the command line.
-func (s *Server) args() ([]string, error) {
-	port := strconv.Itoa(s.port)
-	common := []string{"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--logfile", s.logFile(), "--daemonize", "no", "--protected-mode", "no"}
-	if s.opts.sentinel != "" {
-		// A sentinel writes its configuration back.
-		file := filepath.Join(s.dir, "sentinel.conf")
-		if err := os.WriteFile(file, []byte(s.opts.sentinel+"\n"), 0o600); err != nil {
-			return nil, err
-		}
-		return append([]string{file, "--sentinel"}, common...), nil
-	}
-	args := append(common, "--save", "", "--appendonly", "no", "--enable-debug-command", "yes", "--enable-protected-configs", "yes")
-	if s.tls != nil {
-		args = append(args, "--port", "0", "--tls-port", port, "--tls-auth-clients", "no",
-			"--tls-cert-file", filepath.Join(s.dir, "tls.crt"), "--tls-key-file", filepath.Join(s.dir, "tls.key"), "--tls-ca-cert-file", filepath.Join(s.dir, "tls.crt"))
-	}
-	// In a file, since the command line takes a word such as -@all for an option.
-	var conf strings.Builder
-	for _, c := range s.opts.Config {
-		for _, word := range c {
-			if word == "" {
-				word = `""`
-			}
-			conf.WriteString(word + " ")
-		}
-		conf.WriteString("\n")
-	}
-	file := filepath.Join(s.dir, "redis.conf")
-	if err := os.WriteFile(file, []byte(conf.String()), 0o600); err != nil {
-		return nil, err
-	}
-	return append([]string{file}, args...), nil
-}
-
-// waitReady asks until the server answers, with any reply but that it is
-// loading: one that demands a password is up too.
-func (s *Server) waitReady() error {
-	deadline := time.After(15 * time.Second)
-	for {
-		reply, err := s.ping()
-		if err == nil && !strings.HasPrefix(reply, "-LOADING") {
-			return nil
-		}
-		select {
-		case <-s.proc.exited:
-			return fmt.Errorf("redisproc: redis-server ended at once: %s", lastLines(s.Logs(), 3))
-		case <-deadline:
-			return fmt.Errorf("redisproc: redis-server does not answer: %q %w", reply, err)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
-
-// ping is one PING on a connection of its own, without a client's retries.
-func (s *Server) ping() (string, error) {
-	c, err := net.DialTimeout("tcp", s.Addr(), time.Second)
-	if err != nil {
-		return "", err
-	}
-	if s.tls != nil {
-		conf := s.tls.Clone()
-		conf.ServerName = "127.0.0.1"
-		c = tls.Client(c, conf)
-	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(time.Second)); err != nil {
-		return "", err
-	}
-	if _, err := c.Write([]byte("PING\r\n")); err != nil {
-		return "", err
-	}
-	reply, err := bufio.NewReader(c).ReadString('\n')
-	return strings.TrimSpace(reply), err
-}
-
-func lastLines(s string, n int) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], " | ")
-}
-
-// Kill ends the server at once (SIGKILL).
-func (s *Server) Kill() error { return s.stop(syscall.SIGKILL) }
-
-// Terminate asks the server to shut down (SIGTERM) and waits until it has.
-func (s *Server) Terminate() error { return s.stop(syscall.SIGTERM) }
-
-func (s *Server) stop(sig syscall.Signal) error {
+// Kill ends the server at once (SIGKILL) and returns when it is gone.
+func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.end(sig)
+	s.kill()
 	return nil
 }
 
-// end ends the process if there is one. mu is held.
-func (s *Server) end(sig syscall.Signal) {
-	if s.proc == nil {
-		return
+func (s *Server) kill() {
+	if p := s.proc.Load(); p != nil {
+		p.kill()
 	}
-	_ = s.proc.signal(syscall.SIGCONT) // a frozen process does not see SIGTERM
-	_ = s.proc.signal(sig)
-	select {
-	case <-s.proc.exited:
-	case <-time.After(10 * time.Second):
-		_ = s.proc.signal(syscall.SIGKILL)
-		<-s.proc.exited
+}
+
+// Terminate asks the server to shut down (SIGTERM) and waits until it has. One
+// that takes longer than 15 s is killed, and that is an error.
+func (s *Server) Terminate() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.proc.Load()
+	if p == nil || !p.running() {
+		return nil
 	}
-	s.proc = nil
+	if err := p.terminate(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	if !p.endsWithin(15 * time.Second) {
+		p.kill()
+		return errors.New("redisproc: server did not shut down and was killed")
+	}
+	return nil
 }
 
 // Freeze stops the process without ending it (SIGSTOP): connections stay open
-// and new ones are accepted by the kernel, but nothing is answered.
-func (s *Server) Freeze() error { return s.send(syscall.SIGSTOP) }
+// and new ones are accepted by the kernel, but nothing is answered any more.
+func (s *Server) Freeze() error { return s.change((*process).freeze) }
 
 // Thaw lets a frozen process go on (SIGCONT).
-func (s *Server) Thaw() error { return s.send(syscall.SIGCONT) }
+func (s *Server) Thaw() error { return s.change((*process).thaw) }
 
-func (s *Server) send(sig syscall.Signal) error {
+func (s *Server) change(f func(*process) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proc == nil {
-		return errors.New("redisproc: server is not running")
+	p := s.proc.Load()
+	if p == nil || !p.running() {
+		return errNotRunning
 	}
-	return s.proc.signal(sig)
+	return f(p)
 }
 
-// Close ends the server and removes its folder.
+// Close kills the server, frozen or not, gives its port back and removes its
+// folder unless the caller chose it. Only the first call does anything.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
 	s.closed = true
-	s.end(syscall.SIGKILL)
-	return os.RemoveAll(s.dir)
+	s.kill()
+	logs := s.Logs()
+	s.logs.Store(&logs)
+	var errs []error
+	if s.port != nil {
+		errs = append(errs, s.port.release())
+	}
+	if s.opts.Dir == "" {
+		errs = append(errs, os.RemoveAll(s.dir))
+	}
+	return errors.Join(errs...)
 }

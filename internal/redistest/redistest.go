@@ -4,6 +4,7 @@ package redistest
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strconv"
@@ -31,15 +32,23 @@ func StartWith(t testing.TB, opts redisproc.Options) *redisproc.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cleanup(t, srv.Close, srv)
+	return srv
+}
+
+// cleanup ends servers with the test, and tells what they logged if it failed.
+func cleanup(t testing.TB, end func() error, servers ...*redisproc.Server) {
 	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("redis-server %s logged:\n%s", srv.Addr(), srv.Logs())
-		}
-		if err := srv.Close(); err != nil {
+		if err := end(); err != nil {
 			t.Error(err)
 		}
+		if !t.Failed() {
+			return
+		}
+		for _, s := range servers {
+			t.Logf("redis-server %s logged:\n%s", s.Addr(), s.Logs())
+		}
 	})
-	return srv
 }
 
 // StartCluster runs a cluster for the length of the test.
@@ -50,11 +59,7 @@ func StartCluster(t testing.TB, masters, replicas int) *redisproc.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	cleanup(t, c.Close, c.Nodes()...)
 	return c
 }
 
@@ -66,11 +71,7 @@ func StartSentinel(t testing.TB, replicas, sentinels int) *redisproc.Sentinel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	cleanup(t, s.Close, s.Nodes()...)
 	return s
 }
 
@@ -107,33 +108,42 @@ func missing(err error, require string) (fatal bool, reason string) {
 	return false, err.Error()
 }
 
-// Client returns a client as users make it: with an address and nothing else.
+// Client returns a client as users make it: with an address and nothing else,
+// but the certificate of a server that has one.
 func Client(t testing.TB, srv *redisproc.Server) *redis.Client {
 	t.Helper()
-	return closed(t, redis.NewClient(&redis.Options{Addr: srv.Addr()}))
+	return closed(t, redis.NewClient(&redis.Options{Addr: srv.Addr(), TLSConfig: srv.TLSConfig()}))
 }
 
 // Admin returns a client for the test's own commands, which fails fast.
 func Admin(t testing.TB, srv *redisproc.Server) *redis.Client {
 	t.Helper()
-	return closed(t, redis.NewClient(&redis.Options{
-		Addr: srv.Addr(), MaxRetries: -1, DialerRetries: 1, ReadTimeout: 10 * time.Second, ContextTimeoutEnabled: true,
-	}))
+	return closed(t, admin(srv))
 }
 
-func closed(t testing.TB, c *redis.Client) *redis.Client {
+func admin(srv *redisproc.Server) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: srv.Addr(), TLSConfig: srv.TLSConfig(), MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Second,
+		ReadTimeout: 10 * time.Second, ContextTimeoutEnabled: true,
+	})
+}
+
+func closed[C io.Closer](t testing.TB, c C) C {
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// Calls returns how many times the server has run a command, such as "evalsha".
+// Calls returns how many times the server has run a command, such as "evalsha"
+// or "script|load", since it was started, also from within scripts.
 func Calls(t testing.TB, srv *redisproc.Server, command string) int64 {
 	t.Helper()
-	info, err := Admin(t, srv).Info(context.Background(), "commandstats").Result()
+	client := admin(srv)
+	defer client.Close()
+	info, err := client.Info(context.Background(), "commandstats").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`cmdstat_` + regexp.QuoteMeta(command) + `:calls=(\d+)`).FindStringSubmatch(info)
+	m := regexp.MustCompile(`(?m)^cmdstat_` + regexp.QuoteMeta(command) + `:calls=(\d+)`).FindStringSubmatch(info)
 	if m == nil {
 		return 0
 	}

@@ -1,13 +1,18 @@
+//go:build unix
+
 package redistest
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 )
@@ -103,40 +108,114 @@ func TestLife(t *testing.T) {
 
 func TestClusterFailover(t *testing.T) {
 	c := StartCluster(t, 3, 1)
-	check(t, c.Masters[0].Kill())
-	admin := Admin(t, c.Replicas[0][0])
-	for deadline := time.Now().Add(20 * time.Second); admin.Do(context.Background(), "role").Val().([]any)[0] != "master"; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the replica was not promoted")
-		}
+	const slot = 0
+	old, err := c.MasterOf(slot)
+	check(t, err)
+	if old != c.Masters[0] {
+		t.Fatalf("slot %d is served by %s", slot, old.Addr())
 	}
-	check(t, c.Masters[0].Restart())
+	check(t, old.Kill())
+	if s, err := c.MasterOf(slot); s != old || err != nil {
+		t.Errorf("before a promotion: %v, %v", s, err)
+	}
+	promoted, err := c.NewMaster(slot, old)
+	check(t, err)
+	if promoted != c.Replicas[0][0] {
+		t.Errorf("%s was promoted, not the replica of %s", promoted.Addr(), old.Addr())
+	}
+	check(t, c.WaitOK())
+	check(t, old.Restart())
+	check(t, c.WaitOK()) // as a replica now
+	if s, err := c.MasterOf(slot); s != promoted || err != nil {
+		t.Errorf("after the old master's return: %v, %v", s, err)
+	}
+
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	closed(t, client)
+	ctx := context.Background()
+	const key = "k"
+	check(t, client.Set(ctx, key, "v", 0).Err())
+	n, err := client.ClusterKeySlot(ctx, key).Result()
+	check(t, err)
+	from, err := c.MasterOf(int(n))
+	check(t, err)
+	to := c.Masters[1]
+	if to == from {
+		to = c.Masters[2]
+	}
+	check(t, c.MigrateSlot(int(n), from, to))
+	if s, err := c.MasterOf(int(n)); s != to || err != nil {
+		t.Errorf("after a migration: %v, %v", s, err)
+	}
+	if v, err := client.Get(ctx, key).Result(); v != "v" || err != nil {
+		t.Errorf("a key that moved: %q, %v", v, err)
+	}
+	if v, err := Admin(t, to).Get(ctx, key).Result(); v != "v" || err != nil {
+		t.Errorf("at the new owner: %q, %v", v, err)
+	}
 }
 
 func TestSentinelFailover(t *testing.T) {
 	s := StartSentinel(t, 1, 3)
-	check(t, s.Master.Kill())
-	admin := Admin(t, s.Replicas[0])
-	for deadline := time.Now().Add(20 * time.Second); admin.Do(context.Background(), "role").Val().([]any)[0] != "master"; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the replica was not promoted")
+	if m, err := s.CurrentMaster(); m != s.Master || err != nil {
+		t.Fatalf("master %v, %v", m, err)
+	}
+	check(t, s.Master.Freeze())
+	promoted, err := s.NewMaster(s.Master)
+	check(t, err)
+	if promoted != s.Replicas[0] {
+		t.Errorf("%s was promoted", promoted.Addr())
+	}
+	// A sentinel remembers over a restart what it saw.
+	check(t, s.Sentinels[0].Restart())
+	for _, other := range s.Sentinels[1:] {
+		check(t, other.Kill())
+	}
+	if m, err := s.CurrentMaster(); m != promoted || err != nil {
+		t.Errorf("after a restart: %v, %v", m, err)
+	}
+	check(t, s.Close())
+	if _, err := s.CurrentMaster(); err == nil {
+		t.Error("a closed group has a master")
+	}
+}
+
+func TestGroupSizes(t *testing.T) {
+	for _, n := range [][2]int{{0, 0}, {-1, 1}, {1, -1}} {
+		if _, err := redisproc.StartCluster(n[0], n[1]); err == nil {
+			t.Errorf("a cluster of %v", n)
+		}
+		if _, err := redisproc.StartSentinel(n[1], n[0]); err == nil {
+			t.Errorf("sentinels %v", n)
 		}
 	}
 }
 
 func TestTLS(t *testing.T) {
 	srv := StartWith(t, redisproc.Options{TLS: true})
-	if srv.TLSConfig() == nil || srv.Restart() != nil {
-		t.Error("no TLS")
+	check(t, srv.Restart())
+	ctx := context.Background()
+	check(t, Client(t, srv).Ping(ctx).Err())
+	for name, conf := range map[string]*tls.Config{"no TLS": nil, "unknown authority": {ServerName: "127.0.0.1"}} {
+		c := closed(t, redis.NewClient(&redis.Options{Addr: srv.Addr(), TLSConfig: conf, MaxRetries: -1, DialerRetries: 1}))
+		if err := c.Ping(ctx).Err(); err == nil {
+			t.Errorf("%s: the server answers", name)
+		}
+	}
+	if Start(t).TLSConfig() != nil {
+		t.Error("a server without TLS has a certificate")
 	}
 }
 
-func TestBadConfigIsSaid(t *testing.T) {
-	Require(t)
-	_, err := redisproc.Start(redisproc.Options{Config: [][]string{{"no-such-directive", "1"}}})
-	if err == nil {
-		t.Error("a bad directive was accepted")
+func TestACL(t *testing.T) {
+	srv := Start(t, []string{"user", "default", "off"}, []string{"user", "app", "on", ">secret", "~app:*", "+get", "+set"})
+	c := closed(t, redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "app", Password: "secret"}))
+	ctx := context.Background()
+	check(t, c.Set(ctx, "app:k", "v", 0).Err())
+	if err := c.Set(ctx, "other", "v", 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
+		t.Errorf("a foreign key: %v", err)
 	}
+	check(t, srv.Restart()) // nobody may PING it
 }
 
 func check(t *testing.T, err error) {

@@ -1,0 +1,89 @@
+package redisproc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ErrNotFound says that there is no redis-server to run.
+var ErrNotFound = errors.New("redis-server not found: install it, or name it in HOLDFAST_REDIS_SERVER")
+
+// Find returns the path of redis-server: HOLDFAST_REDIS_SERVER if that is set,
+// else what is on PATH.
+func Find() (string, error) {
+	name := os.Getenv("HOLDFAST_REDIS_SERVER")
+	if name == "" {
+		name = "redis-server"
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%w (%v)", ErrNotFound, err)
+	}
+	return path, nil
+}
+
+// Options of a server.
+type Options struct {
+	// Config is further directives with their arguments, such as
+	// {"maxmemory", "2mb"} or {"user", "app", "on", ">secret", "~*", "+@all"}.
+	// A later one wins; those that may repeat, do.
+	Config [][]string
+	// Port is the port to listen on; 0 is any free one.
+	Port int
+	// Dir is the server's folder, which then outlives it; empty is a new one in
+	// the folder for temporary files, removed by Close.
+	Dir string
+	// TLS makes the server speak TLS only, with a certificate of its own.
+	TLS bool
+
+	sentinel []string // the configuration of a sentinel, line by line
+}
+
+// reserved directives are set by other means; a Server that did not know them
+// would look for its process in the wrong place.
+var reserved = []string{"port", "tls-port", "cluster-port", "dir", "daemonize", "logfile", "loglevel"}
+
+func (o Options) validate() error {
+	for _, c := range o.Config {
+		if len(c) == 0 {
+			return errors.New("redisproc: Config has an empty directive")
+		}
+		if name := strings.ToLower(c[0]); slices.Contains(reserved, name) {
+			return fmt.Errorf("redisproc: Config must not set %q: the server depends on it", name)
+		}
+	}
+	if o.Port < 0 || o.Port > 65535 {
+		return fmt.Errorf("redisproc: Port is %d, must be in 0..65535", o.Port)
+	}
+	return nil
+}
+
+// cluster reports whether the node needs a port for its bus.
+func (o Options) cluster() bool {
+	return slices.ContainsFunc(o.Config, func(c []string) bool {
+		return strings.EqualFold(c[0], "cluster-enabled") && len(c) > 1 && strings.EqualFold(c[1], "yes")
+	})
+}
+
+var versionNumber = regexp.MustCompile(`\bv=(\d+)\.`)
+
+// guardsItself reports whether DEBUG and the setting of dir at run time have to
+// be enabled: Redis before 7 has both always, and refuses the directives.
+func guardsItself(path string) bool {
+	out, err := exec.Command(path, "--version").Output()
+	if err != nil {
+		return true
+	}
+	m := versionNumber.FindSubmatch(out)
+	if m == nil {
+		return true
+	}
+	major, err := strconv.Atoi(string(m[1]))
+	return err != nil || major >= 7
+}

@@ -171,13 +171,17 @@ func neverExecuted(err error) bool {
 	return false
 }
 
-// breakerChanged logs and reports a change of state.
+// breakerChanged logs and reports a change of state. An outage is one line when
+// it begins and one when it is over; the probes in between are for debugging.
 func (l *Limiter) breakerChanged(ch breaker.Change) {
-	args := []any{"breaker", ch.Name, "from", ch.From, "to", ch.To, "cause", ch.Cause}
-	if ch.To == breaker.Open {
-		l.logger.Warn("holdfast: Redis cannot decide; falling back", append(args, "policy", l.policy, "for", ch.OpenFor)...)
-	} else {
-		l.logger.Info("holdfast: circuit breaker changed", args...)
+	args := []any{"breaker", ch.Name, "from", ch.From, "to", ch.To}
+	switch {
+	case ch.To == breaker.Closed:
+		l.logger.Info("holdfast: Redis decides again", args...)
+	case ch.From == breaker.Closed:
+		l.logger.Warn("holdfast: Redis cannot decide; falling back", append(args, "policy", l.policy, "cause", ch.Cause)...)
+	default:
+		l.logger.Debug("holdfast: asking Redis again", append(args, "cause", ch.Cause, "open for", ch.OpenFor)...)
 	}
 	if l.hooks.BreakerChange != nil {
 		l.hooks.BreakerChange(ch)

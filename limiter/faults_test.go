@@ -170,6 +170,16 @@ func TestFaultTable(t *testing.T) {
 			if got := float64(s.load.admitted.Load()); got > tight {
 				t.Errorf("%v admitted, at most %v by the transitions of the breaker", got, tight)
 			}
+			// Every charge of a token bucket is one HSET: of a decision that Redis
+			// admitted, of one whose reply was lost, or of a debt.
+			h := s.lim.Health()
+			most := s.load.admitted.Load() + s.load.bySource[limiter.SourceLocal].Load() + int64(h.Reconciled)
+			if got := redistest.Calls(t, s.srv, "hset"); got > most {
+				t.Errorf("%d charges, at most %d", got, most)
+			}
+			if decided := h.Decisions[limiter.SourceRedis] + h.Decisions[limiter.SourceLocal]; decided != uint64(s.load.decisions.Load()) {
+				t.Errorf("%d decisions are counted of %d", decided, s.load.decisions.Load())
+			}
 			must(t, s.lim.Close())
 			must(t, s.rdb.Close())
 			s.proxy.Close()

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -238,3 +239,40 @@ func TestUnsentIsOwed(t *testing.T) {
 		t.Errorf("5 were admitted, then %+v, %v", res, err)
 	}
 }
+
+// TestLogsAnOutageOnce: one line when it begins and one when it is over, however
+// many decisions and probes there were between them, and no key in either.
+func TestLogsAnOutageOnce(t *testing.T) {
+	srv := redistest.Start(t)
+	var mu sync.Mutex
+	var log strings.Builder
+	logger := slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return log.Write(p)
+	}), nil))
+	lim := newLimiter(t, redistest.Admin(t, srv), good, limiter.WithLogger(logger), hasty(20*time.Millisecond), limiter.WithPrefix("shop"))
+	const key = "somebody@example.com"
+	must(t, srv.Kill())
+	until(t, "several probes", func() bool {
+		_, err := lim.Allow(t.Context(), key)
+		return err != nil || lim.Health().Decisions[limiter.SourceLocal] > 2000
+	})
+	must(t, srv.Restart())
+	until(t, "Redis decides", func() bool {
+		res, err := lim.Allow(t.Context(), key)
+		return err == nil && res.Source == limiter.SourceRedis
+	})
+	must(t, lim.Close())
+	mu.Lock()
+	defer mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "cause=unavailable") ||
+		!strings.Contains(lines[1], "level=INFO") || !strings.Contains(lines[1], "breaker=shop") || strings.Contains(log.String(), key) {
+		t.Errorf("logged:\n%s", log.String())
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

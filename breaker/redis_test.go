@@ -15,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/redisproc"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // server is a redis-server on a Unix socket in a directory of its own.
@@ -23,12 +25,14 @@ type server struct {
 	*redis.Client
 }
 
-// startRedis runs a redis-server for the test, which is skipped without one.
+// startRedis runs a redis-server for the test, which is skipped, or fails where
+// Redis is required, without one.
 func startRedis(t *testing.T) *server {
 	t.Helper()
-	path, err := exec.LookPath("redis-server")
+	redistest.Require(t)
+	path, err := redisproc.Find()
 	if err != nil {
-		t.Skip("no redis-server in PATH")
+		t.Fatal(err)
 	}
 	dir, err := os.MkdirTemp("", "breaker") // t.TempDir can exceed a socket's 108 bytes
 	if err != nil {

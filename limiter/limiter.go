@@ -32,6 +32,7 @@ type Limiter struct {
 	nonce      nonces
 
 	settled     atomic.Uint64
+	settling    every
 	reconciling atomic.Bool
 	denied      sync.Once // logs missing permissions once
 	evalOnly    sync.Once // logs once that functions are not allowed

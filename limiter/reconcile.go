@@ -21,6 +21,9 @@ const (
 	// reconcileBatch is how many keys one script settles.
 	reconcileBatch  = 64
 	reconcileBudget = time.Second
+	// reconcileEvery keeps the debts to a master that stays away from being
+	// looked through at every decision of the others.
+	reconcileEvery = 250 * time.Millisecond
 )
 
 // reconcile charges in Redis what was admitted here while Redis could not be
@@ -70,7 +73,7 @@ func (l *Limiter) afterRedis(s *spec, key string, d algo.Decision, now time.Time
 	if l.share == 0 && l.peers.turn.due(now, beatEvery) {
 		l.background.start(l.beat)
 	}
-	if l.local.Owed() > 0 && l.reconciling.CompareAndSwap(false, true) {
+	if l.local.Owed() > 0 && l.settling.due(now, reconcileEvery) && l.reconciling.CompareAndSwap(false, true) {
 		l.background.start(l.reconcile)
 	}
 }

@@ -22,6 +22,7 @@ var imports = map[string][]string{
 	"internal/lua":        {"internal/algo"},
 	"fallback":            {"internal/algo"},
 	"breaker":             nil,
+	"retry":               nil,
 	"limiter":             {"internal/algo", "internal/lua", "fallback", "breaker"},
 	"limiter/limitertest": {"limiter"},
 	"internal/redisproc":  nil,
@@ -36,6 +37,7 @@ var requires = map[string][]string{
 	"limiter":            {"github.com/redis/go-redis/v9"},
 	"fallback":           {"golang.org/x/time/rate"},
 	"breaker":            {"github.com/sony/gobreaker/v2", "github.com/redis/go-redis/v9"},
+	"retry":              {"github.com/cenkalti/backoff/v4", "golang.org/x/time/rate", "github.com/dunglas/httpsfv"},
 	"internal/redisproc": {"github.com/redis/go-redis/v9"},
 	"internal/redistest": {"github.com/redis/go-redis/v9", "go.uber.org/goleak"},
 }

@@ -1,0 +1,152 @@
+package retry
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+)
+
+// The defaults of [Backoff].
+const (
+	DefaultInitial    = 500 * time.Millisecond
+	DefaultMax        = 20 * time.Second
+	DefaultMultiplier = 2.0
+)
+
+// maxBackoff bounds Backoff.Max: what waits longer than a day wants a queue.
+const maxBackoff = 24 * time.Hour
+
+// Jitter says how much of a backoff is left to chance, so that those who failed
+// together do not come back together. The terms are those of Marc Brooker,
+// "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+type Jitter uint8
+
+const (
+	// JitterFull waits a random time in [0, d]. It is the default, and spreads
+	// the most.
+	JitterFull Jitter = iota
+	// JitterEqual waits a random time in [d/2, d].
+	JitterEqual
+	// JitterNone waits d.
+	JitterNone
+)
+
+// String returns the jitter in one lower-case word.
+func (j Jitter) String() string {
+	switch j {
+	case JitterFull:
+		return "full"
+	case JitterEqual:
+		return "equal"
+	case JitterNone:
+		return "none"
+	default:
+		return "jitter(" + strconv.Itoa(int(j)) + ")"
+	}
+}
+
+// Backoff is a curve of waits: the n-th, from 0, is Initial × Multiplierⁿ, at
+// most Max, before jitter. Jitter never lengthens a wait beyond that. The zero
+// value is usable, and so is each zero field: it has its default. A Backoff is
+// a value, safe to share; what counts is the [Sequence] that Start returns.
+type Backoff struct {
+	// Initial is the first wait, by default 500 ms.
+	Initial time.Duration
+	// Max is the longest wait, by default 20 s, or Initial if that is longer.
+	// At most 24 hours.
+	Max time.Duration
+	// Multiplier is by how much each wait is longer than the one before it, by
+	// default 2. From 1, a constant wait, to 100.
+	Multiplier float64
+	// Jitter is by default JitterFull.
+	Jitter Jitter
+}
+
+func (b Backoff) withDefaults() Backoff {
+	if b.Initial == 0 {
+		b.Initial = DefaultInitial
+		if b.Max > 0 {
+			b.Initial = min(b.Initial, b.Max)
+		}
+	}
+	if b.Max == 0 {
+		b.Max = max(DefaultMax, b.Initial)
+	}
+	if b.Multiplier == 0 {
+		b.Multiplier = DefaultMultiplier
+	}
+	return b
+}
+
+// Validate returns nil, or a [*ConfigError] that names the field, its value and
+// the rule that it breaks.
+func (b Backoff) Validate() error {
+	b = b.withDefaults()
+	switch {
+	case b.Initial < 0:
+		return &ConfigError{"Backoff.Initial", b.Initial, "must not be negative"}
+	case b.Max < b.Initial || b.Max > maxBackoff:
+		return &ConfigError{"Backoff.Max", b.Max, fmt.Sprintf("must be from Initial (%v) to 24h", b.Initial)}
+	case !(b.Multiplier >= 1 && b.Multiplier <= 100): // also refuses NaN
+		return &ConfigError{"Backoff.Multiplier", b.Multiplier, "must be from 1 to 100"}
+	case b.Jitter > JitterNone:
+		return &ConfigError{"Backoff.Jitter", b.Jitter, "must be JitterFull, JitterEqual or JitterNone"}
+	}
+	return nil
+}
+
+// Sequence is the waits of one call. Make it with [Backoff.Start]. It is not
+// safe for concurrent use: each call has its own.
+type Sequence struct {
+	curve  *backoff.ExponentialBackOff
+	jitter Jitter
+	max    time.Duration
+}
+
+// Start returns the sequence of waits from its beginning. Of a Backoff that is
+// not valid it is that of the default one.
+func (b Backoff) Start() *Sequence {
+	if b.Validate() != nil {
+		b = Backoff{}
+	}
+	b = b.withDefaults()
+	s := &Sequence{jitter: b.Jitter, max: b.Max}
+	s.curve = backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(b.Initial),
+		backoff.WithMaxInterval(b.Max),
+		backoff.WithMultiplier(b.Multiplier),
+		// Its jitter goes beyond the maximum; ours is applied to the result.
+		backoff.WithRandomizationFactor(0),
+		// How long to go on is Do's business.
+		backoff.WithMaxElapsedTime(0),
+	)
+	return s
+}
+
+// Next returns the next wait: never negative, never more than Max.
+func (s *Sequence) Next() time.Duration {
+	d := max(0, min(s.curve.NextBackOff(), s.max))
+	switch s.jitter {
+	case JitterFull:
+		return rand.N(d + 1)
+	case JitterEqual:
+		return d - rand.N(d/2+1)
+	default:
+		return d
+	}
+}
+
+// Spread returns a random time in [d, d+over], at most most. It is the jitter
+// for a wait that a server asked for, which must not be shortened: coming back
+// sooner than asked is what gets clients banned. If d is not less than most it
+// is returned as it is.
+func Spread(d, over, most time.Duration) time.Duration {
+	over = min(over, most-d)
+	if over <= 0 {
+		return d
+	}
+	return d + rand.N(over+1)
+}

@@ -1,0 +1,159 @@
+package retry
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Reason says why a call was not tried again. The zero value is no reason.
+type Reason uint8
+
+const (
+	// AttemptsSpent: every attempt was made.
+	AttemptsSpent Reason = iota + 1
+	// PermanentError: the error said so, or the policy's RetryIf.
+	PermanentError
+	// ElapsedSpent: the wait would end after Policy.MaxElapsed.
+	ElapsedSpent
+	// DeadlineTooNear: the wait would end after the context's deadline.
+	DeadlineTooNear
+	// WaitTooLong: the wait is longer than Policy.MaxWait.
+	WaitTooLong
+	// BudgetSpent: the budget allows no further retry now.
+	BudgetSpent
+	// Canceled: the context ended.
+	Canceled
+)
+
+var reasons = [...]string{
+	AttemptsSpent:   "attempts spent",
+	PermanentError:  "permanent",
+	ElapsedSpent:    "time spent",
+	DeadlineTooNear: "deadline too near",
+	WaitTooLong:     "wait too long",
+	BudgetSpent:     "retry budget spent",
+	Canceled:        "canceled",
+}
+
+// String returns the reason in lower-case words.
+func (r Reason) String() string {
+	if int(r) < len(reasons) && reasons[r] != "" {
+		return reasons[r]
+	}
+	return "reason(" + strconv.Itoa(int(r)) + ")"
+}
+
+// Error is what [Do] and [DoValue] return when they give up. It matches the
+// last error by errors.Is and errors.As, and for [Canceled] and
+// [DeadlineTooNear] that of the context too.
+type Error struct {
+	// Reason is why there was no further attempt.
+	Reason Reason
+	// Attempts is how many there were.
+	Attempts int
+	// Elapsed is the time since the first one began.
+	Elapsed time.Duration
+	// Wait is how long the next wait would have been; 0 when it did not come to
+	// that.
+	Wait time.Duration
+	// Err is the error of the last attempt; nil if there was none.
+	Err error
+
+	ctx error
+}
+
+// Error has the reason, the number of attempts, and the last error.
+func (e *Error) Error() string {
+	s := fmt.Sprintf("retry: %v after %d attempts", e.Reason, e.Attempts)
+	if e.Attempts == 1 {
+		s = s[:len(s)-1]
+	}
+	if e.Wait > 0 {
+		s += ", next in " + e.Wait.String()
+	}
+	if e.Err != nil {
+		return s + ": " + e.Err.Error()
+	}
+	if e.ctx != nil {
+		return s + ": " + e.ctx.Error()
+	}
+	return s
+}
+
+// Unwrap returns the last error, and that of the context if that was the end.
+func (e *Error) Unwrap() []error {
+	var errs []error
+	for _, err := range []error{e.Err, e.ctx} {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// ConfigError says which value breaks which rule.
+type ConfigError struct {
+	Field string
+	Value any
+	Rule  string
+}
+
+// Error names field, value and rule.
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("retry: %s = %v: %s", e.Field, e.Value, e.Rule)
+}
+
+// Permanent marks an error as one that another attempt would not mend. [Do]
+// returns at once and its [*Error] has err, without the mark. Permanent(nil) is
+// nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanent{err}
+}
+
+type permanent struct{ err error }
+
+func (p *permanent) Error() string { return p.err.Error() }
+func (p *permanent) Unwrap() error { return p.err }
+
+// After marks an error with the wait before the next attempt, as a server asked
+// for it. [Do] waits that long and, at random, up to half of it longer, and
+// never less. A negative d is none: the backoff's wait applies. After(nil, d)
+// is nil.
+func After(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &after{err, d}
+}
+
+type after struct {
+	err error
+	d   time.Duration
+}
+
+func (a *after) Error() string { return a.err.Error() }
+func (a *after) Unwrap() error { return a.err }
+
+// marks returns what Permanent and After have said of err, wherever in its
+// tree, and err without a mark on its outside.
+func marks(err error) (bare error, final bool, wait time.Duration, asked bool) {
+	_, final = errors.AsType[*permanent](err)
+	if a, ok := errors.AsType[*after](err); ok && a.d >= 0 {
+		wait, asked = a.d, true
+	}
+	for {
+		switch m := err.(type) { //nolint:errorlint // only the outermost marks are taken off
+		case *permanent:
+			err = m.err
+		case *after:
+			err = m.err
+		default:
+			return err, final, wait, asked
+		}
+	}
+}

@@ -17,17 +17,19 @@ const module = "github.com/holdfast-go/holdfast"
 // imports is the direction in which packages may import each other: only to
 // what stands here for them. A new package needs a line of its own.
 var imports = map[string][]string{
-	"":                    nil,
-	"internal/algo":       nil,
-	"internal/lua":        {"internal/algo"},
-	"fallback":            {"internal/algo"},
-	"breaker":             nil,
-	"retry":               nil,
-	"limiter":             {"internal/algo", "internal/lua", "fallback", "breaker"},
-	"limiter/limitertest": {"limiter"},
-	"internal/redisproc":  nil,
-	"internal/redistest":  {"internal/redisproc"},
-	"internal/faultproxy": nil,
+	"":                            nil,
+	"internal/algo":               nil,
+	"internal/lua":                {"internal/algo"},
+	"fallback":                    {"internal/algo"},
+	"breaker":                     nil,
+	"retry":                       nil,
+	"limiter":                     {"internal/algo", "internal/lua", "fallback", "breaker"},
+	"limiter/limitertest":         {"limiter"},
+	"httpclient/roundtrippertest": nil,
+	"httpclient":                  {"limiter", "breaker", "retry"},
+	"internal/redisproc":          nil,
+	"internal/redistest":          {"internal/redisproc"},
+	"internal/faultproxy":         nil,
 }
 
 // requires is what packages may import from outside, beside the standard

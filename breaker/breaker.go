@@ -84,13 +84,20 @@ func New(s Settings) (*Breaker, error) {
 // is never reported does no harm: it is not counted, and if it was the probe it
 // is given up after [Settings.ProbeTimeout].
 func (b *Breaker) Acquire() (Permit, bool) {
-	if until := b.gate.Load(); until != 0 && b.now() < until {
+	if b.Refuses() {
 		return Permit{}, false
 	}
 	b.mu.Lock()
 	t := b.admit()
 	b.unlock()
 	return Permit{t}, t != nil
+}
+
+// Refuses reports whether [Breaker.Acquire] would refuse now. It takes no permit
+// and no lock: for those who have something to lose between asking and calling.
+func (b *Breaker) Refuses() bool {
+	until := b.gate.Load()
+	return until != 0 && b.now() < until
 }
 
 // admit is Acquire with mu held. It returns nil to refuse.

@@ -107,17 +107,18 @@ type call struct {
 // next returns the wait before the next attempt, or why there is none. The
 // budget is asked last, so that it is spent only on retries that are made.
 func (c *call) next(ctx context.Context, err error) (time.Duration, error) {
-	bare, final, d, asked := marks(err)
-	c.err = bare
+	m := marksOf(err)
+	c.err = m.err
+	d := m.wait
 	switch {
 	case ctx.Err() != nil:
 		return 0, c.giveUp(Canceled, 0, ctx.Err())
-	case final || c.p.RetryIf != nil && !c.p.RetryIf(bare):
+	case m.final || c.p.RetryIf != nil && !c.p.RetryIf(m.err):
 		return 0, c.giveUp(PermanentError, 0, nil)
 	case c.p.Attempts > 0 && c.attempts >= c.p.Attempts:
 		return 0, c.giveUp(AttemptsSpent, d, nil)
 	}
-	if !asked {
+	if !m.asked {
 		if c.waits == nil {
 			c.waits = c.p.Backoff.Start()
 		}
@@ -141,11 +142,11 @@ func (c *call) next(ctx context.Context, err error) (time.Duration, error) {
 	if c.p.Budget != nil && !c.p.Budget.Withdraw() {
 		return 0, c.giveUp(BudgetSpent, d, nil)
 	}
-	if asked {
+	if m.asked {
 		d = Spread(d, d/2, most)
 	}
 	if c.p.OnRetry != nil {
-		c.p.OnRetry(c.attempts, bare, d)
+		c.p.OnRetry(c.attempts, m.err, d)
 	}
 	return d, nil
 }

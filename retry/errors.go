@@ -139,21 +139,29 @@ type after struct {
 func (a *after) Error() string { return a.err.Error() }
 func (a *after) Unwrap() error { return a.err }
 
-// marks returns what Permanent and After have said of err, wherever in its
-// tree, and err without a mark on its outside.
-func marks(err error) (bare error, final bool, wait time.Duration, asked bool) {
-	_, final = errors.AsType[*permanent](err)
+// marked is an error and what Permanent and After have said of it, wherever in
+// its tree.
+type marked struct {
+	err   error // without a mark on its outside
+	final bool
+	asked bool // for wait
+	wait  time.Duration
+}
+
+func marksOf(err error) marked {
+	m := marked{err: err}
+	_, m.final = errors.AsType[*permanent](err)
 	if a, ok := errors.AsType[*after](err); ok && a.d >= 0 {
-		wait, asked = a.d, true
+		m.asked, m.wait = true, a.d
 	}
 	for {
-		switch m := err.(type) { //nolint:errorlint // only the outermost marks are taken off
+		switch outer := m.err.(type) { //nolint:errorlint // only the outermost marks are taken off
 		case *permanent:
-			err = m.err
+			m.err = outer.err
 		case *after:
-			err = m.err
+			m.err = outer.err
 		default:
-			return err, final, wait, asked
+			return m
 		}
 	}
 }

@@ -1,0 +1,148 @@
+package httpclient
+
+import (
+	"math"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// minPause keeps a limiter that denies and yet names no time from being asked
+// in a busy loop.
+const minPause = time.Millisecond
+
+// admit waits until an attempt may be sent: cooldown, limiter, breaker, in this
+// order, so that a request never takes from the limit only to find the key
+// cooling down, nor holds the breaker's probe while it waits. The error is an
+// *Error, or that of a caller who gave up.
+func (x *exchange) admit() (breaker.Permit, error) {
+	if err := gone(x.orig); err != nil {
+		return breaker.Permit{}, err
+	}
+	if x.key != "" {
+		if err := x.cooldown(); err != nil {
+			return breaker.Permit{}, err
+		}
+		// What a breaker refuses must not take from a limit that others share.
+		if x.t.cfg.limiter != nil && !x.refused() {
+			if err := x.limit(); err != nil {
+				return breaker.Permit{}, err
+			}
+		}
+		if x.pace != nil {
+			if err := x.adapt(); err != nil {
+				return breaker.Permit{}, err
+			}
+		}
+	}
+	if x.host.breaker == nil {
+		return breaker.Permit{}, nil
+	}
+	permit, ok := x.host.breaker.Acquire()
+	if !ok {
+		return permit, &Error{Reason: BreakerOpen, Key: x.host.name, Wait: x.host.retryIn()}
+	}
+	return permit, nil
+}
+
+// refused reports whether the breaker will refuse the attempt.
+func (x *exchange) refused() bool {
+	return x.host.breaker != nil && x.host.breaker.Refuses()
+}
+
+// cooldown waits until the key does not cool down, which may be prolonged
+// meanwhile. The waiters of one cooldown come back spread over half its length.
+func (x *exchange) cooldown() error {
+	for {
+		left, over := x.t.gates.left(x.key)
+		if left <= 0 {
+			return nil
+		}
+		if err := x.pause(left, over, WaitCooldown, CoolingDown); err != nil {
+			return err
+		}
+	}
+}
+
+// limit waits until the limiter admits the request.
+func (x *exchange) limit() error {
+	cost := max(1, x.call.Cost)
+	for {
+		res, err := x.t.cfg.limiter.AllowN(x.orig.Context(), x.key, cost)
+		if err != nil {
+			if callerGone := gone(x.orig); callerGone != nil {
+				return callerGone
+			}
+			return &Error{Reason: LimiterFailed, Key: x.key, Err: err}
+		}
+		d, over := res.Delay, time.Duration(0)
+		if !res.Allowed {
+			d = max(minPause, res.RetryAfter)
+			over = crowd(d, res.Limit, cost)
+		}
+		if d <= 0 {
+			return nil
+		}
+		if err := x.pause(d, over, WaitLimiter, Throttled); err != nil {
+			return err
+		}
+		// While this one waited another may have been told to.
+		if err := x.cooldown(); err != nil || res.Allowed {
+			return err
+		}
+	}
+}
+
+// crowd returns over which time those spread whom a limiter sends away for d.
+// Up to the time that the rate takes to allow one more, d is the pace itself,
+// and spreading would only lower it. More than that is a window's end or a
+// cooldown of the fleet, at which all who wait would come back at one instant.
+func crowd(d time.Duration, l limiter.Limit, cost int) time.Duration {
+	if rate := l.Rate(); rate.N > 0 {
+		one := float64(rate.Per) / float64(rate.N) * float64(cost)
+		if float64(d) <= math.Ceil(one)+float64(time.Microsecond) {
+			return 0
+		}
+	}
+	return d / 2
+}
+
+// adapt waits for the slot of adaptive pacing.
+func (x *exchange) adapt() error {
+	most, _, _ := x.allow.fits(x.orig.Context(), 0)
+	d, ok := x.pace.delay(most)
+	if ok && d == 0 {
+		return nil
+	}
+	// If it did not get the slot, neither does the wait fit.
+	if err := x.pause(d, 0, WaitAdaptive, Throttled); err != nil {
+		return err
+	}
+	return x.cooldown()
+}
+
+// pause waits for d, lengthened by up to over; where d does not fit, it returns
+// an *Error with the reason at once.
+func (x *exchange) pause(d, over time.Duration, why WaitReason, reason Reason) error {
+	most, ok, err := x.allow.fits(x.orig.Context(), d)
+	if !ok {
+		return &Error{Reason: reason, Key: x.key, Wait: d, Err: err}
+	}
+	return x.sleep(plan{d: retry.Spread(d, over, most), why: why})
+}
+
+// plan is a wait that was found to fit.
+type plan struct {
+	d      time.Duration
+	why    WaitReason
+	source string
+}
+
+func (x *exchange) sleep(p plan) error {
+	if f := x.t.cfg.hooks.Wait; f != nil {
+		f(WaitInfo{x.orig, p.d, p.why, p.source})
+	}
+	return x.allow.sleep(x.orig, p.d)
+}

@@ -1,0 +1,64 @@
+package httpclient
+
+import (
+	"context"
+	"time"
+)
+
+// Call overrides the transport's options for the requests of a context. The
+// zero value overrides nothing, and neither does a zero field. See [WithCall].
+type Call struct {
+	// Attempts is how often to try; 1 is once, without retries.
+	Attempts int
+	// Key replaces what the key function says.
+	Key string
+	// Cost is how many units the request takes from the limiter, by default 1.
+	Cost int
+	// MaxWait replaces the cap on a single wait. It must not be negative.
+	MaxWait time.Duration
+	// Idempotent says that repeating the request does no harm, whatever its
+	// method is.
+	Idempotent bool
+}
+
+type callKey struct{}
+
+// WithCall returns a context whose requests are sent as c says. Fields that are
+// zero keep what an earlier WithCall of ctx has set. Values out of range are
+// reported by the request, with a [*ConfigError].
+func WithCall(ctx context.Context, c Call) context.Context {
+	outer := callOf(ctx)
+	if c.Attempts == 0 {
+		c.Attempts = outer.Attempts
+	}
+	if c.Key == "" {
+		c.Key = outer.Key
+	}
+	if c.Cost == 0 {
+		c.Cost = outer.Cost
+	}
+	if c.MaxWait == 0 {
+		c.MaxWait = outer.MaxWait
+	}
+	c.Idempotent = c.Idempotent || outer.Idempotent
+	return context.WithValue(ctx, callKey{}, &c)
+}
+
+func callOf(ctx context.Context) Call {
+	if c, ok := ctx.Value(callKey{}).(*Call); ok {
+		return *c
+	}
+	return Call{}
+}
+
+func (c Call) validate() error {
+	switch {
+	case c.Attempts < 0:
+		return &ConfigError{"Call.Attempts", c.Attempts, "must be at least 1"}
+	case c.Cost < 0:
+		return &ConfigError{"Call.Cost", c.Cost, "must be at least 1"}
+	case c.MaxWait < 0:
+		return &ConfigError{"Call.MaxWait", c.MaxWait, "must not be negative"}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package httpclient
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/breaker"
+)
+
+// Verdict says what an attempt's outcome means for the request; see
+// [WithClassifier].
+type Verdict uint8
+
+const (
+	// Default is what the transport itself would say.
+	Default Verdict = iota
+	// Final: it is the outcome of the request; there is no retry.
+	Final
+	// Failed: what was done is not known. It is retried if doing the request
+	// twice does no harm.
+	Failed
+	// Refused: the server did not process the request. Any request is retried,
+	// and a wait in the headers makes its key cool down.
+	Refused
+)
+
+// kindOf sorts a response by its status. asked says that the server named a
+// wait: a 503 that does is a refusal that invites another try, one that does
+// not may come from a proxy behind which the work was done. A 403 that does is
+// how some, such as GitHub, refuse by quota.
+func kindOf(status int, asked bool) Verdict {
+	switch status {
+	case http.StatusTooManyRequests:
+		return Refused
+	case http.StatusServiceUnavailable:
+		if asked {
+			return Refused
+		}
+		return Failed
+	case http.StatusForbidden:
+		if asked {
+			return Refused
+		}
+		return Final
+	case http.StatusRequestTimeout, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusGatewayTimeout:
+		return Failed
+	default:
+		return Final
+	}
+}
+
+// classify lets the user's classifier overrule ours. Successes and redirects
+// are final for all: their bodies may have begun to stream.
+func (t *Transport) classify(resp *http.Response, err error, ours Verdict) Verdict {
+	f := t.cfg.classifier
+	if f == nil || resp != nil && resp.StatusCode < 400 {
+		return ours
+	}
+	if v := f(resp, err); v == Final || v == Failed || v == Refused {
+		return v
+	}
+	return ours
+}
+
+// isIdempotent reports whether doing the request twice is as good as once: by
+// its method, by a key by which the server tells repetitions, or because the
+// caller says so. The header's names are those that net/http honours.
+func isIdempotent(req *http.Request, c Call) bool {
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace,
+		http.MethodPut, http.MethodDelete:
+		return true
+	}
+	if c.Idempotent || len(req.Header["Idempotency-Key"]) > 0 {
+		return true
+	}
+	return len(req.Header["X-Idempotency-Key"]) > 0
+}
+
+// errNothing is the error of a base that breaks its contract.
+var errNothing = errors.New("httpclient: the base returned neither a response nor an error")
+
+// permanent reports whether an error of the base will be the same next time,
+// or is nothing that a retry should hide: a certificate that does not verify, a
+// request that can't be sent. It is not the host that is sick then.
+func permanent(err error) bool {
+	switch {
+	case isA[*tls.CertificateVerificationError](err), isA[tls.RecordHeaderError](err),
+		isA[tls.AlertError](err), isA[x509.UnknownAuthorityError](err),
+		isA[x509.HostnameError](err), isA[x509.CertificateInvalidError](err),
+		isA[x509.SystemRootsError](err), isA[x509.ConstraintViolationError](err),
+		isA[x509.InsecureAlgorithmError](err), isA[x509.UnhandledCriticalExtension](err),
+		errors.Is(err, http.ErrSchemeMismatch), errors.Is(err, http.ErrSkipAltProtocol),
+		errors.Is(err, errNothing):
+		return true
+	}
+	// net/http has no type for what it finds wrong with a request.
+	msg := err.Error()
+	for _, s := range unsendable {
+		if strings.Contains(msg, s) {
+			return true
+		}
+	}
+	return false
+}
+
+var unsendable = []string{
+	"unsupported protocol scheme",
+	"no Host in request URL",
+	"http: nil Request.",
+	"net/http: invalid ",
+	"http: invalid ",
+}
+
+func isA[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
+// classOfStatus is what a response tells the host's breaker. A refusal by
+// quota says nothing about the host's health.
+func classOfStatus(status int) breaker.Class {
+	switch {
+	case status == http.StatusTooManyRequests:
+		return breaker.ClassCaller
+	case status >= 500 && status != http.StatusNotImplemented && status != http.StatusHTTPVersionNotSupported:
+		return breaker.ClassUnavailable
+	default:
+		return breaker.ClassOK
+	}
+}
+
+// classOfError is what an error of the base tells the host's breaker. callerGone
+// is the error of a caller who has given up, or nil. whole says that the attempt
+// had all the time that the caller gave the call: only then is the caller's
+// deadline evidence against the host.
+func classOfError(err, callerGone error, whole bool) breaker.Class {
+	switch {
+	case callerGone != nil && errors.Is(callerGone, context.DeadlineExceeded) && whole:
+		return breaker.ClassSlow
+	case callerGone != nil, errors.Is(err, context.Canceled):
+		return breaker.ClassCaller
+	case permanent(err):
+		return breaker.ClassBug
+	case isTimeout(err):
+		return breaker.ClassSlow
+	default:
+		return breaker.ClassUnavailable
+	}
+}
+
+func isTimeout(err error) bool {
+	t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return ok && t.Timeout()
+}

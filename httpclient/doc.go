@@ -1,0 +1,44 @@
+// Package httpclient is an outbound [http.RoundTripper] that a whole fleet can
+// trust: it keeps to published quotas, makes one 429 a fact for every goroutine
+// and, with a distributed limiter, for every process, retries what is safe to
+// retry within a budget, and stops asking hosts that are down.
+//
+//	client, err := httpclient.NewClient()
+//	resp, err := client.Get("https://api.example.com/v1/things")
+//
+// Each attempt passes, in this order, the key's cooldown (the server asked for
+// a pause), the limiter ([WithLimiter]), and the host's circuit breaker; then it
+// is sent through the base transport.
+//
+// # What is retried
+//
+// A 429, and a 503 or 403 with a wait, are refusals: any request is sent again.
+// Other 503, 408, 500, 502, 504 and errors of the transport are retried only
+// for requests that do no harm when done twice: GET, HEAD, OPTIONS, TRACE, PUT,
+// DELETE, those with an Idempotency-Key header, and those whose [Call] says so.
+// A body is sent again only if the request's GetBody can make it anew, or
+// [WithBodyBuffer] has kept it. Certificates that do not verify, requests that
+// cannot be sent, and callers who cancelled are never retried. Nothing is done
+// with a response that is not retried: it is returned at once, its body unread,
+// whether it streams for hours or is a 101 to be written to.
+//
+// # How long it waits
+//
+// As long as the server says, in Retry-After or one of the headers that package
+// retry knows, and up to half of that longer, at random; otherwise by backoff.
+// A wait longer than [WithMaxWait], than what [WithMaxTotalWait] leaves, or than
+// the time to the request's deadline is not begun: the response is returned at
+// once, with the time to wait in [Wait] and the reason in [GaveUp].
+//
+// A 429 or 503 with a wait makes its key cool down, as does any response that
+// says that nothing is left of a quota until its reset, for at most an hour.
+// Requests to that key wait it out, or fail at once with an [*Error] when the
+// wait does not fit; they come back spread over half of the cooldown's length.
+//
+// # What is remembered
+//
+// Breakers and budgets of up to 4,096 hosts and the cooldowns of up to 65,536
+// keys. A flood of hosts or keys never makes it forget an open breaker or a
+// cooldown: for what is beyond, a host has no breaker and shares a budget, and
+// a cooldown holds only for the request that met it.
+package httpclient

@@ -1,0 +1,103 @@
+package httpclient
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Reason says why a request was not sent, or not sent again. The zero value is
+// no reason.
+type Reason uint8
+
+const (
+	// Throttled: the limiter, or adaptive pacing, admits the request only
+	// after a wait that does not fit.
+	Throttled Reason = iota + 1
+	// CoolingDown: the server asked for a pause that is not over, and waiting
+	// for its end does not fit.
+	CoolingDown
+	// BreakerOpen: the host's circuit breaker refuses calls.
+	BreakerOpen
+	// LimiterFailed: the limiter returned an error; [Error.Unwrap] has it.
+	LimiterFailed
+	// BudgetSpent: the retry budget allows no further retry now.
+	BudgetSpent
+	// AttemptsSpent: every attempt was made.
+	AttemptsSpent
+	// WaitTooLong: the wait before the next attempt is longer than the cap,
+	// than what is left of the sum of waits, or than the time to the deadline.
+	WaitTooLong
+	// NotIdempotent: repeating the request could do its work twice.
+	NotIdempotent
+	// NotReplayable: the request's body can be read only once.
+	NotReplayable
+	// ReplayFailed: the request's GetBody failed; [Error.Unwrap] has its error.
+	ReplayFailed
+)
+
+var reasons = [...]string{
+	Throttled:     "throttled",
+	CoolingDown:   "cooling down",
+	BreakerOpen:   "breaker open",
+	LimiterFailed: "limiter failed",
+	BudgetSpent:   "retry budget spent",
+	AttemptsSpent: "attempts spent",
+	WaitTooLong:   "wait too long",
+	NotIdempotent: "not idempotent",
+	NotReplayable: "body not replayable",
+	ReplayFailed:  "body replay failed",
+}
+
+// String returns the reason in lower-case words.
+func (r Reason) String() string {
+	if int(r) < len(reasons) && reasons[r] != "" {
+		return reasons[r]
+	}
+	return "reason(" + strconv.Itoa(int(r)) + ")"
+}
+
+// Error says why a request was not sent, or not sent again. It is returned by
+// [Transport.RoundTrip] only when there is no response of an earlier attempt;
+// otherwise the response is returned, and [GaveUp] finds the Error of it. Its
+// fields must not be changed.
+type Error struct {
+	// Reason is why.
+	Reason Reason
+	// Key is the key that was throttled or is cooling down, otherwise the host.
+	Key string
+	// Wait is how long to wait before another try makes sense; 0 when that is
+	// not known.
+	Wait time.Duration
+	// Err is the cause, if there is one. It is context.DeadlineExceeded when
+	// the wait did not fit before the deadline.
+	Err error
+}
+
+// Error names the key, the reason and the wait.
+func (e *Error) Error() string {
+	s := "httpclient: " + strconv.Quote(e.Key) + ": " + e.Reason.String()
+	if e.Wait > 0 {
+		s += ", retry in " + e.Wait.String()
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// ConfigError says which value breaks which rule. [New], [NewClient] and
+// [Transport.RoundTrip], for a [Call], return it.
+type ConfigError struct {
+	Field string
+	Value any
+	Rule  string
+}
+
+// Error names field, value and rule.
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("httpclient: %s = %v: %s", e.Field, e.Value, e.Rule)
+}

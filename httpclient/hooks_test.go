@@ -1,0 +1,117 @@
+package httpclient_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/httpclient"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+func TestHooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []string
+		add := func(format string, args ...any) { events = append(events, fmt.Sprintf(format, args...)) }
+		r := get(t, api)
+		h := httpclient.Hooks{
+			Attempt: func(a httpclient.AttemptInfo) {
+				add("attempt %d: %d %v %v", a.Number, a.Status, a.Err, a.Request == r)
+			},
+			Wait: func(w httpclient.WaitInfo) {
+				if w.For < time.Second || w.For > 3*time.Second || w.Request != r {
+					t.Errorf("%+v", w)
+				}
+				add("wait: %v %q", w.Why, w.Source)
+			},
+			Cooldown: func(c httpclient.CooldownInfo) { add("cooldown: %s %v", c.Key, c.For) },
+			GiveUp:   func(_ *http.Request, e *httpclient.Error) { add("give up: %v", e.Reason) },
+		}
+		rt := newTransport(t, scripted(status(429, "Retry-After", "2"), status(429), status(200)), httpclient.WithHooks(h))
+		respondsWith(t, rt, r, 200)
+		respondsWith(t, newTransport(t, scripted(status(503, "Retry-After", "999")), httpclient.WithHooks(h)), r, 503)
+		lim := newLocal(t, limiter.TokenBucket(limiter.PerHour(1), 1))
+		rt = newTransport(t, scripted(status(200)), httpclient.WithHooks(h), httpclient.WithLimiter(lim))
+		respondsWith(t, rt, r, 200)
+		failsFor(t, rt, r, httpclient.Throttled)
+		want := []string{
+			"attempt 1: 429 <nil> true",
+			"cooldown: api.test 2s",
+			`wait: server "Retry-After"`,
+			"attempt 2: 429 <nil> true",
+			`wait: backoff ""`,
+			"attempt 3: 200 <nil> true",
+			"attempt 1: 503 <nil> true",
+			"cooldown: api.test 16m39s",
+			"give up: wait too long",
+			"attempt 1: 200 <nil> true",
+			"give up: throttled",
+		}
+		if got := strings.Join(events, "\n"); got != strings.Join(want, "\n") {
+			t.Errorf("events\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+		}
+	})
+}
+
+func TestLogsTransitionsOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var buf bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&buf, nil))
+		changes := 0
+		rt, err := httpclient.New(scripted(status(429, "Retry-After", "300")), httpclient.WithLogger(log),
+			httpclient.WithBreaker(breaker.Settings{FailuresInRow: 2, OnChange: func(breaker.Change) { changes++ }}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			if resp, err := rt.RoundTrip(get(t, api)); err == nil {
+				resp.Body.Close()
+			}
+		}
+		if n := strings.Count(buf.String(), "\n"); n != 1 || !strings.Contains(buf.String(), "cooling down") {
+			t.Errorf("logged\n%s", buf.String())
+		}
+		buf.Reset()
+		rt, err = httpclient.New(scripted(status(500)), httpclient.WithLogger(log),
+			httpclient.WithBreaker(breaker.Settings{FailuresInRow: 2, OnChange: func(breaker.Change) { changes++ }}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, rt, 10)
+		if n := strings.Count(buf.String(), "\n"); n != 1 || !strings.Contains(buf.String(), "to=open") {
+			t.Errorf("logged\n%s", buf.String())
+		}
+		if changes != 1 {
+			t.Errorf("OnChange was called %d times", changes)
+		}
+	})
+}
+
+func TestNames(t *testing.T) {
+	seen := make(map[string]bool)
+	for r := httpclient.Throttled; r <= httpclient.ReplayFailed; r++ {
+		if s := r.String(); seen[s] || strings.Contains(s, "(") {
+			t.Errorf("reason %d is %q", r, s)
+		}
+		seen[r.String()] = true
+	}
+	if s := httpclient.Reason(99).String(); s != "reason(99)" {
+		t.Error(s)
+	}
+	for w := httpclient.WaitServer; w <= httpclient.WaitAdaptive; w++ {
+		if s := w.String(); seen[s] || s == "unknown" {
+			t.Errorf("wait reason %d is %q", w, s)
+		}
+		seen[w.String()] = true
+	}
+	e := &httpclient.Error{Reason: httpclient.CoolingDown, Key: "api.test", Wait: 3 * time.Second, Err: limiter.ErrClosed}
+	if got, want := e.Error(), `httpclient: "api.test": cooling down, retry in 3s: limiter: closed`; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -1,0 +1,89 @@
+package httpclient
+
+import (
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// maxHosts bounds the hosts that are remembered, at about 2 kB each.
+const maxHosts = 4096
+
+// host is what is kept for each host. Its fields do not change.
+type host struct {
+	name    string
+	breaker *breaker.Breaker // nil is none
+	budget  *retry.Budget
+}
+
+// hosts is the bounded map of them. The overflow, which hosts get for which
+// there is no room, has no breaker: the failures of one must not condemn
+// another.
+type hosts struct {
+	t        *table[host]
+	settings *breaker.Settings // nil is no breaker
+	shared   *retry.Budget     // nil is one for each host
+	overflow *host
+}
+
+func newHosts(max int, s *breaker.Settings, shared *retry.Budget) *hosts {
+	hs := &hosts{settings: s, shared: shared}
+	hs.t = newTable(max, func(h *host) bool {
+		return h.breaker != nil && h.breaker.State() != breaker.Closed
+	})
+	hs.overflow = &host{name: "overflow", budget: hs.newBudget()}
+	return hs
+}
+
+func (hs *hosts) get(name string) *host {
+	if h := hs.t.get(name); h != nil {
+		return h
+	}
+	name = strings.Clone(name) // it may be a part of a long URL
+	if h := hs.t.getOrAdd(name, func() *host { return hs.make(name) }); h != nil {
+		return h
+	}
+	return hs.overflow
+}
+
+func (hs *hosts) make(name string) *host {
+	h := &host{name: name, budget: hs.newBudget()}
+	if hs.settings != nil {
+		s := *hs.settings
+		s.Name = name
+		// New has made one of these settings: they are valid.
+		h.breaker, _ = breaker.New(s)
+	}
+	return h
+}
+
+func (hs *hosts) newBudget() *retry.Budget {
+	if hs.shared != nil {
+		return hs.shared
+	}
+	b, _ := retry.NewBudget(retry.BudgetSettings{}) // the defaults are valid
+	return b
+}
+
+// retryIn returns after which time the host's breaker may let a call through:
+// at least a second, while a probe is on its way and nothing is known.
+func (h *host) retryIn() time.Duration {
+	return max(time.Second, time.Until(h.breaker.Snapshot().OpenUntil))
+}
+
+// hostOf returns the name of a URL's host: lower case, with the port unless it
+// is the scheme's own.
+func hostOf(u *url.URL) string {
+	name := strings.ToLower(u.Host)
+	switch u.Scheme {
+	case "https":
+		return strings.TrimSuffix(name, ":443")
+	case "http":
+		return strings.TrimSuffix(name, ":80")
+	default:
+		return name
+	}
+}

@@ -1,0 +1,262 @@
+package httpclient
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+)
+
+// TestFloodNeverForgetsACooldown: keys by the thousand do not open the gate of
+// one that cools down, nor grow the table.
+func TestFloodNeverForgetsACooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gs := newGates(10)
+		gs.close("hot", time.Hour)
+		for i := range 1000 {
+			gs.close(fmt.Sprint("short", i), time.Second)
+			time.Sleep(time.Second)
+		}
+		if left, _ := gs.left("hot"); left <= 0 {
+			t.Error("the cooldown was forgotten")
+		}
+		for i := range 1000 {
+			gs.close(fmt.Sprint("long", i), 10*time.Hour)
+		}
+		if left, _ := gs.left("hot"); left <= 0 {
+			t.Error("the cooldown was forgotten when all were in force")
+		}
+		if n := gs.t.len(); n > 10 {
+			t.Errorf("%d keys are remembered, want at most 10", n)
+		}
+		if wasOpen, longer := gs.close("one more", time.Hour); wasOpen || longer != 0 {
+			t.Error("a full table took another key")
+		}
+	})
+}
+
+func TestGateNeverShortens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gs := newGates(10)
+		if wasOpen, longer := gs.close("k", 10*time.Second); !wasOpen || longer != 10*time.Second {
+			t.Error(wasOpen, longer)
+		}
+		if wasOpen, longer := gs.close("k", time.Second); wasOpen || longer != 0 {
+			t.Error(wasOpen, longer)
+		}
+		if left, spread := gs.left("k"); left != 10*time.Second || spread != 5*time.Second {
+			t.Error(left, spread)
+		}
+		if wasOpen, longer := gs.close("k", 12*time.Second); wasOpen || longer != 2*time.Second {
+			t.Error(wasOpen, longer)
+		}
+		time.Sleep(12 * time.Second)
+		if wasOpen, longer := gs.close("k", 2*time.Second); !wasOpen || longer != 2*time.Second {
+			t.Error(wasOpen, longer)
+		}
+		if left, spread := gs.left("k"); left != 2*time.Second || spread != time.Second {
+			t.Error(left, spread)
+		}
+	})
+}
+
+// TestFloodNeverForgetsAnOpenBreaker is the same for hosts.
+func TestFloodNeverForgetsAnOpenBreaker(t *testing.T) {
+	s := breakerDefaults(breaker.Settings{FailuresInRow: 1})
+	hs := newHosts(10, &s, nil)
+	open := func(name string) *host {
+		h := hs.get(name)
+		if h.breaker != nil {
+			permit, _ := h.breaker.Acquire()
+			permit.Done(breaker.ClassUnavailable, 0)
+		}
+		return h
+	}
+	hot := open("hot")
+	for i := range 1000 {
+		hs.get(fmt.Sprint("ok", i))
+	}
+	if hs.get("hot") != hot {
+		t.Fatal("an open breaker was forgotten")
+	}
+	for i := range 1000 {
+		open(fmt.Sprint("sick", i))
+	}
+	if hs.get("hot") != hot {
+		t.Error("an open breaker was forgotten when all were open")
+	}
+	if n := hs.t.len(); n > 10 {
+		t.Errorf("%d hosts are remembered, want at most 10", n)
+	}
+	over := hs.get("one more")
+	if over.breaker != nil || over != hs.get("another") || over.budget == nil {
+		t.Errorf("beyond the table: %+v", over)
+	}
+}
+
+// slow is a body that sends a part and then nothing until it is closed.
+type slow struct {
+	part   io.Reader
+	closed chan struct{}
+	closes int
+}
+
+func (s *slow) Read(p []byte) (int, error) {
+	if n, err := s.part.Read(p); err == nil {
+		return n, nil
+	}
+	<-s.closed
+	return 0, errors.New("read on closed body")
+}
+
+func (s *slow) Close() error {
+	if s.closes++; s.closes == 1 {
+		close(s.closed)
+	}
+	return nil
+}
+
+// once is a body that counts how often it is closed.
+type onceBody struct {
+	io.Reader
+	closes, read int
+}
+
+func (o *onceBody) Read(p []byte) (int, error) {
+	n, err := o.Reader.Read(p)
+	o.read += n
+	return n, err
+}
+
+func (o *onceBody) Close() error { o.closes++; return nil }
+
+func TestPark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, n := range []int{0, 1, drainBytes - 1, drainBytes} {
+			body := &onceBody{Reader: strings.NewReader(strings.Repeat("x", n))}
+			resp := &http.Response{Body: body, ContentLength: int64(n)}
+			park(resp)
+			if body.closes != 1 || body.read != n {
+				t.Errorf("%d bytes: read %d, closed %d times", n, body.read, body.closes)
+			}
+			if b, err := io.ReadAll(resp.Body); len(b) != n || err != nil {
+				t.Errorf("%d bytes: then read %d and %v", n, len(b), err)
+			}
+			resp.Body.Close()
+			if body.closes != 1 {
+				t.Errorf("closed %d times", body.closes)
+			}
+		}
+
+		text := strings.Repeat("0123456789", 100_000)
+		body := &onceBody{Reader: strings.NewReader(text)}
+		resp := &http.Response{Body: body, ContentLength: -1}
+		park(resp)
+		if body.closes != 0 || body.read != drainBytes+1 {
+			t.Errorf("large: read %d, closed %d times", body.read, body.closes)
+		}
+		if b, err := io.ReadAll(resp.Body); string(b) != text || err != nil {
+			t.Errorf("large: then read %d and %v", len(b), err)
+		}
+		resp.Body.Close()
+		if body.closes != 1 {
+			t.Errorf("large: closed %d times", body.closes)
+		}
+
+		sl := &slow{part: strings.NewReader("part"), closed: make(chan struct{})}
+		resp = &http.Response{Body: sl, ContentLength: -1}
+		start := time.Now()
+		park(resp)
+		if d := time.Since(start); d != drainTime {
+			t.Errorf("slow: took %v, want %v", d, drainTime)
+		}
+		b, err := io.ReadAll(resp.Body)
+		if string(b) != "part" || !errors.Is(err, errCut) {
+			t.Errorf("slow: then read %q and %v", b, err)
+		}
+		resp.Body.Close()
+		if sl.closes != 1 {
+			t.Errorf("slow: closed %d times", sl.closes)
+		}
+
+		resp = &http.Response{}
+		park(resp)
+		if resp.Body != http.NoBody {
+			t.Error("no body")
+		}
+	})
+}
+
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace()
+		var at time.Duration
+		for range 100 {
+			if d, ok := p.delay(0); d != 0 || !ok {
+				t.Fatalf("paced by %v before any 429", d)
+			}
+			at = p.start()
+			time.Sleep(10 * time.Millisecond)
+		}
+		p.throttled(at)
+		rate := p.rate
+		if rate < 69 || rate > 71 {
+			t.Errorf("after 100 in a second the rate is %v, want 70", rate)
+		}
+		for range 10 {
+			p.throttled(at) // the same excess
+		}
+		if p.rate != rate {
+			t.Errorf("cut again to %v", p.rate)
+		}
+		p.delay(time.Hour)
+		if d, ok := p.delay(time.Hour); !ok || d < 14*time.Millisecond || d > 15*time.Millisecond {
+			t.Errorf("the second waits %v", d)
+		}
+		if _, ok := p.delay(time.Millisecond); ok {
+			t.Error("it fits in 1ms")
+		}
+		time.Sleep(2 * time.Second)
+		p.delay(time.Hour)
+		if p.rate < rate+9.9 || p.rate > rate+10.1 {
+			t.Errorf("grew from %v to %v in 2s, want 10 more", rate, p.rate)
+		}
+		time.Sleep(time.Minute)
+		p.delay(0)
+		if d, ok := p.delay(0); d != 0 || !ok || p.on {
+			t.Error("still paced after a minute without a 429")
+		}
+		// A server that refuses everything is still asked now and then.
+		for range 100 {
+			p.throttled(p.start())
+			time.Sleep(2 * time.Second)
+		}
+		if p.throttled(p.start()); p.rate < adaptiveMin {
+			t.Errorf("rate %v", p.rate)
+		}
+	})
+}
+
+func TestBreakerDefaults(t *testing.T) {
+	s := breakerDefaults(breaker.Settings{})
+	want := breaker.Settings{
+		Window: 30 * time.Second, MinRequests: 20, FailureRatio: 0.5, FailuresInRow: 20,
+		OpenMin: 30 * time.Second, OpenMax: 30 * time.Second, ProbeTimeout: 30 * time.Second,
+	}
+	s.OnChange = nil
+	if fmt.Sprint(s) != fmt.Sprint(want) {
+		t.Errorf("%+v, want %+v", s, want)
+	}
+	if s := breakerDefaults(breaker.Settings{OpenMax: time.Second}); s.OpenMin != time.Second {
+		t.Errorf("%+v", s)
+	}
+	if s := breakerDefaults(breaker.Settings{OpenMin: time.Minute}); s.OpenMax != time.Minute {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,198 @@
+package httpclient
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// The defaults of the options.
+const (
+	DefaultAttempts     = 3
+	DefaultMaxWait      = 2 * time.Minute
+	DefaultMaxTotalWait = 5 * time.Minute
+)
+
+// Option tunes a [Transport].
+type Option func(*config)
+
+type config struct {
+	limiter        limiter.Allower
+	key            func(*http.Request) string
+	format         func(host string) retry.ResetFormat
+	classifier     func(*http.Response, error) Verdict
+	attempts       int
+	backoff        retry.Backoff
+	maxWait        time.Duration
+	maxTotal       time.Duration
+	budget         *retry.Budget
+	breaker        *breaker.Settings
+	attemptTimeout time.Duration
+	bodyBuffer     int64
+	adaptive       bool
+	hooks          Hooks
+	logger         *slog.Logger
+
+	// Sizes of the bounded maps; tests make them small.
+	maxHosts, maxGates, maxPaces int
+}
+
+// WithLimiter paces requests by l, under the key of [WithKey], before each
+// attempt. By default nothing paces them. If l has a method
+// Block(context.Context, string, time.Duration) error, as the limiters of
+// package limiter have, it is told of every cooldown: with a distributed one
+// the whole fleet then cools down.
+func WithLimiter(l limiter.Allower) Option { return func(c *config) { c.limiter = l } }
+
+// WithKey sets what shares a limit and a cooldown, by default the URL's host,
+// with its port unless it is the scheme's own. Quotas usually belong to
+// credentials: then host + credential is the better key, and as keys may end up
+// in Redis and in errors, a hash of the credential better still. A request for
+// which key returns "" is neither paced nor cooled down; retries, breaker and
+// budget apply to it as to all. key must be safe for concurrent use and must
+// not change the request.
+func WithKey(key func(*http.Request) string) Option { return func(c *config) { c.key = key } }
+
+// WithClassifier lets f overrule what an attempt's outcome means, for servers
+// with ways of their own: a 400 that is a refusal by quota, a 500 that no retry
+// mends. f gets the response, whose status is 400 or above and whose body it
+// must leave alone, or the error of the base; certificates that do not verify
+// and callers who have gone are not asked about. [Default] leaves it to the
+// transport. The breaker is not concerned: see [WithBreaker]. f must be safe
+// for concurrent use.
+func WithClassifier(f func(resp *http.Response, err error) Verdict) Option {
+	return func(c *config) { c.classifier = f }
+}
+
+// WithResetFormat tells what the number in X-RateLimit-Reset and its like means
+// on a host (lower case, with the port unless it is the scheme's own), where
+// guessing by its size is not good enough. f must be safe for concurrent use.
+func WithResetFormat(f func(host string) retry.ResetFormat) Option {
+	return func(c *config) { c.format = f }
+}
+
+// WithAttempts sets how often a request is tried in all, by default 3; 1 is
+// without retries. At most 100.
+func WithAttempts(n int) Option { return func(c *config) { c.attempts = n } }
+
+// WithBackoff sets the waits between attempts when the server does not name
+// them, by default 500 ms doubling up to 20 s with full jitter.
+func WithBackoff(b retry.Backoff) Option { return func(c *config) { c.backoff = b } }
+
+// WithMaxWait caps a single wait, by default 2 minutes. When more is asked for,
+// the last response is returned at once. At most 1 hour; 0 never waits.
+func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
+
+// WithMaxTotalWait caps the sum of a request's waits, for whatever reason, by
+// default 5 minutes. At most 24 hours.
+func WithMaxTotalWait(d time.Duration) Option { return func(c *config) { c.maxTotal = d } }
+
+// WithBudget bounds retries, over all hosts and all that share b. By default
+// each host has a budget of its own: retries up to 20 % of the requests that
+// succeeded in the last 10 s, and 10 per second in any case.
+func WithBudget(b *retry.Budget) Option { return func(c *config) { c.budget = b } }
+
+// WithBreaker sets when the circuit breaker of a host opens and for how long.
+// Fields that are zero have these defaults: at least half of at least 20
+// attempts within 30 s, or 20 in a row, failed; open for 15 to 30 s, at random;
+// a probe may take 30 s. Transport errors, timeouts and statuses from 500 on
+// count, but for 501 and 505; 429, a caller who cancels and certificates that
+// do not verify do not. Name is set by the transport. OnChange is called too.
+func WithBreaker(s breaker.Settings) Option { return func(c *config) { c.breaker = &s } }
+
+// WithoutBreaker sends whatever the state of a host.
+func WithoutBreaker() Option { return func(c *config) { c.breaker = nil } }
+
+// WithAttemptTimeout bounds the time of an attempt until the response's headers
+// have come; the body may take longer. By default there is no bound but the
+// request's context and Client.Timeout. At least 1 ms; 0 is none.
+func WithAttemptTimeout(d time.Duration) Option { return func(c *config) { c.attemptTimeout = d } }
+
+// WithBodyBuffer reads a request's body of up to max bytes into memory before
+// the first attempt, if it has no GetBody, so that it can be sent again. A
+// longer one is sent as it comes, once. By default, 0, nothing is buffered.
+// It does not suit bodies that are written as the response is read. At most
+// 1 GiB.
+func WithBodyBuffer(max int64) Option { return func(c *config) { c.bodyBuffer = max } }
+
+// WithAdaptive finds the rate for servers that answer 429 without saying when
+// to come back: each key is paced from its first such response on, at 0.7 of
+// what was sent in a second; the rate then grows by a twentieth of that per
+// second, until it has doubled. By default it is off.
+func WithAdaptive() Option { return func(c *config) { c.adaptive = true } }
+
+// WithHooks sets functions to be called when something happens.
+func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = h } }
+
+// WithLogger sets where changes of state are logged: breakers that open and
+// close, keys that begin to cool down. By default slog.Default. Nothing is
+// logged per request.
+func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
+
+func defaults() config {
+	return config{
+		attempts: DefaultAttempts,
+		backoff:  retry.Backoff{},
+		maxWait:  DefaultMaxWait,
+		maxTotal: DefaultMaxTotalWait,
+		breaker:  new(breaker.Settings),
+		maxHosts: maxHosts,
+		maxGates: maxGates,
+		maxPaces: maxPaces,
+	}
+}
+
+func (c *config) validate() error {
+	switch {
+	case c.attempts < 1 || c.attempts > 100: // what needs more needs a queue
+		return &ConfigError{"attempts", c.attempts, "must be from 1 to 100"}
+	case c.maxWait < 0 || c.maxWait > time.Hour:
+		return &ConfigError{"max wait", c.maxWait, "must be from 0 to 1h"}
+	case c.maxTotal < 0 || c.maxTotal > 24*time.Hour:
+		return &ConfigError{"max total wait", c.maxTotal, "must be from 0 to 24h"}
+	case c.attemptTimeout != 0 && c.attemptTimeout < time.Millisecond: // a forgotten unit
+		return &ConfigError{"attempt timeout", c.attemptTimeout, "must be 0 or at least 1ms"}
+	case c.bodyBuffer < 0 || c.bodyBuffer > 1<<30:
+		return &ConfigError{"body buffer", c.bodyBuffer, "must be from 0 to 1073741824 bytes"}
+	}
+	if err := c.backoff.Validate(); err != nil {
+		if e, ok := errors.AsType[*retry.ConfigError](err); ok {
+			return &ConfigError{e.Field, e.Value, e.Rule}
+		}
+		return err
+	}
+	if c.breaker != nil {
+		c.breaker = new(breakerDefaults(*c.breaker))
+		if _, err := breaker.New(*c.breaker); err != nil {
+			return &ConfigError{"breaker", c.breaker.Name, err.Error()}
+		}
+	}
+	return nil
+}
+
+// breakerDefaults fills in what suits HTTP better than what suits Redis.
+func breakerDefaults(s breaker.Settings) breaker.Settings {
+	def(&s.Window, 30*time.Second)
+	def(&s.MinRequests, 20)
+	def(&s.FailureRatio, 0.5)
+	def(&s.FailuresInRow, max(20, s.MinRequests))
+	// Equal bounds: an open time that grows would keep a host that has come
+	// back waiting for minutes.
+	def(&s.OpenMin, min(30*time.Second, cmp.Or(s.OpenMax, 30*time.Second)))
+	def(&s.OpenMax, max(30*time.Second, s.OpenMin))
+	def(&s.ProbeTimeout, 30*time.Second)
+	return s
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

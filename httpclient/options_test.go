@@ -1,0 +1,71 @@
+package httpclient_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/httpclient"
+)
+
+func TestOptionsAreValidated(t *testing.T) {
+	for field, o := range map[string]httpclient.Option{
+		"attempts":        httpclient.WithAttempts(0),
+		"attempts = 101":  httpclient.WithAttempts(101),
+		"max wait":        httpclient.WithMaxWait(-1),
+		"max wait = 2h":   httpclient.WithMaxWait(2 * time.Hour),
+		"max total wait":  httpclient.WithMaxTotalWait(-time.Second),
+		"attempt timeout": httpclient.WithAttemptTimeout(5),
+		"body buffer":     httpclient.WithBodyBuffer(-1),
+		"breaker":         httpclient.WithBreaker(breaker.Settings{FailureRatio: 7}),
+	} {
+		_, err := httpclient.New(nil, o)
+		if e, ok := errors.AsType[*httpclient.ConfigError](err); !ok || !strings.Contains(err.Error(), field) || e.Rule == "" {
+			t.Errorf("%s: error %v", field, err)
+		}
+		if _, err := httpclient.NewClient(o); err == nil {
+			t.Errorf("%s: NewClient took it", field)
+		}
+	}
+	// One option serves several transports.
+	o := httpclient.WithBreaker(breaker.Settings{})
+	for range 2 {
+		if _, err := httpclient.New(nil, o, nil, httpclient.WithMaxWait(0), httpclient.WithLogger(nil)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	rt := newTransport(t, scripted(status(200)))
+	if _, err := rt.RoundTrip(nil); err == nil {
+		t.Error("a nil request was sent")
+	}
+	closed := false
+	if _, err := rt.RoundTrip(&http.Request{Body: closes{&closed}}); err == nil || !closed {
+		t.Errorf("nil URL: %v, closed %v", err, closed)
+	}
+}
+
+func TestBrokenBase(t *testing.T) {
+	nothing := roundTripperFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
+	if resp, err := newTransport(t, nothing).RoundTrip(get(t, api)); err == nil || resp != nil {
+		t.Errorf("neither: %v, %v", resp, err)
+	}
+	closed := false
+	both := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Body: closes{&closed}}, errors.New("both")
+	})
+	if resp, err := newTransport(t, both).RoundTrip(once(get(t, api))); err == nil || resp != nil || !closed {
+		t.Errorf("both: %v, %v, closed %v", resp, err, closed)
+	}
+	noBody := roundTripperFunc(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200}, nil
+	})
+	if resp, err := newTransport(t, noBody).RoundTrip(get(t, api)); err != nil || resp.Body == nil || resp.Request == nil {
+		t.Errorf("no body: %+v, %v", resp, err)
+	}
+}

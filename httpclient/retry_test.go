@@ -1,0 +1,198 @@
+package httpclient_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/httpclient"
+)
+
+func TestServerWaitIsLengthenedNeverShortened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var shortest, longest time.Duration = time.Hour, 0
+		for range 100 {
+			s := scripted(status(429, "Retry-After", "10"), status(200))
+			respondsWith(t, newTransport(t, s), get(t, api), 200)
+			d := s.gap(1)
+			between(t, "waited", d, 10*time.Second, 15*time.Second)
+			shortest, longest = min(shortest, d), max(longest, d)
+		}
+		if longest-shortest < time.Second {
+			t.Errorf("waits from %v to %v: no jitter", shortest, longest)
+		}
+	})
+}
+
+func TestMinimumWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		first       reply
+		least, most time.Duration
+	}{
+		"429 without a wait":       {status(429), time.Second, 1500 * time.Millisecond},
+		"429 now":                  {status(429, "Retry-After", "0"), time.Second, 1500 * time.Millisecond},
+		"503 now":                  {status(503, "Retry-After", "0"), 500 * time.Millisecond, 750 * time.Millisecond},
+		"503 without a wait":       {status(503), 0, 500 * time.Millisecond},
+		"500 with a reset header":  {status(500, "X-RateLimit-Remaining", "7", "X-RateLimit-Reset", "60"), 0, 500 * time.Millisecond},
+		"error":                    {reply{err: errors.New("reset")}, 0, 500 * time.Millisecond},
+		"429 with a reset header":  {status(429, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "7"), 7 * time.Second, 10500 * time.Millisecond},
+		"502 with a wait is asked": {status(502, "Retry-After", "3"), 3 * time.Second, 4500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for range 20 {
+					s := scripted(c.first, status(200))
+					respondsWith(t, newTransport(t, s), get(t, api), 200)
+					between(t, "waited", s.gap(1), c.least, c.most)
+				}
+			})
+		})
+	}
+}
+
+func TestJitterStaysWithinCapAndDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 {
+			s := scripted(status(429, "Retry-After", "10"), status(200))
+			respondsWith(t, newTransport(t, s, httpclient.WithMaxWait(11*time.Second)), get(t, api), 200)
+			between(t, "waited", s.gap(1), 10*time.Second, 11*time.Second)
+
+			s = scripted(status(429, "Retry-After", "10"), status(200))
+			ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+			respondsWith(t, newTransport(t, s), get(t, api).WithContext(ctx), 200)
+			cancel()
+			between(t, "waited", s.gap(1), 10*time.Second, 12*time.Second)
+		}
+	})
+}
+
+func TestGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := scripted(status(503, "Retry-After", "1"))
+		resp := respondsWith(t, newTransport(t, s), get(t, api), 503)
+		e := gaveUpFor(t, resp, httpclient.AttemptsSpent)
+		if e.Wait != time.Second || e.Key != "api.test" {
+			t.Errorf("%+v", e)
+		}
+		s.wantSent(t, 3)
+
+		resp = respondsWith(t, newTransport(t, scripted(status(429, "Retry-After", "300"))), get(t, api), 429)
+		e = gaveUpFor(t, resp, httpclient.WaitTooLong)
+		if d, ok := httpclient.Wait(resp); !ok || d != 5*time.Minute || e.Wait != d || e.Err != nil {
+			t.Errorf("wait %v, %v; %+v", d, ok, e)
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		resp = respondsWith(t, newTransport(t, scripted(status(429, "Retry-After", "30"))), get(t, api).WithContext(ctx), 429)
+		if e = gaveUpFor(t, resp, httpclient.WaitTooLong); !errors.Is(e, context.DeadlineExceeded) {
+			t.Errorf("%+v", e)
+		}
+
+		resp = respondsWith(t, newTransport(t, scripted(status(500))), post(t, api, "x"), 500)
+		gaveUpFor(t, resp, httpclient.NotIdempotent)
+
+		r := post(t, api, "x")
+		r.GetBody = nil
+		resp = respondsWith(t, newTransport(t, scripted(status(429))), r, 429)
+		gaveUpFor(t, resp, httpclient.NotReplayable)
+
+		r = post(t, api, "x")
+		r.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrNoProgress }
+		resp = respondsWith(t, newTransport(t, scripted(status(429))), r, 429)
+		if e = gaveUpFor(t, resp, httpclient.ReplayFailed); !errors.Is(e, io.ErrNoProgress) {
+			t.Errorf("%+v", e)
+		}
+
+		resp = respondsWith(t, newTransport(t, scripted(status(404))), get(t, api), 404)
+		if e := httpclient.GaveUp(resp); e != nil {
+			t.Errorf("gave up on a 404: %v", e)
+		}
+		// What is true of one response is not of another with its context.
+		resp = respondsWith(t, newTransport(t, scripted(status(503))), get(t, api), 503)
+		again := respondsWith(t, newTransport(t, scripted(status(200))), get(t, api).WithContext(resp.Request.Context()), 200)
+		if e := httpclient.GaveUp(again); e != nil {
+			t.Errorf("gave up on a 200: %v", e)
+		}
+		if httpclient.GaveUp(nil) != nil || httpclient.GaveUp(&http.Response{}) != nil {
+			t.Error("gave up on nothing")
+		}
+	})
+}
+
+func TestWaitReadsHeadersOfAnyResponse(t *testing.T) {
+	p := status(503, "Retry-After", "7")
+	if d, ok := httpclient.Wait(respond(nil, p)); !ok || d != 7*time.Second {
+		t.Errorf("%v, %v", d, ok)
+	}
+	if d, ok := httpclient.Wait(respond(nil, status(200))); ok {
+		t.Errorf("%v", d)
+	}
+	if _, ok := httpclient.Wait(nil); ok {
+		t.Error("a wait of nothing")
+	}
+}
+
+func TestPOSTOn503NeedsAnInvitation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := scripted(status(503), status(200))
+		respondsWith(t, newTransport(t, s), post(t, api, "x"), 503)
+		s.wantSent(t, 1)
+		s = scripted(status(503, "Retry-After", "1"), status(200))
+		respondsWith(t, newTransport(t, s), post(t, api, "x"), 200)
+		s.wantSent(t, 2)
+	})
+}
+
+func TestSumOfWaitsHasACeiling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := scripted(status(503, "Retry-After", "20"))
+		start := time.Now()
+		resp := respondsWith(t, newTransport(t, s, httpclient.WithAttempts(100), httpclient.WithMaxTotalWait(time.Minute)), get(t, api), 503)
+		gaveUpFor(t, resp, httpclient.WaitTooLong)
+		between(t, "took", time.Since(start), 40*time.Second, time.Minute)
+	})
+}
+
+func TestCallOverrides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		with := func(r *http.Request, c httpclient.Call) *http.Request {
+			return r.WithContext(httpclient.WithCall(r.Context(), c))
+		}
+		s := scripted(status(503))
+		respondsWith(t, newTransport(t, s), with(get(t, api), httpclient.Call{Attempts: 1}), 503)
+		s.wantSent(t, 1)
+		s = scripted(status(503))
+		respondsWith(t, newTransport(t, s), with(get(t, api), httpclient.Call{Attempts: 5}), 503)
+		s.wantSent(t, 5)
+		s = scripted(status(500), status(200))
+		respondsWith(t, newTransport(t, s), with(post(t, api, "x"), httpclient.Call{Idempotent: true}), 200)
+		s = scripted(status(503, "Retry-After", "5"))
+		// The inner call keeps what the outer one said.
+		r := with(with(get(t, api), httpclient.Call{MaxWait: time.Second}), httpclient.Call{Attempts: 2})
+		gaveUpFor(t, respondsWith(t, newTransport(t, s), r, 503), httpclient.WaitTooLong)
+
+		for _, c := range []httpclient.Call{{Attempts: -1}, {Cost: -1}, {MaxWait: -1}} {
+			closed := false
+			r := with(get(t, api), c)
+			r.Body = closes{&closed}
+			_, err := newTransport(t, s).RoundTrip(r)
+			if e, ok := errors.AsType[*httpclient.ConfigError](err); !ok || !strings.HasPrefix(e.Field, "Call.") {
+				t.Errorf("%+v: %v", c, err)
+			}
+			if !closed {
+				t.Errorf("%+v: the body was not closed", c)
+			}
+		}
+	})
+}
+
+type closes struct{ closed *bool }
+
+func (c closes) Read([]byte) (int, error) { return 0, io.EOF }
+func (c closes) Close() error             { *c.closed = true; return nil }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -165,22 +166,22 @@ func run(ctx context.Context, cfg config, out io.Writer) (*report, error) {
 	}
 	// The client's own complaints about the outage would tear the table apart.
 	logging.Disable()
-	srv, err := startRedis()
+	srv, err := demo.StartRedis()
 	if err != nil {
 		return nil, err
 	}
-	defer srv.close()
+	defer srv.Close()
 	a, err := startAPI()
 	if err != nil {
 		return nil, err
 	}
 	defer a.server.Close()
-	f, err := newFleet(cfg, srv.options, a)
+	f, err := newFleet(cfg, srv.Options, a)
 	if err != nil {
 		return nil, err
 	}
 
-	fmt.Fprintf(out, "Redis: %s\n", srv.what)
+	fmt.Fprintf(out, "Redis: %s\n", srv.What)
 	fmt.Fprintf(out, "%d workers call an API that allows %v; while Redis is away each holds to 1/%d of that.\n\n", cfg.workers, f.limit, cfg.workers)
 
 	workCtx, stop := context.WithTimeout(ctx, cfg.length)
@@ -205,10 +206,10 @@ func run(ctx context.Context, cfg config, out io.Writer) (*report, error) {
 }
 
 // watch kills and restarts Redis at their times and prints the table.
-func (f *fleet) watch(ctx context.Context, cfg config, srv *server, start time.Time, r *report, out io.Writer) error {
+func (f *fleet) watch(ctx context.Context, cfg config, srv *demo.Redis, start time.Time, r *report, out io.Writer) error {
 	fmt.Fprintf(out, "%6s %9s %7s %7s %7s %7s  %-12s %9s  %s\n", "second", "admitted", "denied", "limit", "redis", "local", "breaker", "slowest", "")
 	at := func(d time.Duration) <-chan time.Time {
-		if srv.kill == nil {
+		if srv.Kill == nil {
 			return nil
 		}
 		return time.After(time.Until(start.Add(d)))
@@ -224,12 +225,12 @@ func (f *fleet) watch(ctx context.Context, cfg config, srv *server, start time.T
 			return nil
 		case <-kill:
 			event, r.outages = "<- Redis killed", 1
-			if err := srv.kill(); err != nil {
+			if err := srv.Kill(); err != nil {
 				return err
 			}
 		case <-back:
 			event = "<- Redis is back, empty"
-			if err := srv.restart(); err != nil {
+			if err := srv.Restart(); err != nil {
 				return err
 			}
 		case <-tick.C:

@@ -1,0 +1,61 @@
+// Package demo has what the example programs share.
+package demo
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redisproc"
+)
+
+// Redis is the server of a demonstration.
+type Redis struct {
+	What    string // for people
+	Options *redis.Options
+	// Kill and Restart are nil for a server that is not ours.
+	Kill, Restart func() error
+	Close         func()
+}
+
+// StartRedis uses REDIS_URL where that is set, else starts a redis-server found
+// on PATH, else one embedded in the program.
+func StartRedis() (*Redis, error) {
+	if url := os.Getenv("REDIS_URL"); url != "" {
+		opt, err := redis.ParseURL(url)
+		if err != nil {
+			return nil, fmt.Errorf("REDIS_URL: %w", err)
+		}
+		return &Redis{
+			What:    "the Redis of REDIS_URL at " + opt.Addr + ", which is not ours to kill: there will be no outage",
+			Options: opt, Close: func() {},
+		}, nil
+	}
+	if path, err := redisproc.Find(); err == nil {
+		srv, err := redisproc.Start(redisproc.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return &Redis{
+			What: path + " at " + srv.Addr(), Options: &redis.Options{Addr: srv.Addr()},
+			Kill: srv.Kill, Restart: srv.Restart, Close: func() { srv.Close() },
+		}, nil
+	}
+	mini, err := miniredis.Run()
+	if err != nil {
+		return nil, err
+	}
+	return &Redis{
+		What:    "a Redis embedded in this program at " + mini.Addr() + " (there is no redis-server on PATH)",
+		Options: &redis.Options{Addr: mini.Addr()},
+		Kill: func() error {
+			mini.Close()
+			mini.FlushAll() // a server that is killed loses what it held
+			return nil
+		},
+		Restart: mini.Restart,
+		Close:   mini.Close,
+	}, nil
+}

@@ -1,8 +1,16 @@
-.PHONY: demo test outage fuzz
+.PHONY: demo client worker test outage bench-http fuzz
 
 # A fleet keeps to its limit while Redis is killed and comes back.
 demo:
 	@go run ./examples/outage
+
+# What each style of refusal makes a client do.
+client:
+	@go run ./examples/client
+
+# A queue of jobs is done while Redis is killed and comes back.
+worker:
+	@go run ./examples/worker
 
 # What CI runs: every module, race detector on, against real Redis servers.
 test:
@@ -12,6 +20,11 @@ test:
 # Measures what callers see under faults, and writes docs/outage.md.
 outage:
 	@go run ./bench/outage -out docs/outage.md
+
+# Measures what the transport adds to a request, next to others, and writes
+# docs/http.md.
+bench-http:
+	@go run ./bench/http -out docs/http.md
 
 # Each fuzz target for a while: make fuzz FUZZTIME=1m
 FUZZTIME ?= 10s

@@ -4,5 +4,9 @@
 //   - limiter: the distributed limiter, and the one of this process alone
 //   - fallback: what happens while Redis cannot decide
 //   - breaker: the circuit breaker, and what each error of Redis means
+//   - httpclient: an http.RoundTripper that keeps limits and retries within a
+//     budget
+//   - retry: backoff, budgets, and what servers say about when to come back
+//   - httpclient/roundtrippertest: a conformance suite for such RoundTrippers
 //   - limiter/limitertest: a conformance suite for limiters
 package holdfast

@@ -192,3 +192,22 @@ func TestAttemptTimeout(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowCallsCount: the breaker is told how long attempts took.
+func TestSlowCallsCount(t *testing.T) {
+	for _, took := range []time.Duration{time.Second, 3 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(took)
+				return respond(r, status(200)), nil
+			})
+			rt := newTransport(t, base, httpclient.WithBreaker(breaker.Settings{SlowCall: 2 * time.Second}))
+			send(t, rt, 20)
+			if took < 2*time.Second {
+				respondsWith(t, rt, get(t, api), 200)
+				return
+			}
+			failsFor(t, rt, get(t, api), httpclient.BreakerOpen)
+		})
+	}
+}

@@ -59,6 +59,21 @@ func TestHooks(t *testing.T) {
 	})
 }
 
+func TestHooksKnowHowLongAttemptsTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			time.Sleep(1234 * time.Millisecond)
+			return respond(r, status(200)), nil
+		})
+		var took time.Duration
+		h := httpclient.Hooks{Attempt: func(a httpclient.AttemptInfo) { took = a.Took }}
+		respondsWith(t, newTransport(t, base, httpclient.WithHooks(h), httpclient.WithoutBreaker()), get(t, api), 200)
+		if took != 1234*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
 func TestLogsTransitionsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var buf bytes.Buffer

@@ -145,14 +145,19 @@ func (x *exchange) send(r *http.Request, permit breaker.Permit) (resp *http.Resp
 	if x.pace != nil {
 		x.sentAt = x.pace.start()
 	}
-	start := time.Now()
+	var start time.Time
+	if x.t.timed {
+		start = time.Now()
+	}
 	if d := x.t.cfg.attemptTimeout; d > 0 {
 		resp, err = sendWithin(x.t.base, r, d)
 	} else {
 		resp, err = x.t.base.RoundTrip(r)
 	}
-	took := time.Since(start)
-
+	var took time.Duration
+	if x.t.timed {
+		took = time.Since(start)
+	}
 	switch {
 	case resp == nil && err == nil:
 		err = errNothing

@@ -1,6 +1,9 @@
 package httpclient
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // table is a map that holds at most max entries. To make room it drops any
 // entry that is not in force, and never one that is: forgetting an open breaker
@@ -10,6 +13,7 @@ type table[V any] struct {
 	max     int
 	inForce func(*V) bool
 
+	n  atomic.Int64 // of m: most tables of cooldowns are empty, and asked by all
 	mu sync.RWMutex
 	m  map[string]*V
 }
@@ -20,6 +24,9 @@ func newTable[V any](max int, inForce func(*V) bool) *table[V] {
 
 // get returns the entry of key, or nil.
 func (t *table[V]) get(key string) *V {
+	if t.len() == 0 {
+		return nil
+	}
 	t.mu.RLock()
 	v := t.m[key]
 	t.mu.RUnlock()
@@ -42,6 +49,7 @@ func (t *table[V]) getOrAdd(key string, make func() *V) *V {
 	}
 	v := make()
 	t.m[key] = v
+	t.n.Store(int64(len(t.m)))
 	return v
 }
 
@@ -57,8 +65,4 @@ func (t *table[V]) evict() bool {
 	return false
 }
 
-func (t *table[V]) len() int {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return len(t.m)
-}
+func (t *table[V]) len() int { return int(t.n.Load()) }

@@ -22,6 +22,7 @@ type Transport struct {
 	gates *gates
 	paces *table[pace] // nil is not adaptive
 	block blocker      // nil if the limiter can't
+	timed bool         // someone wants to know how long attempts take
 }
 
 // blocker is what limiters implement that can deny a key for the whole fleet.
@@ -58,6 +59,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.paces = newPaces(cfg.maxPaces)
 	}
 	t.block, _ = cfg.limiter.(blocker)
+	t.timed = cfg.hooks.Attempt != nil || t.cfg.breaker != nil && t.cfg.breaker.SlowCall > 0
 	return t, nil
 }
 

@@ -2,6 +2,7 @@ package retry
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -44,14 +45,23 @@ type Budget struct {
 	epoch time.Time
 	floor *rate.Limiter // nil is none
 
+	// pending counts successes that are in no bucket yet: looking at the clock
+	// for each would be most of what a success costs.
+	pending atomic.Int64
+
 	mu      sync.Mutex
 	at      int64 // the bucket of now
 	buckets [budgetBuckets]bucket
 	sum     bucket
 }
 
-// budgetBuckets is how finely the window moves.
-const budgetBuckets = 10
+const (
+	// budgetBuckets is how finely the window moves.
+	budgetBuckets = 10
+	// budgetPending is how many successes may wait for their bucket. One that
+	// waits may count for longer than its window; fewer than this do.
+	budgetPending = 8
+)
 
 // bucket counts in one tenth of the window, and all of it in sum.
 type bucket struct{ paid, spent int }
@@ -81,10 +91,12 @@ func NewBudget(s BudgetSettings) (*Budget, error) {
 
 // Deposit pays for one success.
 func (b *Budget) Deposit() {
+	if b.pending.Add(1)%budgetPending != 0 {
+		return
+	}
 	b.mu.Lock()
 	b.advance()
-	b.buckets[b.at%budgetBuckets].paid++
-	b.sum.paid++
+	b.settle()
 	b.mu.Unlock()
 }
 
@@ -92,6 +104,7 @@ func (b *Budget) Deposit() {
 // nothing left, and there should be no retry.
 func (b *Budget) Withdraw() bool {
 	b.mu.Lock()
+	b.settle() // to when the clock was last looked at: none came later than now
 	b.advance()
 	ok := float64(b.sum.spent+1) <= b.ratio*float64(b.sum.paid)
 	if ok {
@@ -101,6 +114,13 @@ func (b *Budget) Withdraw() bool {
 	b.mu.Unlock()
 	// What the floor pays for is not charged to the successes.
 	return ok || b.floor != nil && b.floor.Allow()
+}
+
+// settle puts what is pending into the bucket of at. mu is held.
+func (b *Budget) settle() {
+	n := int(b.pending.Swap(0))
+	b.buckets[b.at%budgetBuckets].paid += n
+	b.sum.paid += n
 }
 
 // advance forgets what has left the window. mu is held.

@@ -2,9 +2,11 @@ package httpclient_test
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -70,12 +72,13 @@ func respondsOther(t *testing.T, rt http.RoundTripper, s *script) {
 func TestBreakerIgnores(t *testing.T) {
 	cancelled := func(r *http.Request) (*http.Response, error) { return nil, context.Canceled }
 	for name, base := range map[string]http.RoundTripper{
-		"429":         scripted(status(429)),
-		"404":         scripted(status(404)),
-		"501":         scripted(status(501)),
-		"certificate": scripted(reply{err: x509.UnknownAuthorityError{}}),
-		"scheme":      scripted(reply{err: errors.New(`unsupported protocol scheme "gopher"`)}),
-		"cancel":      roundTripperFunc(cancelled),
+		"429":          scripted(status(429)),
+		"404":          scripted(status(404)),
+		"501":          scripted(status(501)),
+		"certificate":  scripted(reply{err: x509.UnknownAuthorityError{}}),
+		"verification": scripted(reply{err: &tls.CertificateVerificationError{Err: errors.New("revoked")}}),
+		"scheme":       scripted(reply{err: errors.New(`unsupported protocol scheme "gopher"`)}),
+		"cancel":       roundTripperFunc(cancelled),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -151,6 +154,21 @@ func TestBreakerOpensBetweenAttempts(t *testing.T) {
 		if _, err := rt.RoundTrip(get(t, api)); err == nil || err.Error() != "reset" {
 			t.Errorf("error %v, want that of the attempt", err)
 		}
+	})
+}
+
+// TestProbeThatIsNotSentIsGivenBack: a body that can't be made again must not
+// keep others from being the probe.
+func TestProbeThatIsNotSentIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := scripted(status(503, "Retry-After", "1"), status(200))
+		rt := newTransport(t, s, httpclient.WithBreaker(breaker.Settings{
+			FailuresInRow: 1, OpenMin: time.Millisecond, OpenMax: time.Millisecond,
+		}))
+		r := post(t, api, "x")
+		r.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrNoProgress }
+		gaveUpFor(t, respondsWith(t, rt, r, 503), httpclient.ReplayFailed)
+		respondsWith(t, rt, get(t, api), 200)
 	})
 }
 

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/httpclient"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 func TestServerWaitIsLengthenedNeverShortened(t *testing.T) {
@@ -156,6 +158,33 @@ func TestSumOfWaitsHasACeiling(t *testing.T) {
 		resp := respondsWith(t, newTransport(t, s, httpclient.WithAttempts(100), httpclient.WithMaxTotalWait(time.Minute)), get(t, api), 503)
 		gaveUpFor(t, resp, httpclient.WaitTooLong)
 		between(t, "took", time.Since(start), 40*time.Second, time.Minute)
+	})
+}
+
+// TestBudget: what succeeds pays for retries, and when that is spent failures
+// are returned as they come.
+func TestBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, err := retry.NewBudget(retry.BudgetSettings{Floor: -1, Window: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ok := newTransport(t, scripted(status(404)), httpclient.WithBudget(b))
+		for range 40 {
+			respondsWith(t, ok, get(t, api), 404) // an answer, and so a success
+		}
+		s := scripted(status(503))
+		sick := newTransport(t, s, httpclient.WithBudget(b), httpclient.WithoutBreaker())
+		var reasons []httpclient.Reason
+		for range 6 {
+			resp := respondsWith(t, sick, get(t, api), 503)
+			reasons = append(reasons, httpclient.GaveUp(resp).Reason)
+		}
+		s.wantSent(t, 6+8)
+		spent, empty := httpclient.AttemptsSpent, httpclient.BudgetSpent
+		if want := []httpclient.Reason{spent, spent, spent, spent, empty, empty}; !slices.Equal(reasons, want) {
+			t.Errorf("gave up for %v, want %v", reasons, want)
+		}
 	})
 }
 

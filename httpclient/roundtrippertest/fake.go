@@ -135,12 +135,15 @@ type replayBody struct {
 	mu   sync.Mutex
 	made int // by GetBody
 	open int
+	idle chan struct{} // closed when open is 0 again
 }
 
 func (b *replayBody) body() io.ReadCloser {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.open++
+	if b.open++; b.open == 1 {
+		b.idle = make(chan struct{})
+	}
 	return &countedBody{Reader: strings.NewReader(b.text), b: b}
 }
 
@@ -161,6 +164,20 @@ func (b *replayBody) wantClosed(t *testing.T) {
 	}
 }
 
+// willBeClosed is wantClosed for a base that closes bodies on a goroutine of its
+// own, after RoundTrip has returned, as it may.
+func (b *replayBody) willBeClosed(t *testing.T) {
+	t.Helper()
+	b.mu.Lock()
+	idle := b.idle
+	b.mu.Unlock()
+	select {
+	case <-idle:
+	case <-time.After(10 * time.Second):
+		b.wantClosed(t)
+	}
+}
+
 type countedBody struct {
 	io.Reader
 	b    *replayBody
@@ -170,7 +187,9 @@ type countedBody struct {
 func (c *countedBody) Close() error {
 	c.once.Do(func() {
 		c.b.mu.Lock()
-		c.b.open--
+		if c.b.open--; c.b.open == 0 {
+			close(c.b.idle)
+		}
 		c.b.mu.Unlock()
 	})
 	return nil

@@ -163,8 +163,8 @@ func (f *fleet) close() error {
 
 // work runs all workers until the queue is done, and prints a line per second.
 func (f *fleet) work(ctx context.Context, srv *demo.Redis, out io.Writer) error {
-	ctx, done := context.WithCancel(ctx)
-	defer done()
+	ctx, done := context.WithCancelCause(ctx)
+	defer done(nil)
 	var wg sync.WaitGroup
 	for _, w := range f.workers {
 		for range 8 {
@@ -172,13 +172,16 @@ func (f *fleet) work(ctx context.Context, srv *demo.Redis, out io.Writer) error 
 		}
 	}
 	err := f.watch(ctx, srv, out)
-	done()
+	done(nil)
 	wg.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		err = errors.Join(err, cause)
+	}
 	return err
 }
 
 // loop is one goroutine of a worker.
-func (f *fleet) loop(ctx context.Context, w *worker, done func()) {
+func (f *fleet) loop(ctx context.Context, w *worker, done context.CancelCauseFunc) {
 	for {
 		var j job
 		select {
@@ -193,14 +196,15 @@ func (f *fleet) loop(ctx context.Context, w *worker, done func()) {
 		}
 		again, err := w.do(ctx, f.api.url, j)
 		switch {
-		case err != nil:
-			panic(err) // the request could not even be made
+		case err != nil: // the request could not even be made
+			done(err)
+			return
 		case again > 0:
 			f.given.Add(1)
 			j.ready = time.Now().Add(again)
 			f.queue <- j
 		case f.left.Add(-1) == 0:
-			done()
+			done(nil)
 			return
 		}
 	}

@@ -15,6 +15,15 @@ type Item struct {
 	Keys   Keys
 	Params Args
 	Cost   int64
+	// Count is how many callers ask for Cost each; less than 2 is one. It must
+	// be one for shaping, where each has a delay of its own, and for a Cost
+	// that is not positive.
+	Count int64
+
+	// Admitted is how many of them were admitted, and Broken says that the key
+	// holds something else than the state of its algorithm. Decide sets them.
+	Admitted int64
+	Broken   bool
 }
 
 // Args are the parameters of a limit, boxed once for every call that sends them.
@@ -47,7 +56,12 @@ func (e *ReplyError) Error() string { return "unexpected reply from Redis: " + e
 // at which they were made.
 //
 // A cost of 0 looks and changes nothing. A negative cost is a debt: as much of
-// it is charged as there is room for.
+// it is charged as there is room for. The decision on an item with a Count is
+// that of the last caller who was admitted, with the RetryAfter of those who
+// were not.
+//
+// If an item is Broken the error says so, and the others are decided all the
+// same: then there is a decision for every item.
 func (c *Client) Decide(ctx context.Context, now int64, nonce any, items []Item, out []algo.Decision) (int64, []algo.Decision, error) {
 	kind := items[0].Params.Kind
 	looks := true
@@ -62,12 +76,12 @@ func (c *Client) Decide(ctx context.Context, now int64, nonce any, items []Item,
 }
 
 func encode(kind algo.Kind, now int64, nonce any, items []Item) []any {
-	width, stride := 2, 4
+	width, stride := 2, 5
 	switch kind {
 	case algo.SlidingWindowCounter:
 		width = 3
 	case algo.LeakyBucketShaping:
-		stride = 5
+		stride = 6
 	}
 	args := make([]any, 3, 5+len(items)*(width+stride))
 	args[2] = len(items) * width
@@ -82,8 +96,8 @@ func encode(kind algo.Kind, now int64, nonce any, items []Item) []any {
 	args = append(args, now, nonce)
 	for i := range items {
 		p := &items[i].Params
-		args = append(args, items[i].Cost, p.boxed[0], p.boxed[1], p.boxed[2])
-		if stride == 5 {
+		args = append(args, items[i].Cost, max(1, items[i].Count), p.boxed[0], p.boxed[1], p.boxed[2])
+		if stride == 6 {
 			args = append(args, p.boxed[3])
 		}
 	}
@@ -98,23 +112,28 @@ func decode(v []int64, items []Item, out []algo.Decision) (int64, []algo.Decisio
 	if now <= 0 || now > algo.MaxExact {
 		return 0, out, &ReplyError{fmt.Sprintf("time %d", now)}
 	}
+	var err error
 	for i := range items {
 		f := v[1+fields*i:]
-		d := algo.Decision{Allowed: f[0] == 1, Remaining: f[1], RetryAfter: f[2], ResetAfter: f[3], Delay: f[4]}
+		count := max(1, items[i].Count)
+		items[i].Admitted, items[i].Broken = max(0, f[0]), f[0] == -1
+		d := algo.Decision{Allowed: f[0] > 0, Remaining: f[1], RetryAfter: f[2], ResetAfter: f[3], Delay: f[4]}
 		switch {
 		case f[0] == -1:
-			return 0, out, &ReplyError{fmt.Sprintf("the key %q does not hold the state of a %v", items[i].Keys.State, items[i].Params.Kind)}
-		case f[0] != 0 && f[0] != 1,
+			if err == nil {
+				err = &ReplyError{fmt.Sprintf("the key %q does not hold the state of a %v", items[i].Keys.State, items[i].Params.Kind)}
+			}
+		case f[0] < 0 || f[0] > count,
 			d.Remaining < 0 || d.Remaining > items[i].Params.Cap,
 			d.RetryAfter < 0 || d.RetryAfter > algo.MaxExact,
 			d.ResetAfter < 0 || d.ResetAfter > algo.MaxExact,
 			d.Delay < 0 || d.Delay > algo.MaxExact,
-			d.Allowed == (d.RetryAfter > 0):
+			(f[0] == count) == (d.RetryAfter > 0):
 			return 0, out, &ReplyError{fmt.Sprintf("decision %v", f[:fields])}
 		}
 		out = append(out, d)
 	}
-	return now, out, nil
+	return now, out, err
 }
 
 // Block denies the key for d microseconds by the server's clock, unless it is

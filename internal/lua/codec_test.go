@@ -41,7 +41,7 @@ func FuzzDecode(f *testing.F) {
 		now, out, err := decode(v, items, nil)
 		if err != nil {
 			var reply *ReplyError
-			if !errors.As(err, &reply) || len(out) != 0 {
+			if !errors.As(err, &reply) || len(out) != 0 && !items[0].Broken {
 				t.Fatalf("%v with %v", err, out)
 			}
 			return

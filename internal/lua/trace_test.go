@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -70,6 +71,102 @@ func (tr *tracer) step(p algo.Params, key string, now, n int64) {
 	if out[0] != want {
 		tr.t.Fatalf("step %d: %+v, key %q, cost %d, now %d, state %+v, blocked until %d\nRedis: %+v\nGo:    %+v",
 			tr.calls, p, key, n, at, before, tr.block[key], out[0], want)
+	}
+}
+
+// several sends many items at once, some of them for several callers, and
+// compares each with as many steps, one after the other.
+func (tr *tracer) several(limits map[string]algo.Params, now int64) {
+	tr.calls++
+	items := make([]lua.Item, 1+tr.rng.IntN(6))
+	keys := make([]string, len(items))
+	for i := range items {
+		keys[i] = fmt.Sprint("k", tr.rng.IntN(len(limits)))
+		p := limits[keys[i]]
+		items[i] = lua.Item{Keys: tr.names.Keys(p.Kind, keys[i]), Params: lua.NewArgs(p), Cost: 1 + tr.rng.Int64N(min(p.Cap, 5)), Count: tr.rng.Int64N(6)}
+		if p.Kind == algo.LeakyBucketShaping {
+			items[i].Count = 1
+		}
+	}
+	at, out, err := tr.lua.Decide(context.Background(), now, fmt.Sprint("s", tr.calls), items, nil)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	for i, item := range items {
+		p, n := limits[keys[i]], item.Cost
+		s := tr.state[keys[i]]
+		if s == nil {
+			s = new(algo.State)
+			tr.state[keys[i]] = s
+		}
+		var want algo.Decision
+		var admitted int64
+		for range max(1, item.Count) {
+			d := algo.StepBlocked(p, s, at, n, tr.block[keys[i]])
+			if d.Allowed {
+				admitted++
+			} else if admitted > 0 {
+				d.Allowed = true // the decision is on them all
+			}
+			want = d
+		}
+		if out[i] != want || item.Admitted != admitted {
+			tr.t.Fatalf("call %d, item %d: %+v, cost %d for %d\nRedis: %+v, %d admitted\nGo:    %+v, %d admitted",
+				tr.calls, i, p, n, item.Count, out[i], item.Admitted, want, admitted)
+		}
+	}
+}
+
+// TestTraceSeveral: many keys and many callers of a key in one call are as many
+// decisions, one after the other.
+func TestTraceSeveral(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		t.Run(kind.Short(), func(t *testing.T) {
+			tr := newTracer(t, newClient(t))
+			limits := make(map[string]algo.Params)
+			for i := range 8 {
+				limits[fmt.Sprint("k", i)] = tr.limit(kind, 100*time.Microsecond, 50*time.Millisecond)
+			}
+			for range *traceSteps / 10 {
+				tr.several(limits, 0)
+				if tr.rng.IntN(100) == 0 {
+					tr.blockFor(fmt.Sprint("k", tr.rng.IntN(len(limits))), 0, 1+tr.rng.Int64N(5000))
+				}
+				if tr.rng.IntN(50) == 0 {
+					pause(time.Duration(tr.rng.IntN(5000)) * time.Microsecond)
+				}
+			}
+		})
+	}
+}
+
+// TestBrokenKeyFailsAlone: what is not ours under one key, of whatever type, is
+// no harm to the decisions on others in the same call.
+func TestBrokenKeyFailsAlone(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		t.Run(kind.Short(), func(t *testing.T) {
+			rdb := newClient(t)
+			tr := newTracer(t, rdb)
+			p := tr.limit(kind, time.Second, time.Minute)
+			items := make([]lua.Item, 4)
+			for i := range items {
+				items[i] = lua.Item{Keys: tr.names.Keys(kind, fmt.Sprint(i)), Params: lua.NewArgs(p), Cost: 1}
+			}
+			ctx := t.Context()
+			if err := errors.Join(rdb.LPush(ctx, items[1].Keys.State, "x").Err(), rdb.LPush(ctx, items[2].Keys.Block, "x").Err()); err != nil {
+				t.Fatal(err)
+			}
+			_, out, err := tr.lua.Decide(ctx, 0, "n", items, nil)
+			var reply *lua.ReplyError
+			if !errors.As(err, &reply) || len(out) != len(items) {
+				t.Fatalf("%v, %v", out, err)
+			}
+			for i := range items {
+				if broken := i == 1 || i == 2; items[i].Broken != broken || out[i].Allowed == broken {
+					t.Errorf("item %d: broken %v, %+v", i, items[i].Broken, out[i])
+				}
+			}
+		})
 	}
 }
 

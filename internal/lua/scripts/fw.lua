@@ -1,5 +1,5 @@
 -- Fixed window. STRING: "start:count" of an epoch-aligned window.
-local STRIDE, WIDTH = 4, 2
+local STRIDE, WIDTH = 5, 2
 local function step(KEYS, k, item, n, cap, num, w, bound, write)
   local key = KEYS[k + 1]
   local at, count = 0, 0

@@ -1,6 +1,6 @@
 -- Sliding window counter. Two STRINGs "start:count": windows with an even and
 -- with an odd number take turns.
-local STRIDE, WIDTH = 4, 3
+local STRIDE, WIDTH = 5, 3
 local function read(key)
   local v = redis.call('GET', key)
   if not v then return 0, 0 end

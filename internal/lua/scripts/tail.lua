@@ -1,33 +1,46 @@
-
-local reply = {now}
-local keys, item = 0, 0
-for a = 3, #ARGV, STRIDE do
-  local n, cap, num, den = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
-  local bound = STRIDE > 4 and tonumber(ARGV[a + 4]) or 0
+local function decide(keys, item, n, count, cap, num, den, bound)
   local block = redis.call('GET', KEYS[keys + WIDTH])
   local until_ = block and tonumber(block) or 0
   if n < 0 then
     -- A debt: charge what there is room for, also while the key is blocked.
     local readable, left = step(KEYS, keys, item, 0, cap, num, den, 0, false)
-    n = readable == BROKEN and 0 or min(-n, left)
-    bound, until_ = 0, 0
+    if readable == BROKEN then return BROKEN end
+    return step(KEYS, keys, item, min(-n, left), cap, num, den, 0, left > 0)
   end
-  local allowed, remaining, retry, reset, delay
   if until_ > now then
-    allowed, remaining, retry = step(KEYS, keys, item, n, cap, num, den, bound, false)
-    if allowed ~= BROKEN then
-      local wait = max(retry, until_ - now)
-      allowed, remaining, retry, reset = step(KEYS, keys, item, 0, cap, num, den, bound, false)
-      allowed, retry, delay = 0, wait, 0
+    local readable, _, retry = step(KEYS, keys, item, n, cap, num, den, bound, false)
+    if readable == BROKEN then return BROKEN end
+    local _, remaining, _, reset = step(KEYS, keys, item, 0, cap, num, den, bound, false)
+    return 0, remaining, max(retry, until_ - now), reset, 0
+  end
+  if count > 1 then
+    -- Several callers of one cost: admit as many as fit, in one step.
+    local readable, left = step(KEYS, keys, item, 0, cap, num, den, bound, false)
+    if readable == BROKEN then return BROKEN end
+    local fit = min(count, floor(left / n))
+    if fit > 0 then
+      local _, remaining, retry, reset = step(KEYS, keys, item, n * fit, cap, num, den, bound, true)
+      if fit < count then _, _, retry = step(KEYS, keys, item, n, cap, num, den, bound, false) end
+      return fit, remaining, retry, reset, 0
     end
-  else
-    allowed, remaining, retry, reset, delay = step(KEYS, keys, item, n, cap, num, den, bound, n > 0)
   end
-  if allowed == BROKEN then
-    remaining, retry, reset, delay = 0, 0, 0, 0
+  return step(KEYS, keys, item, n, cap, num, den, bound, n > 0)
+end
+
+local reply = {now}
+local keys, item = 0, 0
+for a = 3, #ARGV, STRIDE do
+  local bound = STRIDE > 5 and tonumber(ARGV[a + 5]) or 0
+  local v = {pcall(decide, keys, item, tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4]), bound)}
+  if not v[1] then
+    -- What one key holds must not fail the others; what fails all of them must.
+    local why = type(v[2]) == 'table' and v[2].err or tostring(v[2])
+    if not string.find(why, 'WRONGTYPE', 1, true) then error(v[2], 0) end
+    v[2] = BROKEN
   end
+  if v[2] == BROKEN then v = {true, BROKEN, 0, 0, 0, 0} end
   local r = item * 5 + 1
-  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5] = allowed, remaining, retry, reset, delay
+  for i = 1, 5 do reply[r + i] = v[i + 1] end
   keys = keys + WIDTH
   item = item + 1
 end

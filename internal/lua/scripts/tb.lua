@@ -1,5 +1,5 @@
 -- Token bucket. HASH: t = tokens in units of 1/s, l = last refill.
-local STRIDE, WIDTH = 4, 2
+local STRIDE, WIDTH = 5, 2
 local function step(KEYS, k, item, n, cap, num, den, bound, write)
   local key = KEYS[k + 1]
   local full = cap * den

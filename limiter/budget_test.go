@@ -68,7 +68,8 @@ func TestOverloadIsNoFault(t *testing.T) {
 	}
 	proxy.Set(faultproxy.Mode{ReplyDelay: 60 * time.Millisecond})
 	var wg sync.WaitGroup
-	for range 30 {
+	// One call after the other, each for as many callers as fit: some are late.
+	for range 1000 {
 		wg.Go(func() {
 			if _, err := lim.Allow(context.Background(), "k"); err != nil {
 				t.Error(err)

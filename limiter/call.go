@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
@@ -43,8 +42,6 @@ type call struct {
 	run    func(ctx context.Context, c *call) error
 	lua    *lua.Client
 	ticket ticket
-	items  [1]lua.Item
-	out    [1]algo.Decision
 	err    error
 	sent   time.Time // when its turn came
 
@@ -75,20 +72,7 @@ func newCall(l *Limiter, run func(context.Context, *call) error) *call {
 
 // release gives a call back that its caller did not leave.
 func (c *call) release() {
-	c.items[0] = lua.Item{}
 	callPool.Put(c)
-}
-
-// newDecision returns the call for n units of an encoded id.
-func newDecision(l *Limiter, s *spec, id string, n int) *call {
-	c := newCall(l, runDecision)
-	c.items[0] = lua.Item{Keys: l.names.KeysOf(s.args.Kind, id), Params: s.args, Cost: int64(n)}
-	return c
-}
-
-func runDecision(ctx context.Context, c *call) error {
-	_, _, err := c.lua.Decide(ctx, 0, &c.ticket, c.items[:], c.out[:0])
-	return err
 }
 
 var timers = sync.Pool{New: func() any {

@@ -23,19 +23,18 @@ func (l *Limiter) decide(ctx context.Context, s *spec, key string, n int) (Resul
 	}
 	id := lua.EncodeID(key)
 	sh := l.shards.forID(id)
-	permit, ok := sh.breaker.Acquire()
-	if !ok {
+	if sh.breaker.Refuses() {
 		return l.fallBack(sh, s, key, n, errOpen)
 	}
-	c := newDecision(l, s, id, n)
-	err := sh.calls.do(ctx, c, l.budget, l.closed)
+	w := decisions.Get().(*decision)
+	w.s, w.id, w.n = s, id, n
+	class, err := sh.batches.do(ctx, w, l.budget, l.closed)
 	end := time.Now()
-	class := l.settle(ctx, permit, err, end.Sub(c.sent))
 	l.watchTopology(class, end)
 	switch {
 	case class == breaker.ClassOK:
-		d := c.out[0]
-		c.release()
+		d := w.out
+		w.free()
 		l.afterRedis(s, key, d, end)
 		return sh.count(result(s.limit, d, SourceRedis)), nil
 	case class.Fallback():

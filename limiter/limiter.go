@@ -168,6 +168,7 @@ func (l *Limiter) Close() error {
 		l.background.close()
 		l.goodbye()
 		for _, sh := range l.shards.list() {
+			sh.batches.drain()
 			sh.calls.drain()
 		}
 	})

@@ -18,7 +18,8 @@ import (
 type shard struct {
 	name    string
 	breaker *breaker.Breaker
-	calls   calls
+	batches *batches // of decisions
+	calls   calls    // of all else
 	counts  [numSources]atomic.Uint64
 }
 
@@ -59,6 +60,12 @@ func (l *Limiter) newShards() (*shards, error) {
 	if _, err := breaker.New(settings); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 	}
+	// Clients we do not know may have a cluster behind them.
+	sameSlot := true
+	switch l.rdb.(type) {
+	case *redis.Client, *redis.Ring:
+		sameSlot = false
+	}
 	s.make = func(name string) *shard {
 		own := settings
 		if own.Name == "" {
@@ -68,7 +75,7 @@ func (l *Limiter) newShards() (*shards, error) {
 			own.Name += "@" + name
 		}
 		b, _ := breaker.New(own) // the settings are good
-		return &shard{name: own.Name, breaker: b, calls: newCalls(l.maxInFlight)}
+		return &shard{name: own.Name, breaker: b, calls: newCalls(l.maxInFlight), batches: newBatches(l, b, l.maxInFlight, sameSlot)}
 	}
 	switch rdb := l.rdb.(type) {
 	case *redis.ClusterClient:
@@ -174,7 +181,7 @@ type slotMap struct {
 func newSlotMap(rdb *redis.ClusterClient) *slotMap { return &slotMap{rdb: rdb} }
 
 func (m *slotMap) master(id string) string {
-	slot := crc16(id) % 16384
+	slot := slotOf(id)
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.slots[slot]
@@ -212,6 +219,10 @@ func (m *slotMap) refresh(ctx context.Context) {
 		m.rdb.ReloadState(ctx)
 	}
 }
+
+// slotOf returns the slot of an encoded id, which is the part of its keys that
+// counts.
+func slotOf(id string) int { return int(crc16(id) % 16384) }
 
 // crc16 is CRC-16/XMODEM, by which a cluster assigns keys to slots
 // (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).

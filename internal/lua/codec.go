@@ -50,6 +50,11 @@ type ReplyError struct{ What string }
 
 func (e *ReplyError) Error() string { return "unexpected reply from Redis: " + e.What }
 
+// BrokenError is the error for an item that is Broken.
+func (it *Item) BrokenError() *ReplyError {
+	return &ReplyError{fmt.Sprintf("the key %q does not hold the state of a %v", it.Keys.State, it.Params.Kind)}
+}
+
 // Decide asks Redis for a decision on every item, all of one algorithm, in one
 // atomic call. now is 0 for the server's clock. The nonce, a string or what
 // go-redis takes for one, must differ in every call of every process. It appends the decisions to out and returns the time
@@ -121,7 +126,7 @@ func decode(v []int64, items []Item, out []algo.Decision) (int64, []algo.Decisio
 		switch {
 		case f[0] == -1:
 			if err == nil {
-				err = &ReplyError{fmt.Sprintf("the key %q does not hold the state of a %v", items[i].Keys.State, items[i].Params.Kind)}
+				err = items[i].BrokenError()
 			}
 		case f[0] < 0 || f[0] > count,
 			d.Remaining < 0 || d.Remaining > items[i].Params.Cap,

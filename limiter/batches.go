@@ -1,0 +1,453 @@
+package limiter
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+const (
+	// directDepth is up to how many calls in flight each decision simply goes:
+	// holding it back would only make it later.
+	directDepth = 8
+	// batchDepth is below how many calls in flight the next batch leaves. Fewer
+	// batches are larger ones.
+	batchDepth = 4
+	// batchSize is the most decisions of one call. A script that decides for
+	// more keys keeps others waiting for longer than it saves.
+	batchSize = 64
+)
+
+// batches combines decisions on their way to one shard: up to directDepth they
+// are sent as they come; those who come while as many are in flight wait, in
+// order, and leave together as soon as one is back. There is no timer, and
+// nobody waits for company.
+type batches struct {
+	l        *Limiter
+	max      int // calls in flight, those included whose callers have left
+	breaker  *breaker.Breaker
+	sameSlot bool // the server takes keys of one slot only
+
+	mu     sync.Mutex
+	flying int
+	stuck  int // of those, how many have lost all their callers
+	queue  queue
+	closed bool
+	idle   chan struct{} // closed when closed and nothing flies
+}
+
+func newBatches(l *Limiter, b *breaker.Breaker, max int, sameSlot bool) *batches {
+	return &batches{l: l, max: max, breaker: b, sameSlot: sameSlot, idle: make(chan struct{})}
+}
+
+// decision is one caller's request. Its caller owns it until it is flying, and
+// again when it is answered; what stands in between is guarded by batches.mu.
+type decision struct {
+	s        *spec
+	id       string
+	n        int
+	ctx      context.Context
+	deadline time.Time
+
+	state decisionState
+	batch *batch
+	out   algo.Decision
+	err   error
+	class breaker.Class
+	done  chan struct{}
+}
+
+type decisionState uint8
+
+const (
+	queued decisionState = iota
+	flying
+	answered
+	left
+)
+
+var decisions = sync.Pool{New: func() any { return &decision{done: make(chan struct{}, 1)} }}
+
+// free gives a decision back that its caller did not leave.
+func (d *decision) free() {
+	*d = decision{done: d.done}
+	decisions.Put(d)
+}
+
+// batch is the decisions of one call.
+type batch struct {
+	all    []*decision
+	items  []lua.Item
+	of     []place // where the decision at the same index stands
+	last   map[string]int
+	out    []algo.Decision
+	ticket *ticket
+	gone   chan struct{} // closed when all callers have left
+
+	// Guarded by batches.mu.
+	permit  breaker.Permit
+	sent    time.Time
+	waiting int // callers that have not left
+}
+
+// place is the item of a decision, and its turn among those of that item.
+type place struct {
+	item int
+	turn int64
+}
+
+var batchPool = sync.Pool{New: func() any { return new(batch) }}
+
+// do decides d within the budget. After an error other than d's own, d must not
+// be used again.
+func (q *batches) do(ctx context.Context, d *decision, budget time.Duration, closed <-chan struct{}) (breaker.Class, error) {
+	d.ctx, d.deadline = ctx, time.Now().Add(budget)
+	if end, ok := ctx.Deadline(); ok && end.Before(d.deadline) {
+		budget = time.Until(end) * 3 / 4
+		d.deadline = time.Now().Add(budget)
+	}
+	if err := q.add(d); err != nil {
+		return classify(ctx, err, 0, q.l.budget), err
+	}
+	timer := timers.Get().(*time.Timer)
+	timer.Reset(budget)
+	defer func() {
+		timer.Stop()
+		timers.Put(timer)
+	}()
+	var why error
+	select {
+	case <-d.done:
+		return d.class, d.err
+	case <-timer.C:
+		why = errBudget
+	case <-ctx.Done():
+		why = ctx.Err()
+	case <-closed:
+		why = ErrClosed
+	}
+	return q.leave(ctx, d, why)
+}
+
+// add sends d, or lets it wait for its turn.
+func (q *batches) add(d *decision) error {
+	q.mu.Lock()
+	switch {
+	case q.closed:
+		q.mu.Unlock()
+		return ErrClosed
+	case q.queue.len() == 0 && q.flying-q.stuck < directDepth && q.flying < q.max:
+		q.flying++
+		b := q.gather(d)
+		q.mu.Unlock()
+		go q.run(b)
+		return nil
+	case q.stuck >= q.max:
+		q.mu.Unlock()
+		return errNoTurn
+	}
+	q.queue.push(d)
+	q.mu.Unlock()
+	return nil
+}
+
+// leave is for a caller that does not wait any longer.
+func (q *batches) leave(ctx context.Context, d *decision, why error) (breaker.Class, error) {
+	q.mu.Lock()
+	switch d.state {
+	case answered:
+		q.mu.Unlock()
+		<-d.done
+		return d.class, d.err
+	case queued:
+		d.state = left
+		q.mu.Unlock()
+		if why == errBudget {
+			why = errNoTurn
+		}
+		return classify(ctx, why, 0, q.l.budget), why
+	}
+	d.state = left
+	b := d.batch
+	b.waiting--
+	permit, took, last := b.permit, time.Since(b.sent), b.waiting == 0
+	var next *batch
+	if last {
+		if b.ticket.withdraw() && why == errBudget {
+			why = errUnsent
+		}
+		close(b.gone)
+		q.stuck++
+		next = q.next()
+	}
+	q.mu.Unlock()
+	if next != nil {
+		go q.run(next)
+	}
+	class := classify(ctx, why, took, q.l.budget)
+	// That one caller is gone says nothing of the batch, that Redis is late does.
+	if last || class.Failure() {
+		permit.Done(class, took)
+	}
+	return class, why
+}
+
+// next takes the next batch from the queue, if there is one and its turn has
+// come. mu is held.
+func (q *batches) next() *batch {
+	if q.flying-q.stuck >= batchDepth || q.flying >= q.max {
+		return nil
+	}
+	d := q.queue.pop()
+	if d == nil {
+		return nil
+	}
+	q.flying++
+	return q.gather(d)
+}
+
+// gather makes a batch of d and those in the queue that can go with it. mu is
+// held.
+func (q *batches) gather(d *decision) *batch {
+	b := batchPool.Get().(*batch)
+	b.ticket, b.gone = &ticket{nonce: q.l.nonce.next()}, make(chan struct{})
+	b.add(d)
+	slot := -1
+	q.queue.take(batchSize-1, func(next *decision) bool {
+		if next.s.args.Kind != d.s.args.Kind || (next.n == 0) != (d.n == 0) {
+			return false
+		}
+		if q.sameSlot && next.id != d.id {
+			if slot < 0 {
+				slot = slotOf(d.id)
+			}
+			if slotOf(next.id) != slot {
+				return false
+			}
+		}
+		b.add(next)
+		return true
+	})
+	b.waiting = len(b.all)
+	return b
+}
+
+func (b *batch) add(d *decision) {
+	d.state, d.batch = flying, b
+	b.all = append(b.all, d)
+}
+
+// arrange puts the decisions into items: those on one key that follow one
+// another with the same cost and limit are one.
+func (b *batch) arrange(names *lua.Namer) {
+	if len(b.all) > 1 && b.last == nil {
+		b.last = make(map[string]int, batchSize)
+	}
+	for _, d := range b.all {
+		args, n := d.s.args, int64(d.n)
+		if len(b.all) > 1 {
+			if i, ok := b.last[d.id]; ok && n > 0 && args.Kind != algo.LeakyBucketShaping {
+				if it := &b.items[i]; it.Cost == n && it.Params.Params == args.Params {
+					b.of = append(b.of, place{i, it.Count})
+					it.Count++
+					continue
+				}
+			}
+			b.last[d.id] = len(b.items)
+		}
+		b.of = append(b.of, place{len(b.items), 0})
+		b.items = append(b.items, lua.Item{Keys: names.KeysOf(args.Kind, d.id), Params: args, Cost: n, Count: 1})
+	}
+}
+
+// run sends b, and then what has gathered meanwhile, until there is no more.
+func (q *batches) run(b *batch) {
+	for b != nil {
+		err, class := errOpen, breaker.ClassUnavailable
+		if permit, ok := q.breaker.Acquire(); ok {
+			err, class = q.send(b, permit)
+		}
+		b = q.finish(b, err, class)
+	}
+}
+
+// send makes the call and reports it to the breaker.
+func (q *batches) send(b *batch, permit breaker.Permit) (error, breaker.Class) {
+	b.arrange(q.l.names)
+	start := time.Now()
+	var deadline time.Time
+	q.mu.Lock()
+	b.permit, b.sent = permit, start
+	for _, d := range b.all {
+		if d.deadline.After(deadline) {
+			deadline = d.deadline
+		}
+	}
+	abandoned := b.waiting == 0
+	q.mu.Unlock()
+	if abandoned {
+		permit.Done(breaker.ClassAborted, 0)
+		return errUnsent, breaker.ClassAborted
+	}
+	ctx := &budgetCtx{Context: b.all[0].ctx, deadline: deadline, gone: b.gone}
+	var err error
+	_, b.out, err = q.l.lua.Decide(ctx, 0, b.ticket, b.items, b.out[:0])
+	if err != nil && len(b.items) > 1 && strings.HasPrefix(err.Error(), "CROSSSLOT") {
+		// Nothing was executed. There is a cluster behind this client.
+		q.mu.Lock()
+		q.sameSlot = true
+		q.mu.Unlock()
+		err = q.sendApart(ctx, b)
+	}
+	took := time.Since(start)
+	if err != nil && len(b.out) == len(b.items) {
+		permit.Done(breaker.ClassBug, took)
+		return err, breaker.ClassBug
+	}
+	b.out = b.out[:min(len(b.out), len(b.items))]
+	return err, q.l.settle(context.Background(), permit, err, took)
+}
+
+// sendApart sends the items one by one.
+func (q *batches) sendApart(ctx context.Context, b *batch) error {
+	var broken error
+	b.out = b.out[:0]
+	for i := range b.items {
+		var err error
+		if _, b.out, err = q.l.lua.Decide(ctx, 0, q.l.nonce.next(), b.items[i:i+1], b.out); err != nil {
+			if !b.items[i].Broken {
+				b.out = b.out[:0]
+				return err
+			}
+			broken = err
+		}
+	}
+	return broken
+}
+
+// finish tells the callers, and returns the batch to send next.
+func (q *batches) finish(b *batch, err error, class breaker.Class) *batch {
+	q.mu.Lock()
+	whole := b.waiting == len(b.all)
+	for i, d := range b.all {
+		if d.state != flying {
+			b.all[i] = nil
+			continue
+		}
+		d.state, d.batch = answered, nil
+		d.err, d.class = err, class
+		if len(b.of) == len(b.all) && len(b.out) == len(b.items) {
+			b.answer(d, b.of[i])
+		}
+	}
+	q.flying--
+	if b.waiting == 0 {
+		q.stuck--
+	}
+	next := q.next()
+	if q.closed && q.flying == 0 {
+		close(q.idle)
+	}
+	q.mu.Unlock()
+	for _, d := range b.all {
+		if d != nil {
+			d.done <- struct{}{}
+		}
+	}
+	if whole {
+		b.free()
+	}
+	return next
+}
+
+// answer gives d its part of what Redis decided on its item.
+func (b *batch) answer(d *decision, at place) {
+	it := &b.items[at.item]
+	if it.Broken {
+		d.err, d.class = it.BrokenError(), breaker.ClassBug
+		return
+	}
+	d.err, d.class, d.out = nil, breaker.ClassOK, b.out[at.item]
+	switch {
+	case it.Count == 1:
+	case at.turn < it.Admitted:
+		// Those after it took what it saw remaining.
+		d.out.Allowed, d.out.RetryAfter = true, 0
+		d.out.Remaining += (it.Admitted - 1 - at.turn) * it.Cost
+	default:
+		d.out.Allowed = false
+	}
+}
+
+func (b *batch) free() {
+	clear(b.all)
+	clear(b.items)
+	clear(b.last)
+	*b = batch{all: b.all[:0], items: b.items[:0], of: b.of[:0], last: b.last, out: b.out[:0]}
+	batchPool.Put(b)
+}
+
+// drain waits until nothing flies, and lets nothing start again.
+func (q *batches) drain() {
+	q.mu.Lock()
+	if !q.closed {
+		q.closed = true
+		if q.flying == 0 {
+			close(q.idle)
+		}
+	}
+	q.mu.Unlock()
+	<-q.idle
+}
+
+// queue is decisions in the order in which they came. Those whose callers have
+// left are skipped.
+type queue struct {
+	waiting []*decision
+	head    int
+}
+
+func (q *queue) len() int { return len(q.waiting) - q.head }
+
+func (q *queue) push(d *decision) {
+	q.waiting = append(q.waiting, d)
+}
+
+// pop returns the first that still waits, or nil.
+func (q *queue) pop() *decision {
+	for q.head < len(q.waiting) {
+		d := q.waiting[q.head]
+		q.waiting[q.head] = nil
+		q.head++
+		if d.state == queued {
+			return d
+		}
+	}
+	return nil
+}
+
+// take offers those that wait, in order, until n were accepted. What was not
+// keeps its place.
+func (q *queue) take(n int, accept func(*decision) bool) {
+	kept, i := 0, q.head
+	for ; i < len(q.waiting) && n > 0; i++ {
+		d := q.waiting[i]
+		if d.state != queued {
+			continue
+		}
+		if accept(d) {
+			n--
+			continue
+		}
+		q.waiting[kept] = d
+		kept++
+	}
+	rest := copy(q.waiting[kept:], q.waiting[i:])
+	clear(q.waiting[kept+rest:])
+	q.waiting, q.head = q.waiting[:kept+rest], 0
+}

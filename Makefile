@@ -1,4 +1,4 @@
-.PHONY: demo client worker test outage bench-http fuzz
+.PHONY: demo client worker test outage bench-http bench-redis fuzz
 
 # A fleet keeps to its limit while Redis is killed and comes back.
 demo:
@@ -25,6 +25,11 @@ outage:
 # docs/http.md.
 bench-http:
 	@go run ./bench/http -out docs/http.md
+
+# Measures decisions per second through Redis, next to others, and writes
+# docs/redis.md.
+bench-redis:
+	@go run ./bench/redis -out docs/redis.md
 
 # Each fuzz target for a while: make fuzz FUZZTIME=1m
 FUZZTIME ?= 10s

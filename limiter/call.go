@@ -41,7 +41,7 @@ func newCalls(max int) calls {
 type call struct {
 	run    func(ctx context.Context, c *call) error
 	lua    *lua.Client
-	ticket ticket
+	ticket ticket // of no use to what has no nonce: it is never sent
 	err    error
 	sent   time.Time // when its turn came
 
@@ -64,7 +64,6 @@ var callPool = sync.Pool{New: func() any {
 func newCall(l *Limiter, run func(context.Context, *call) error) *call {
 	c := callPool.Get().(*call)
 	c.run, c.lua, c.err, c.sent = run, l.lua, nil, time.Now()
-	c.ticket.nonce = l.nonce.next()
 	c.ticket.state.Store(unsent)
 	c.state.Store(running)
 	return c

@@ -88,10 +88,11 @@ func (l *Limiter) settle(ctx context.Context, permit breaker.Permit, err error, 
 }
 
 func classify(ctx context.Context, err error, took, budget time.Duration) breaker.Class {
+	if err == nil {
+		return breaker.ClassOK
+	}
 	var reply *lua.ReplyError
 	switch {
-	case err == nil:
-		return breaker.ClassOK
 	case errors.Is(err, ErrClosed):
 		return breaker.ClassCaller
 	case errors.As(err, &reply):

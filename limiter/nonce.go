@@ -21,15 +21,16 @@ func newNonces() nonces {
 	return nonces{process: hex.EncodeToString(b[:]), count: new(atomic.Uint64)}
 }
 
-func (n *nonces) next() string {
-	return n.process + strconv.FormatUint(n.count.Add(1), 36)
+// next appends the next one to b.
+func (n *nonces) next(b []byte) []byte {
+	return strconv.AppendUint(append(b, n.process...), n.count.Add(1), 36)
 }
 
 // ticket is the nonce of one call, and knows whether it has been sent: the client
 // asks for its bytes when it writes the command. A call whose caller has left
 // before that is not sent any more, so it is certain that Redis never charges it.
 type ticket struct {
-	nonce string
+	nonce []byte
 	state atomic.Uint32
 }
 
@@ -46,7 +47,7 @@ func (t *ticket) MarshalBinary() ([]byte, error) {
 	if !t.state.CompareAndSwap(unsent, sent) && t.state.Load() == withdrawn {
 		return nil, errWithdrawn
 	}
-	return []byte(t.nonce), nil
+	return t.nonce, nil
 }
 
 // withdraw is true when the call was not sent, and now never will be.

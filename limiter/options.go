@@ -93,8 +93,10 @@ func WithFunctions() Option { return func(c *config) { c.functions = true } }
 // for each time at which it admitted something within the window.
 func WithMaxLocalKeys(n int) Option { return func(c *config) { c.maxKeys = n } }
 
-// WithMaxInFlight bounds how many calls to Redis run at once, by default 128.
-// Further decisions wait for their turn, within their budget.
+// WithMaxInFlight bounds how many calls to Redis may be without an answer at
+// once, for each server, by default 128. Few are while Redis answers: decisions
+// that arrive meanwhile share the next call, and wait for it within their
+// budget.
 func WithMaxInFlight(n int) Option { return func(c *config) { c.maxInFlight = n } }
 
 // WithBreaker sets when the circuit breakers open and for how long. Fields left

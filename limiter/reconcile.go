@@ -51,7 +51,7 @@ func (l *Limiter) reconcile(ctx context.Context) {
 	for _, items := range groups {
 		for len(items) > 0 && ctx.Err() == nil {
 			n := min(batch, len(items))
-			if _, _, err := l.lua.Decide(ctx, 0, l.nonce.next(), items[:n], nil); err == nil {
+			if _, _, err := l.lua.Decide(ctx, 0, l.nonce.next(nil), items[:n], nil); err == nil {
 				l.settled.Add(uint64(n))
 			}
 			items = items[n:]

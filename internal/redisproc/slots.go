@@ -95,7 +95,9 @@ func parseClaim(line string, slot int) claim {
 	return claim{port: number, own: strings.Contains(f[2], "myself"), epoch: epoch}
 }
 
-// MigrateSlot moves a slot with its keys from one master to another.
+// MigrateSlot moves a slot with its keys from one master to another, and waits
+// until all nodes agree: a slot that moves on before may get two owners, each of
+// whom sends clients to the other.
 func (c *Cluster) MigrateSlot(slot int, from, to *Server) error {
 	fromID, err := text(from, "cluster", "myid")
 	if err != nil {
@@ -118,6 +120,31 @@ func (c *Cluster) MigrateSlot(slot int, from, to *Server) error {
 	for _, s := range []*Server{to, from} {
 		if err := do(s, "cluster", "setslot", slot, "node", toID); err != nil {
 			return err
+		}
+	}
+	return poll(settle, func() error { return c.agree(slot, to) })
+}
+
+// agree returns an error unless every node that runs says the same of who serves
+// a slot.
+func (c *Cluster) agree(slot int, owner *Server) error {
+	var epoch int64
+	for _, s := range c.Nodes() {
+		if !s.Running() {
+			continue
+		}
+		nodes, err := text(s, "cluster", "nodes")
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(nodes) {
+			found := parseClaim(line, slot)
+			if epoch == 0 {
+				epoch = found.epoch
+			}
+			if found.port != 0 && (found.port != owner.Port() || found.epoch != epoch) {
+				return fmt.Errorf("redisproc: %s is not told that %s serves slot %d", s.Addr(), owner.Addr(), slot)
+			}
 		}
 	}
 	return nil

@@ -28,19 +28,24 @@ local function decide(keys, item, n, count, cap, num, den, bound)
 end
 
 local reply = {now}
+if #ARGV == 2 + STRIDE then -- alone: nobody to be harmed, and no detours
+  local allowed, remaining, retry, reset, delay = decide(0, 0, tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8] or 0))
+  if allowed == BROKEN then return {now, BROKEN, 0, 0, 0, 0} end
+  return {now, allowed, remaining, retry, reset, delay}
+end
 local keys, item = 0, 0
 for a = 3, #ARGV, STRIDE do
   local bound = STRIDE > 5 and tonumber(ARGV[a + 5]) or 0
-  local v = {pcall(decide, keys, item, tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4]), bound)}
-  if not v[1] then
+  local ok, allowed, remaining, retry, reset, delay = pcall(decide, keys, item, tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4]), bound)
+  if not ok then
     -- What one key holds must not fail the others; what fails all of them must.
-    local why = type(v[2]) == 'table' and v[2].err or tostring(v[2])
-    if not string.find(why, 'WRONGTYPE', 1, true) then error(v[2], 0) end
-    v[2] = BROKEN
+    local why = type(allowed) == 'table' and allowed.err or tostring(allowed)
+    if not string.find(why, 'WRONGTYPE', 1, true) then error(allowed, 0) end
+    allowed = BROKEN
   end
-  if v[2] == BROKEN then v = {true, BROKEN, 0, 0, 0, 0} end
+  if allowed == BROKEN then remaining, retry, reset, delay = 0, 0, 0, 0 end
   local r = item * 5 + 1
-  for i = 1, 5 do reply[r + i] = v[i + 1] end
+  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5] = allowed, remaining, retry, reset, delay
   keys = keys + WIDTH
   item = item + 1
 end

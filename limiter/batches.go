@@ -8,7 +8,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/algo"
-	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
 const (
@@ -77,30 +76,6 @@ func (d *decision) free() {
 	*d = decision{done: d.done}
 	decisions.Put(d)
 }
-
-// batch is the decisions of one call.
-type batch struct {
-	all    []*decision
-	items  []lua.Item
-	of     []place // where the decision at the same index stands
-	last   map[string]int
-	out    []algo.Decision
-	ticket ticket
-	gone   chan struct{} // closed when all callers have left
-
-	// Guarded by batches.mu.
-	permit  breaker.Permit
-	sent    time.Time
-	waiting int // callers that have not left
-}
-
-// place is the item of a decision, and its turn among those of that item.
-type place struct {
-	item int
-	turn int64
-}
-
-var batchPool = sync.Pool{New: func() any { return new(batch) }}
 
 // do decides d within the budget. After an error other than d's own, d must not
 // be used again.
@@ -246,47 +221,19 @@ func (q *batches) gather(d *decision) *batch {
 	return b
 }
 
-func (b *batch) add(d *decision) {
-	d.state, d.batch = flying, b
-	b.all = append(b.all, d)
-}
-
-// arrange puts the decisions into items: those on one key that follow one
-// another with the same cost and limit are one.
-func (b *batch) arrange(names *lua.Namer) {
-	if len(b.all) > 1 && b.last == nil {
-		b.last = make(map[string]int, batchSize)
-	}
-	for _, d := range b.all {
-		args, n := d.s.args, int64(d.n)
-		if len(b.all) > 1 {
-			if i, ok := b.last[d.id]; ok && n > 0 && args.Kind != algo.LeakyBucketShaping {
-				if it := &b.items[i]; it.Cost == n && it.Params.Params == args.Params {
-					b.of = append(b.of, place{i, it.Count})
-					it.Count++
-					continue
-				}
-			}
-			b.last[d.id] = len(b.items)
-		}
-		b.of = append(b.of, place{len(b.items), 0})
-		b.items = append(b.items, lua.Item{Keys: names.KeysOf(args.Kind, d.id), Params: args, Cost: n, Count: 1})
-	}
-}
-
 // run sends b, and then what has gathered meanwhile, until there is no more.
 func (q *batches) run(b *batch) {
 	for b != nil {
-		err, class := errOpen, breaker.ClassUnavailable
+		class, err := breaker.ClassUnavailable, errOpen
 		if permit, ok := q.breaker.Acquire(); ok {
-			err, class = q.send(b, permit)
+			class, err = q.send(b, permit)
 		}
 		b = q.finish(b, err, class)
 	}
 }
 
 // send makes the call and reports it to the breaker.
-func (q *batches) send(b *batch, permit breaker.Permit) (error, breaker.Class) {
+func (q *batches) send(b *batch, permit breaker.Permit) (breaker.Class, error) {
 	b.arrange(q.l.names)
 	start := time.Now()
 	var deadline time.Time
@@ -301,7 +248,7 @@ func (q *batches) send(b *batch, permit breaker.Permit) (error, breaker.Class) {
 	q.mu.Unlock()
 	if abandoned {
 		permit.Done(breaker.ClassAborted, 0)
-		return errUnsent, breaker.ClassAborted
+		return breaker.ClassAborted, errUnsent
 	}
 	// Not a part of b: the client may dial on with it when b is long another's.
 	ctx := &budgetCtx{Context: b.all[0].ctx, deadline: deadline, gone: b.gone}
@@ -317,10 +264,10 @@ func (q *batches) send(b *batch, permit breaker.Permit) (error, breaker.Class) {
 	took := time.Since(start)
 	if err != nil && len(b.out) == len(b.items) {
 		permit.Done(breaker.ClassBug, took)
-		return err, breaker.ClassBug
+		return breaker.ClassBug, err
 	}
 	b.out = b.out[:min(len(b.out), len(b.items))]
-	return err, q.l.settle(context.Background(), permit, err, took)
+	return q.l.settle(context.Background(), permit, err, took), err
 }
 
 // sendApart sends the items one by one.
@@ -375,34 +322,6 @@ func (q *batches) finish(b *batch, err error, class breaker.Class) *batch {
 	return next
 }
 
-// answer gives d its part of what Redis decided on its item.
-func (b *batch) answer(d *decision, at place) {
-	it := &b.items[at.item]
-	if it.Broken {
-		d.err, d.class = it.BrokenError(), breaker.ClassBug
-		return
-	}
-	d.err, d.class, d.out = nil, breaker.ClassOK, b.out[at.item]
-	switch {
-	case it.Count == 1:
-	case at.turn < it.Admitted:
-		// Those after it took what it saw remaining.
-		d.out.Allowed, d.out.RetryAfter = true, 0
-		d.out.Remaining += (it.Admitted - 1 - at.turn) * it.Cost
-	default:
-		d.out.Allowed = false
-	}
-}
-
-func (b *batch) free() {
-	clear(b.all)
-	clear(b.items)
-	clear(b.last)
-	b.all, b.items, b.of, b.out = b.all[:0], b.items[:0], b.of[:0], b.out[:0]
-	b.permit = breaker.Permit{}
-	batchPool.Put(b)
-}
-
 // drain waits until nothing flies, and lets nothing start again.
 func (q *batches) drain() {
 	q.mu.Lock()
@@ -414,51 +333,4 @@ func (q *batches) drain() {
 	}
 	q.mu.Unlock()
 	<-q.idle
-}
-
-// queue is decisions in the order in which they came. Those whose callers have
-// left are skipped.
-type queue struct {
-	waiting []*decision
-	head    int
-}
-
-func (q *queue) len() int { return len(q.waiting) - q.head }
-
-func (q *queue) push(d *decision) {
-	q.waiting = append(q.waiting, d)
-}
-
-// pop returns the first that still waits, or nil.
-func (q *queue) pop() *decision {
-	for q.head < len(q.waiting) {
-		d := q.waiting[q.head]
-		q.waiting[q.head] = nil
-		q.head++
-		if d.state == queued {
-			return d
-		}
-	}
-	return nil
-}
-
-// take offers those that wait, in order, until n were accepted. What was not
-// keeps its place.
-func (q *queue) take(n int, accept func(*decision) bool) {
-	kept, i := 0, q.head
-	for ; i < len(q.waiting) && n > 0; i++ {
-		d := q.waiting[i]
-		if d.state != queued {
-			continue
-		}
-		if accept(d) {
-			n--
-			continue
-		}
-		q.waiting[kept] = d
-		kept++
-	}
-	rest := copy(q.waiting[kept:], q.waiting[i:])
-	clear(q.waiting[kept+rest:])
-	q.waiting, q.head = q.waiting[:kept+rest], 0
 }

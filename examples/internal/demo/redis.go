@@ -4,6 +4,7 @@ package demo
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -51,6 +52,10 @@ func StartRedis() (*Redis, error) {
 		What:    "a Redis embedded in this program at " + mini.Addr() + " (there is no redis-server on PATH)",
 		Options: &redis.Options{Addr: mini.Addr()},
 		Kill: func() error {
+			// Closed under a running script, it would answer that with an error
+			// that no Redis has: let none begin, and those that run end.
+			mini.SetError("LOADING about to be killed")
+			time.Sleep(100 * time.Millisecond)
 			mini.Close()
 			mini.FlushAll() // a server that is killed loses what it held
 			return nil

@@ -254,23 +254,26 @@ func (q *batches) send(b *batch, permit breaker.Permit) (breaker.Class, error) {
 	ctx := &budgetCtx{Context: b.all[0].ctx, deadline: deadline, gone: b.gone}
 	var err error
 	_, b.out, err = q.l.lua.Decide(ctx, 0, &b.ticket, b.items, b.out[:0])
-	if err != nil && len(b.items) > 1 && strings.HasPrefix(err.Error(), "CROSSSLOT") {
+	switch {
+	case err != nil && len(b.items) > 1 && strings.HasPrefix(err.Error(), "CROSSSLOT"):
 		// Nothing was executed. There is a cluster behind this client.
 		q.mu.Lock()
 		q.sameSlot = true
 		q.mu.Unlock()
 		err = q.sendApart(ctx, b)
+	case len(b.out) != len(b.items):
+		b.out = b.out[:0] // a reply that is not ours as a whole
 	}
 	took := time.Since(start)
 	if err != nil && len(b.out) == len(b.items) {
 		permit.Done(breaker.ClassBug, took)
 		return breaker.ClassBug, err
 	}
-	b.out = b.out[:min(len(b.out), len(b.items))]
 	return q.l.settle(context.Background(), permit, err, took), err
 }
 
-// sendApart sends the items one by one.
+// sendApart sends the items one by one, as far as it gets: what was decided
+// stays decided, or it would be charged and owed.
 func (q *batches) sendApart(ctx context.Context, b *batch) error {
 	var broken error
 	b.out = b.out[:0]
@@ -278,7 +281,6 @@ func (q *batches) sendApart(ctx context.Context, b *batch) error {
 		var err error
 		if _, b.out, err = q.l.lua.Decide(ctx, 0, q.l.nonce.next(nil), b.items[i:i+1], b.out); err != nil {
 			if !b.items[i].Broken {
-				b.out = b.out[:0]
 				return err
 			}
 			broken = err
@@ -298,7 +300,7 @@ func (q *batches) finish(b *batch, err error, class breaker.Class) *batch {
 		}
 		d.state, d.batch = answered, nil
 		d.err, d.class = err, class
-		if len(b.of) == len(b.all) && len(b.out) == len(b.items) {
+		if i < len(b.of) && b.of[i].item < len(b.out) {
 			b.answer(d, b.of[i])
 		}
 	}

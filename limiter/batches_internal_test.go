@@ -2,7 +2,9 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -92,5 +94,54 @@ func TestArrange(t *testing.T) {
 	b.arrange(names)
 	if len(b.items) != 2 {
 		t.Errorf("two limits became %d items", len(b.items))
+	}
+}
+
+// splitDoer refuses keys of several slots, executes the first item alone, and
+// can't be reached after that.
+type splitDoer struct{ calls int }
+
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+func (d *splitDoer) Process(_ context.Context, cmd redis.Cmder) error {
+	d.calls++
+	switch d.calls {
+	case 1:
+		return refusal("CROSSSLOT Keys in request don't hash to the same slot")
+	case 2:
+		cmd.(interface{ SetVal([]int64) }).SetVal([]int64{1_760_000_000_000_000, 1, 9, 0, 1000, 0})
+		return nil
+	default:
+		return &net.OpError{Op: "dial", Err: errors.New("refused")}
+	}
+}
+
+// TestWhatWasChargedApartIsAnswered: when the keys of a batch are sent one by
+// one and the server is lost midway, those that were charged must not be owed.
+func TestWhatWasChargedApartIsAnswered(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	l, err := New(rdb, GCRA(PerSecond(10), 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.lua = lua.NewClient(new(splitDoer))
+	q := l.shards.only.batches
+	first := &decision{s: &l.spec, id: "a", n: 1, ctx: t.Context(), done: make(chan struct{}, 1)}
+	second := &decision{s: &l.spec, id: "b", n: 1, ctx: t.Context(), done: make(chan struct{}, 1)}
+	q.mu.Lock()
+	q.flying++
+	q.queue.push(second)
+	b := q.gather(first)
+	q.mu.Unlock()
+	q.run(b)
+	if first.err != nil || first.class != breaker.ClassOK || first.out.Remaining != 9 {
+		t.Errorf("the first, which was charged: %+v, %v", first.out, first.err)
+	}
+	if !neverExecuted(second.err) || second.class != breaker.ClassUnavailable {
+		t.Errorf("the second, which was not: %v, %v", second.class, second.err)
 	}
 }

@@ -17,6 +17,10 @@ const (
 	// beatAgain is when to ask again after the number has changed: processes
 	// that start together each see only those before them.
 	beatAgain = 250 * time.Millisecond
+	// fewerAfter is for how long fewer processes must be counted before they are
+	// believed to be fewer: a Redis that lost its state knows each of them only
+	// when it has beaten again.
+	fewerAfter = beatEvery + time.Second
 )
 
 // processID names this process among all that share a prefix.
@@ -40,8 +44,12 @@ type peers struct {
 	prefix, id string
 	turn       every
 	alive      atomic.Int64
-	beats      atomic.Int64
 	joined     atomic.Bool
+
+	mu    sync.Mutex
+	heard bool
+	fewer int64     // the most counted since there were fewer than alive
+	since time.Time // when that began; zero while there are not fewer
 }
 
 func newPeers(prefix, id string) *peers {
@@ -85,9 +93,34 @@ func (l *Limiter) beat(ctx context.Context) {
 	if err != nil || n < 1 {
 		return
 	}
-	if l.peers.alive.Swap(n) != n || l.peers.beats.Add(1) == 1 {
-		l.peers.turn.soon(time.Now().Add(beatAgain))
+	now := time.Now()
+	if l.peers.count(n, now) {
+		l.peers.turn.soon(now.Add(beatAgain))
 	}
+}
+
+// count takes note that n are alive, and reports whether to ask again soon.
+func (p *peers) count(n int64, now time.Time) (again bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first, alive := !p.heard, p.alive.Load()
+	p.heard = true
+	if n >= alive {
+		p.since = time.Time{}
+		p.alive.Store(n)
+		return first || n > alive
+	}
+	if p.since.IsZero() {
+		p.since, p.fewer = now, n
+		return true
+	}
+	p.fewer = max(p.fewer, n)
+	if now.Sub(p.since) < fewerAfter {
+		return false
+	}
+	p.since = time.Time{}
+	p.alive.Store(p.fewer)
+	return true
 }
 
 // goodbye takes this process off the list, if Redis can be asked and no other

@@ -4,9 +4,11 @@ package demo
 import (
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redisproc"
@@ -54,7 +56,13 @@ func StartRedis() (*Redis, error) {
 		Kill: func() error {
 			// Closed under a running script, it would answer that with an error
 			// that no Redis has: let none begin, and those that run end.
-			mini.SetError("LOADING about to be killed")
+			mini.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+				script := strings.HasPrefix(cmd, "EVAL")
+				if script {
+					c.WriteError("LOADING about to be killed")
+				}
+				return script
+			})
 			time.Sleep(100 * time.Millisecond)
 			mini.Close()
 			mini.FlushAll() // a server that is killed loses what it held

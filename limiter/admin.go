@@ -25,6 +25,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 		return err
 	}
 	l.local.Block(key, us)
+	defer l.denials.forget(lua.EncodeID(key))
 	keys := l.names.Keys(l.spec.args.Kind, key)
 	return l.ask(ctx, key, func(ctx context.Context, c *call) error {
 		_, err := c.lua.Block(ctx, 0, keys, us)
@@ -33,7 +34,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 }
 
 func blockTime(d time.Duration) (int64, error) {
-	us := int64((d + time.Microsecond - 1) / time.Microsecond)
+	us := ceilMicros(d)
 	if d <= 0 || us > algo.MaxPeriod {
 		return 0, &ConfigError{"block", d, "must be above 0 and at most 366 days"}
 	}
@@ -53,6 +54,7 @@ func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) err
 		return err
 	}
 	l.local.Reset(key)
+	defer l.denials.forget(lua.EncodeID(key))
 	keys := l.names.Keys(s.args.Kind, key)
 	args := []any{"del", keys.State, keys.Block}
 	if s.args.Kind == algo.SlidingWindowCounter {

@@ -55,6 +55,7 @@ type decision struct {
 	state decisionState
 	batch *batch
 	out   algo.Decision
+	sent  time.Time
 	err   error
 	class breaker.Class
 	done  chan struct{}
@@ -299,7 +300,7 @@ func (q *batches) finish(b *batch, err error, class breaker.Class) *batch {
 			continue
 		}
 		d.state, d.batch = answered, nil
-		d.err, d.class = err, class
+		d.sent, d.err, d.class = b.sent, err, class
 		if i < len(b.of) && b.of[i].item < len(b.out) {
 			b.answer(d, b.of[i])
 		}

@@ -26,6 +26,17 @@ func (l *Limiter) decide(ctx context.Context, s *spec, key string, n int) (Resul
 	if sh.breaker.Refuses() {
 		return l.fallBack(sh, s, key, n, errOpen)
 	}
+	// A look, and the bound of one caller's patience, are not for others.
+	cached := n > 0 && s.args.MaxDelay == 0 && !l.askAgain
+	var hash uint64
+	var age uint32
+	if cached {
+		hash = l.denials.hash(id)
+		if d, ok := l.denials.get(hash, id, &s.args.Params, n); ok {
+			return sh.count(result(s.limit, d, SourceCache)), nil
+		}
+		age = l.denials.age(hash).Load()
+	}
 	w := decisions.Get().(*decision)
 	w.s, w.id, w.n = s, id, n
 	class, err := sh.batches.do(ctx, w, l.budget, l.closed)
@@ -33,8 +44,11 @@ func (l *Limiter) decide(ctx context.Context, s *spec, key string, n int) (Resul
 	l.watchTopology(class, end)
 	switch {
 	case class == breaker.ClassOK:
-		d := w.out
+		d, sent := w.out, w.sent
 		w.free()
+		if cached && !d.Allowed {
+			l.denials.put(hash, id, &s.args.Params, n, age, d, sent, end)
+		}
 		l.afterRedis(s, key, d, end)
 		return sh.count(result(s.limit, d, SourceRedis)), nil
 	case class.Fallback():

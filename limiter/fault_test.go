@@ -155,7 +155,7 @@ func TestFlushesUnderLoad(t *testing.T) {
 			admin := redistest.Admin(t, srv)
 			const keys, burst, flushes = 4, 50, 20
 			// A generous budget: no decision leaves Redis, however slow the machine.
-			lim := newLimiter(t, redistest.Client(t, srv), limiter.TokenBucket(limiter.PerHour(1), burst), limiter.WithBudget(10*time.Second))
+			lim := newLimiter(t, redistest.Client(t, srv), limiter.TokenBucket(limiter.PerHour(1), burst), limiter.WithBudget(10*time.Second), limiter.WithoutDenialCache())
 			l := startLoad(t, lim, 50, keys)
 			for range flushes {
 				until(t, "decisions by Redis", l.more(limiter.SourceRedis, 300))

@@ -177,7 +177,7 @@ func TestFaultTable(t *testing.T) {
 			if got := redistest.Calls(t, s.srv, "hset"); got > most {
 				t.Errorf("%d charges, at most %d", got, most)
 			}
-			if decided := h.Decisions[limiter.SourceRedis] + h.Decisions[limiter.SourceLocal]; decided != uint64(s.load.decisions.Load()) {
+			if decided := h.Decisions[limiter.SourceRedis] + h.Decisions[limiter.SourceCache] + h.Decisions[limiter.SourceLocal]; decided != uint64(s.load.decisions.Load()) {
 				t.Errorf("%d decisions are counted of %d", decided, s.load.decisions.Load())
 			}
 			must(t, s.lim.Close())

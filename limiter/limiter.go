@@ -19,11 +19,12 @@ import (
 // value is not usable.
 type Limiter struct {
 	config
-	spec  spec
-	rdb   redis.UniversalClient
-	lua   *lua.Client
-	names *lua.Namer
-	local *fallback.Store
+	spec    spec
+	rdb     redis.UniversalClient
+	lua     *lua.Client
+	names   *lua.Namer
+	local   *fallback.Store
+	denials *denials
 
 	shards     *shards
 	slots      *slotMap // of a cluster
@@ -74,6 +75,7 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 		background: newBackground(),
 		nonce:      newNonces(),
 		closed:     make(chan struct{}),
+		denials:    newDenials(),
 	}
 	if c.functions {
 		l.lua.UseFunctions(rdb)

@@ -34,6 +34,7 @@ type config struct {
 	functions   bool
 	maxKeys     int
 	maxInFlight int
+	askAgain    bool
 	breaker     breaker.Settings
 	logger      *slog.Logger
 	hooks       Hooks
@@ -98,6 +99,12 @@ func WithMaxLocalKeys(n int) Option { return func(c *config) { c.maxKeys = n } }
 // that arrive meanwhile share the next call, and wait for it within their
 // budget.
 func WithMaxInFlight(n int) Option { return func(c *config) { c.maxInFlight = n } }
+
+// WithoutDenialCache asks Redis every time. By default a cost that Redis denied
+// to a key is denied in this process until it could be admitted, but for at most
+// 1 s, without asking again: what another process gives back or resets, and what
+// Redis loses, is seen that much later. At most 4096 denials are remembered.
+func WithoutDenialCache() Option { return func(c *config) { c.askAgain = true } }
 
 // WithBreaker sets when the circuit breakers open and for how long. Fields left
 // zero have the defaults of breaker.Settings, but for these: OpenMax is 5 s,

@@ -78,7 +78,7 @@ func TestClusterSlotMigration(t *testing.T) {
 		from, to = to, from
 	}
 	for _, limit := range limitertest.Limits(limiter.PerHour(500)) {
-		lim := newLimiter(t, rdb, limit, limiter.WithBudget(2900*time.Millisecond), limiter.WithShare(1))
+		lim := newLimiter(t, rdb, limit, limiter.WithBudget(2900*time.Millisecond), limiter.WithShare(1), limiter.WithoutDenialCache())
 		l := startLoad(t, lim, 20, 1)
 		until(t, "decisions by Redis", l.more(limiter.SourceRedis, 100))
 		for range 3 {

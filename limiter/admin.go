@@ -24,12 +24,14 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 	if err := l.enter(ctx, &l.spec, key, 0); err != nil {
 		return err
 	}
-	l.local.Block(key, us)
-	defer l.denials.forget(lua.EncodeID(key))
-	keys := l.names.Keys(l.spec.args.Kind, key)
-	return l.ask(ctx, key, func(ctx context.Context, c *call) error {
-		_, err := c.lua.Block(ctx, 0, keys, us)
-		return err
+	return l.eachPart(&l.spec, key, func(_ int, key string) error {
+		l.local.Block(key, us)
+		defer l.denials.forget(lua.EncodeID(key))
+		keys := l.names.Keys(l.spec.args.Kind, key)
+		return l.ask(ctx, key, func(ctx context.Context, c *call) error {
+			_, err := c.lua.Block(ctx, 0, keys, us)
+			return err
+		})
 	})
 }
 
@@ -53,15 +55,17 @@ func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) err
 	if err := l.enter(ctx, s, key, 0); err != nil {
 		return err
 	}
-	l.local.Reset(key)
-	defer l.denials.forget(lua.EncodeID(key))
-	keys := l.names.Keys(s.args.Kind, key)
-	args := []any{"del", keys.State, keys.Block}
-	if s.args.Kind == algo.SlidingWindowCounter {
-		args = append(args, keys.Second())
-	}
-	return l.ask(ctx, key, func(ctx context.Context, c *call) error {
-		return c.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, args...))
+	return l.eachPart(s, key, func(_ int, key string) error {
+		l.local.Reset(key)
+		defer l.denials.forget(lua.EncodeID(key))
+		keys := l.names.Keys(s.args.Kind, key)
+		args := []any{"del", keys.State, keys.Block}
+		if s.args.Kind == algo.SlidingWindowCounter {
+			args = append(args, keys.Second())
+		}
+		return l.ask(ctx, key, func(ctx context.Context, c *call) error {
+			return c.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, args...))
+		})
 	})
 }
 

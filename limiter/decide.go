@@ -15,12 +15,21 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
-// decide is the one path of every decision: the shard's breaker, then Redis
-// within the budget, then what the class of the error asks for.
+// decide is the one way to a decision.
 func (l *Limiter) decide(ctx context.Context, s *spec, key string, n int) (Result, error) {
 	if err := l.enter(ctx, s, key, n); err != nil {
 		return Result{}, err
 	}
+	if s.parts != nil {
+		return l.decideSplit(ctx, s, key, n)
+	}
+	return l.decideOne(ctx, s, key, n)
+}
+
+// decideOne decides on a key that is not split: what was denied a moment ago, the
+// shard's breaker, then Redis within the budget, then what the class of the error
+// asks for.
+func (l *Limiter) decideOne(ctx context.Context, s *spec, key string, n int) (Result, error) {
 	id := lua.EncodeID(key)
 	sh := l.shards.forID(id)
 	if sh.breaker.Refuses() {

@@ -25,6 +25,7 @@ type Limiter struct {
 	names   *lua.Namer
 	local   *fallback.Store
 	denials *denials
+	turns   turns
 
 	shards     *shards
 	slots      *slotMap // of a cluster
@@ -58,7 +59,7 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSpec(limit)
+	s, err := newSpec(limit, c.keyShards)
 	if err != nil {
 		return nil, err
 	}

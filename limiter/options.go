@@ -35,6 +35,7 @@ type config struct {
 	maxKeys     int
 	maxInFlight int
 	askAgain    bool
+	keyShards   int
 	breaker     breaker.Settings
 	logger      *slog.Logger
 	hooks       Hooks
@@ -106,6 +107,17 @@ func WithMaxInFlight(n int) Option { return func(c *config) { c.maxInFlight = n 
 // Redis loses, is seen that much later. At most 4096 denials are remembered.
 func WithoutDenialCache() Option { return func(c *config) { c.askAgain = true } }
 
+// WithKeyShards splits every key into n parts, by default 1 and at most 64, that
+// a cluster keeps in different slots: for keys too hot for one node. Each part has
+// its exact part of the limit, so the limit is never exceeded. The parts take
+// turns; when one denies, a second one is asked, and those of which it is known
+// from a moment ago that they deny are passed over. A key may still be denied a
+// little early, while parts that were not asked have room, and a cost can be at
+// most the part's burst. Remaining is that of the part. Every process must use
+// the same n. While Redis cannot decide, each part is at least one unit. It
+// cannot be used with LeakyBucketShaping.
+func WithKeyShards(n int) Option { return func(c *config) { c.keyShards = n } }
+
 // WithBreaker sets when the circuit breakers open and for how long. Fields left
 // zero have the defaults of breaker.Settings, but for these: OpenMax is 5 s,
 // SlowCall half of the budget, ProbeTimeout a little more than the budget.
@@ -132,6 +144,7 @@ func newConfig(opts []Option) (config, error) {
 		process:     processID,
 		maxKeys:     fallback.DefaultMaxKeys,
 		maxInFlight: DefaultMaxInFlight,
+		keyShards:   1,
 	}
 	for _, o := range opts {
 		if o == nil {
@@ -164,6 +177,8 @@ func (c *config) validate() error {
 		return &ConfigError{"process", c.process, "must be 1 to 64 bytes"}
 	case c.maxKeys < 1:
 		return &ConfigError{"max local keys", c.maxKeys, "must be at least 1"}
+	case c.keyShards < 1 || c.keyShards > maxKeyShards:
+		return &ConfigError{"key shards", c.keyShards, fmt.Sprintf("must be 1 to %d", maxKeyShards)}
 	case c.maxInFlight < 1:
 		return &ConfigError{"max in flight", c.maxInFlight, "must be at least 1"}
 	}

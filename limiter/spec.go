@@ -13,6 +13,7 @@ type spec struct {
 	limit Limit
 	args  lua.Args
 	scale *atomic.Pointer[scaled]
+	parts []spec // where keys are split
 }
 
 // scaled is what a share leaves of a limit.
@@ -21,12 +22,17 @@ type scaled struct {
 	params algo.Params
 }
 
-func newSpec(l Limit) (spec, error) {
+func newSpec(l Limit, keyShards int) (spec, error) {
 	p, err := l.params()
 	if err != nil {
 		return spec{}, err
 	}
-	return spec{limit: l, args: lua.NewArgs(p), scale: new(atomic.Pointer[scaled])}, nil
+	s := makeSpec(l, p)
+	return s, s.split(keyShards)
+}
+
+func makeSpec(l Limit, p algo.Params) spec {
+	return spec{limit: l, args: lua.NewArgs(p), scale: new(atomic.Pointer[scaled])}
 }
 
 // forCall returns the spec that a call is decided by.
@@ -38,7 +44,7 @@ func (s *spec) forCall(opts []CallOption) (*spec, error) {
 	if last == s.limit {
 		return s, nil
 	}
-	own, err := newSpec(last)
+	own, err := newSpec(last, len(s.parts))
 	return &own, err
 }
 
@@ -49,6 +55,8 @@ func (s *spec) check(key string, n int) error {
 		return fmt.Errorf("%w: key is empty", ErrInvalidKey)
 	case n < 0:
 		return fmt.Errorf("%w: cost is %d: must not be negative", ErrInvalidCost, n)
+	case s.parts != nil && int64(n) > s.parts[len(s.parts)-1].args.Cap:
+		return fmt.Errorf("%w: cost is %d, but a part of %v admits at most %d at once, with %d key shards", ErrCostExceedsLimit, n, s.limit, s.parts[len(s.parts)-1].args.Cap, len(s.parts))
 	case int64(n) > s.args.Cap:
 		return fmt.Errorf("%w: cost is %d, but %v admits at most %d at once", ErrCostExceedsLimit, n, s.limit, s.args.Cap)
 	}

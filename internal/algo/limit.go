@@ -196,6 +196,33 @@ func (p Params) Scale(share float64) Params {
 	return q
 }
 
+// Part returns the i-th of n parts of the limit, which together are exactly the
+// limit: the first ones have the units that cannot be divided evenly. n must be at
+// most p.Cap.
+func (p Params) Part(i, n int64) (Params, error) {
+	q := p
+	q.Cap = p.Cap / n
+	if i < p.Cap%n {
+		q.Cap++
+	}
+	if p.Kind.Windowed() {
+		return q, nil
+	}
+	g := gcd(p.Num, n)
+	q.Num = p.Num / g
+	if p.Den > MaxExact/(n/g) {
+		return p, &FieldError{"burst", p.Cap, fmt.Sprintf("at %d parts the period leaves 2^53", n)}
+	}
+	q.Den = p.Den * (n / g)
+	switch {
+	case !q.exact():
+		return p, &FieldError{"burst", p.Cap, fmt.Sprintf("%d parts of it leave 2^53; use fewer parts, or a rate with a shorter period", n)}
+	case q.fillTime() > MaxPeriod:
+		return p, &FieldError{"burst", p.Cap, "a part of it takes more than 366 days to refill"}
+	}
+	return q, nil
+}
+
 // ceilShare rounds up, but takes a value within a billionth of an integer for
 // that integer: 1/k is not exact in binary, k is meant.
 func ceilShare(x float64) int64 {

@@ -105,7 +105,6 @@ func TestNoWindowAboveItsLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawParams(t, drawKind(t))
 		var s State
-		type unit struct{ at, n int64 }
 		var admitted []unit
 		now := t0 + rapid.Int64Range(0, sec).Draw(t, "start")
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
@@ -115,34 +114,43 @@ func TestNoWindowAboveItsLimit(t *testing.T) {
 			}
 			now += rapid.Int64Range(0, p.Den/p.Num+1).Draw(t, "pause")
 		}
-		for i, first := range admitted {
-			sum := int64(0)
-			for _, u := range admitted[i:] {
-				sum += u.n
-				span := u.at - first.at
-				switch p.Kind {
-				case FixedWindow:
-					if first.at/p.Den == u.at/p.Den && sum > p.Cap {
-						t.Fatalf("%+v: %d in one window", p, sum)
-					}
-				case SlidingWindowLog:
-					if span < p.Den && sum > p.Cap {
-						t.Fatalf("%+v: %d within %d µs", p, sum, span)
-					}
-				case SlidingWindowCounter:
-					// An estimate, but never above the limit in an aligned
-					// window, nor above twice of it in any.
-					if first.at/p.Den == u.at/p.Den && sum > p.Cap || span < p.Den && sum > 2*p.Cap {
-						t.Fatalf("%+v: %d within %d µs", p, sum, span)
-					}
-				default:
-					if sum*p.Den > p.Full()+span*p.Num {
-						t.Fatalf("%+v: %d within %d µs", p, sum, span)
-					}
+		withinLimit(t, p, admitted)
+	})
+}
+
+// unit is n units used at a time.
+type unit struct{ at, n int64 }
+
+// withinLimit fails when what was used, in the order of time, is more than p
+// allows in some stretch of time.
+func withinLimit(t *rapid.T, p Params, used []unit) {
+	for i, first := range used {
+		sum := int64(0)
+		for _, u := range used[i:] {
+			sum += u.n
+			span := u.at - first.at
+			switch p.Kind {
+			case FixedWindow:
+				if first.at/p.Den == u.at/p.Den && sum > p.Cap {
+					t.Fatalf("%+v: %d in one window", p, sum)
+				}
+			case SlidingWindowLog:
+				if span < p.Den && sum > p.Cap {
+					t.Fatalf("%+v: %d within %d µs", p, sum, span)
+				}
+			case SlidingWindowCounter:
+				// An estimate, but never above the limit in an aligned
+				// window, nor above twice of it in any.
+				if first.at/p.Den == u.at/p.Den && sum > p.Cap || span < p.Den && sum > 2*p.Cap {
+					t.Fatalf("%+v: %d within %d µs", p, sum, span)
+				}
+			default:
+				if sum*p.Den > p.Full()+span*p.Num {
+					t.Fatalf("%+v: %d within %d µs", p, sum, span)
 				}
 			}
 		}
-	})
+	}
 }
 
 // TestClockStepBack: a clock that steps back neither grants nor locks.

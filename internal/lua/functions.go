@@ -30,6 +30,11 @@ func library() string {
 	for _, s := range scripts[1:] {
 		add(s, true)
 	}
+	for _, s := range backScripts[1:] {
+		if s != nil {
+			add(s, false)
+		}
+	}
 	add(blockScript, false)
 	add(beatScript, false)
 	return b.String()

@@ -6,7 +6,7 @@ package lua
 import (
 	"context"
 	"crypto/sha1"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"errors"
 	"strconv"
@@ -17,41 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
-//go:embed scripts/head.lua
-var head string
-
-//go:embed scripts/tail.lua
-var tail string
-
-//go:embed scripts/fw.lua
-var fixedWindow string
-
-//go:embed scripts/swl.lua
-var slidingWindowLog string
-
-//go:embed scripts/swc.lua
-var slidingWindowCounter string
-
-//go:embed scripts/tb.lua
-var tokenBucket string
-
-//go:embed scripts/lb.lua
-var leakyBucket string
-
-//go:embed scripts/lb_policing.lua
-var policing string
-
-//go:embed scripts/lb_shaping.lua
-var shaping string
-
-//go:embed scripts/gcra.lua
-var gcra string
-
-//go:embed scripts/block.lua
-var block string
-
-//go:embed scripts/beat.lua
-var beat string
+//go:embed scripts
+var sources embed.FS
 
 // Script is one Lua script with its SHA-1, and the name it has as a function.
 type Script struct {
@@ -60,8 +27,8 @@ type Script struct {
 	sha  string
 }
 
-func newScript(name string, parts ...string) *Script {
-	src := strings.Join(parts, "\n")
+func newScript(name string, files ...string) *Script {
+	src := parts(files...)
 	sum := sha1.Sum([]byte(src))
 	return &Script{name: functionPrefix + name, src: src, sha: hex.EncodeToString(sum[:])}
 }
@@ -72,19 +39,44 @@ func (s *Script) Source() string { return s.src }
 // SHA returns the name under which Redis keeps the script.
 func (s *Script) SHA() string { return s.sha }
 
+// parts reads the files that make a script.
+func parts(names ...string) string {
+	var b strings.Builder
+	for _, name := range names {
+		src, err := sources.ReadFile("scripts/" + name + ".lua")
+		if err != nil {
+			panic(err) // embedded: a test would not get far
+		}
+		b.Write(src)
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// The scripts that decide, by algorithm.
 var scripts = [...]*Script{
-	algo.FixedWindow:          newScript("fw", head, fixedWindow, tail),
-	algo.SlidingWindowLog:     newScript("swl", head, slidingWindowLog, tail),
-	algo.SlidingWindowCounter: newScript("swc", head, slidingWindowCounter, tail),
-	algo.TokenBucket:          newScript("tb", head, tokenBucket, tail),
-	algo.LeakyBucket:          newScript("lb", head, leakyBucket, policing, tail),
-	algo.LeakyBucketShaping:   newScript("lbs", head, leakyBucket, shaping, tail),
-	algo.GCRA:                 newScript("gcra", head, gcra, tail),
+	algo.FixedWindow:          newScript("fw", "head", "fw", "tail"),
+	algo.SlidingWindowLog:     newScript("swl", "head", "swl", "tail"),
+	algo.SlidingWindowCounter: newScript("swc", "head", "swc", "tail"),
+	algo.TokenBucket:          newScript("tb", "head", "tb_load", "tb", "tail"),
+	algo.LeakyBucket:          newScript("lb", "head", "lb_load", "lb", "lb_policing", "tail"),
+	algo.LeakyBucketShaping:   newScript("lbs", "head", "lb_load", "lb", "lb_shaping", "tail"),
+	algo.GCRA:                 newScript("gcra", "head", "gcra_load", "gcra", "tail"),
+}
+
+// The scripts that give back; what shaping took keeps its place.
+var backScripts = [...]*Script{
+	algo.FixedWindow:          newScript("fw_back", "head", "window_back", "fw_back", "tail_back"),
+	algo.SlidingWindowLog:     newScript("swl_back", "head", "swl_back", "tail_back"),
+	algo.SlidingWindowCounter: newScript("swc_back", "head", "window_back", "swc_back", "tail_back"),
+	algo.TokenBucket:          newScript("tb_back", "head", "undrained", "tb_load", "tb_back", "tail_back"),
+	algo.LeakyBucket:          newScript("lb_back", "head", "undrained", "lb_load", "lb_back", "tail_back"),
+	algo.GCRA:                 newScript("gcra_back", "head", "undrained", "gcra_load", "gcra_back", "tail_back"),
 }
 
 var (
-	blockScript = newScript("block", block)
-	beatScript  = newScript("beat", beat)
+	blockScript = newScript("block", "block")
+	beatScript  = newScript("beat", "beat")
 )
 
 // For returns the script of an algorithm.

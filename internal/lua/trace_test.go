@@ -31,6 +31,13 @@ type tracer struct {
 	state map[string]*algo.State
 	block map[string]int64
 	calls int
+	taken map[string]grant
+}
+
+// grant is units that were admitted and may be given back.
+type grant struct {
+	at, units int64
+	member    string
 }
 
 func newTracer(t *testing.T, rdb *redis.Client) *tracer {
@@ -42,7 +49,7 @@ func newTracer(t *testing.T, rdb *redis.Client) *tracer {
 	return &tracer{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), rdb: rdb, lua: lua.NewClient(rdb),
 		names: lua.NewNamer(fmt.Sprintf("trace-%d", rand.Uint32())),
-		state: map[string]*algo.State{}, block: map[string]int64{},
+		state: map[string]*algo.State{}, block: map[string]int64{}, taken: map[string]grant{},
 	}
 }
 
@@ -71,6 +78,64 @@ func (tr *tracer) step(p algo.Params, key string, now, n int64) {
 	if out[0] != want {
 		tr.t.Fatalf("step %d: %+v, key %q, cost %d, now %d, state %+v, blocked until %d\nRedis: %+v\nGo:    %+v",
 			tr.calls, p, key, n, at, before, tr.block[key], out[0], want)
+	}
+	if n > 0 && want.Allowed {
+		tr.taken[key] = grant{at, n, lua.Member(fmt.Sprint("n", tr.calls), 0)}
+	}
+}
+
+// back gives back some of what was admitted last, once.
+func (tr *tracer) back(p algo.Params, key string) {
+	g, ok := tr.taken[key]
+	if !ok {
+		return
+	}
+	delete(tr.taken, key)
+	n := 1 + tr.rng.Int64N(g.units)
+	item := lua.Taken{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Units: n, At: g.at, Member: g.member, First: g.units - n + 1}
+	// By a clock of ours, since the reply has none: at most a window later.
+	now := g.at + tr.rng.Int64N(tr.window(p)+1)
+	before := *tr.state[key]
+	got, err := tr.lua.GiveBack(context.Background(), now, []lua.Taken{item})
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	if want := algo.GiveBack(p, tr.state[key], now, g.at, n); got[0] != want {
+		tr.t.Fatalf("call %d: %+v, %d units taken at %d are given back at %d, state %+v\nRedis: %d\nGo:    %d", tr.calls, p, n, g.at, now, before, got[0], want)
+	}
+}
+
+// window is the time after which a key is as if never used.
+func (tr *tracer) window(p algo.Params) int64 {
+	if p.Kind.Windowed() {
+		return p.Den
+	}
+	return p.Cap * p.Den / p.Num
+}
+
+// TestTraceGiveBack: what is given back is the same in Redis, whatever was asked
+// before and after.
+func TestTraceGiveBack(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		t.Run(kind.Short(), func(t *testing.T) {
+			tr := newTracer(t, newClient(t))
+			now := int64(1_760_000_000_123_456)
+			p := algo.Params{}
+			for i := range *traceSteps / 4 {
+				key := fmt.Sprint("k", i/200)
+				if i%200 == 0 {
+					// Longer than the test, so that no TTL fires meanwhile.
+					p = tr.limit(kind, 10*time.Minute, 10*24*time.Hour)
+				}
+				if tr.rng.IntN(3) == 0 {
+					now += tr.rng.Int64N(tr.window(p)/p.Cap + 1)
+				}
+				tr.step(p, key, now, tr.cost(p))
+				if tr.rng.IntN(4) == 0 {
+					tr.back(p, key)
+				}
+			}
+		})
 	}
 }
 

@@ -1,26 +1,7 @@
--- Leaky bucket. HASH: v = level in units of 1/s, l = last leak.
 local function leaky(key, n, cap, num, den, bound, shaping, write)
   local full = cap * den
-  local level, last = 0, now
-  local v = redis.call('HMGET', key, 'v', 's', 'l')
-  if v[1] or v[2] or v[3] then
-    local scale
-    level, scale, last = tonumber(v[1] or ''), tonumber(v[2] or ''), tonumber(v[3] or '')
-    if not (level and scale and last and scale > 0) then return BROKEN end
-    if scale ~= den then level = min(ceil(level / scale), cap) * den end
-    level = min(level, full)
-  end
-  local ahead, rebased = 0, false
-  local fill = ceil(full / num)
-  if last <= now then
-    level = max(0, level - min(now - last, fill) * num)
-    last = now
-  elseif last - now > fill then
-    rebased = true
-    last = now
-  else
-    ahead = last - now
-  end
+  local level, last, ahead, rebased = drained(key, cap, num, den)
+  if not level then return BROKEN end
   local allowed, retry, delay = 0, 0, 0
   local cost = n * den
   local over = level + cost - full

@@ -1,0 +1,115 @@
+package algo
+
+// GiveBack returns n units, taken at a time until now and not used, to the key,
+// and reports how many of them could be returned. What the key then admits is
+// never more than if they had not been taken.
+//
+// Windows count them no more, if the window in which they were taken still
+// counts. From a bucket they have drained since, as far as its rate drains: it
+// may have been full meanwhile, and what was not refilled then must not be
+// refilled now. What was taken for shaping keeps its place, since those behind
+// it were told theirs.
+func GiveBack(p Params, s *State, now, taken, n int64) int64 {
+	switch p.Kind {
+	case FixedWindow:
+		return takeOut(&s.A, p.Den, p.Den, now, taken, n)
+	case SlidingWindowLog:
+		return giveBackLog(p, s, now, taken, n)
+	case SlidingWindowCounter:
+		cell := &s.A
+		if taken/p.Den&1 == 1 {
+			cell = &s.B
+		}
+		return takeOut(cell, p.Den, 2*p.Den, now, taken, n)
+	case LeakyBucketShaping:
+		return 0
+	}
+	if s.B.V == 0 {
+		return 0
+	}
+	back := n*p.Den - min(max(0, now-taken), p.fillTime())*p.Num
+	if back <= 0 {
+		return 0
+	}
+	switch p.Kind {
+	case TokenBucket:
+		tokens, last, _, _ := p.tokens(s, now)
+		back = min(back, p.Full()-tokens)
+		s.A, s.B = Cell{last, tokens + back}, Cell{V: p.Den}
+	case LeakyBucket:
+		level, last, _, _ := p.level(s, now)
+		back = min(back, level)
+		s.A, s.B = Cell{last, level - back}, Cell{V: p.Den}
+	case GCRA:
+		level, _ := p.ahead(s, now)
+		back = min(back, level)
+		level -= back
+		s.A, s.B = Cell{now + level/p.Num, level % p.Num}, Cell{V: p.Num}
+	}
+	return back / p.Den
+}
+
+// takeOut takes up to n units out of the window of length w in which they were
+// taken, which counts until some time after its start.
+func takeOut(c *Cell, w, until, now, taken, n int64) int64 {
+	start := taken - taken%w
+	if c.T != start || now >= start+until {
+		return 0
+	}
+	n = min(n, c.V)
+	c.V -= n
+	return n
+}
+
+func giveBackLog(p Params, s *State, now, taken, n int64) int64 {
+	if taken <= now-p.Den {
+		return 0
+	}
+	for i := range s.Log {
+		if c := &s.Log[i]; c.T == taken {
+			n = min(n, c.V)
+			c.V -= n
+			s.A.V -= n
+			if c.V == 0 {
+				s.Log = append(s.Log[:i:i], s.Log[i+1:]...)
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// Late is the limit under which units that are charged at one time may be used
+// up to d µs later, so that what is used stays within p. Buckets hold back what
+// the rate lets through meanwhile, the log looks further back. Fixed and counted
+// windows are p itself: their units must be used within the aligned window in
+// which they were charged.
+func (p Params) Late(d int64) (Params, bool) {
+	q := p
+	switch p.Kind {
+	case FixedWindow, SlidingWindowCounter:
+	case SlidingWindowLog:
+		q.Den += d
+		return q, q.Den <= MaxPeriod
+	case LeakyBucketShaping:
+		return q, false
+	default:
+		if d >= p.fillTime() {
+			return q, false
+		}
+		q.Cap -= ceilDiv(d*p.Num, p.Den)
+	}
+	return q, q.Cap >= 1
+}
+
+// UntilBorder is the time for which units charged at a time with that outcome may
+// be used: as long as the caller likes, but for aligned windows, which end.
+func (p Params) UntilBorder(d Decision) int64 {
+	switch p.Kind {
+	case FixedWindow:
+		return d.ResetAfter
+	case SlidingWindowCounter:
+		return d.ResetAfter - p.Den
+	}
+	return MaxPeriod
+}

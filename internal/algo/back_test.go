@@ -1,0 +1,114 @@
+package algo
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestGiveBackIsNoGift: whatever is given back and whenever, what is used stays
+// within the limit.
+func TestGiveBackIsNoGift(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawParams(t, drawKind(t))
+		var s State
+		var used []unit
+		given := map[int]bool{}
+		now := t0 + rapid.Int64Range(0, sec).Draw(t, "start")
+		for range rapid.IntRange(1, 60).Draw(t, "requests") {
+			now += rapid.Int64Range(0, p.Den/p.Num+1).Draw(t, "pause")
+			if len(used) > 0 && rapid.IntRange(0, 2).Draw(t, "what") == 0 {
+				i := rapid.IntRange(0, len(used)-1).Draw(t, "which")
+				if given[i] {
+					continue
+				}
+				given[i] = true
+				n := rapid.Int64Range(1, used[i].n).Draw(t, "unused")
+				if got := GiveBack(p, &s, now, used[i].at, n); got < 0 || got > n {
+					t.Fatalf("%+v: %d of %d were given back", p, got, n)
+				}
+				used[i].n -= n
+				continue
+			}
+			n := rapid.Int64Range(1, p.Cap).Draw(t, "cost")
+			if Step(p, &s, now, n).Allowed {
+				used = append(used, unit{now, n})
+			}
+		}
+		withinLimit(t, p, used)
+	})
+}
+
+// TestGiveBackAtOnce: what is given back in the moment in which it was taken is
+// there again.
+func TestGiveBackAtOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kind := drawKind(t)
+		p := drawParams(t, kind)
+		s, now := drawState(t, p)
+		before := Step(p, &s, now, 0)
+		n := rapid.Int64Range(1, p.Cap).Draw(t, "n")
+		if !Step(p, &s, now, n).Allowed {
+			return
+		}
+		want := n
+		if kind == LeakyBucketShaping {
+			want, before.Remaining = 0, before.Remaining-n
+		}
+		if got := GiveBack(p, &s, now, now, n); got != want {
+			t.Fatalf("%+v: %d of %d were given back", p, got, n)
+		}
+		if after := Step(p, &s, now, 0); after.Remaining != before.Remaining {
+			t.Fatalf("%+v: %d remaining, and %d after %d were taken and given back", p, before.Remaining, after.Remaining, n)
+		}
+	})
+}
+
+// TestLateUseStaysWithin: what is charged under the late limit may be used up to
+// that much later.
+func TestLateUseStaysWithin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawParams(t, drawKind(t))
+		late := rapid.Int64Range(0, 2*sec).Draw(t, "late")
+		q, ok := p.Late(late)
+		if !ok {
+			return
+		}
+		var s State
+		var used []unit
+		now := t0 + rapid.Int64Range(0, sec).Draw(t, "start")
+		for range rapid.IntRange(1, 60).Draw(t, "requests") {
+			n := rapid.Int64Range(1, q.Cap).Draw(t, "cost")
+			if d := Step(q, &s, now, n); d.Allowed {
+				most := min(late, q.UntilBorder(d)-1)
+				used = append(used, unit{now + rapid.Int64Range(0, most).Draw(t, "later"), n})
+			}
+			now += rapid.Int64Range(0, p.Den/p.Num+1).Draw(t, "pause")
+		}
+		slices.SortFunc(used, func(a, b unit) int { return int(a.at - b.at) })
+		withinLimit(t, p, used)
+	})
+}
+
+// TestPartsAreTheWhole: the parts of a limit are together exactly the limit.
+func TestPartsAreTheWhole(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawParams(t, drawKind(t))
+		n := rapid.Int64Range(1, p.Cap).Draw(t, "parts")
+		sum := int64(0)
+		for i := range n {
+			q, err := p.Part(i, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += q.Cap
+			if p.Kind.Windowed() && q.Den != p.Den || !p.Kind.Windowed() && q.Num*n*p.Den != p.Num*q.Den {
+				t.Fatalf("part %d of %d of %+v is %+v", i, n, p, q)
+			}
+		}
+		if sum != p.Cap {
+			t.Fatalf("%d parts of %+v have %d units", n, p, sum)
+		}
+	})
+}

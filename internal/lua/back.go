@@ -1,0 +1,67 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
+
+// Taken is units of a key that were admitted and not used.
+type Taken struct {
+	Keys   Keys
+	Params Args
+	Units  int64
+	// At is when they were taken, by the server's clock.
+	At int64
+	// Member names those of the sliding window log: see Member. First is the
+	// number of the first of the units, from 1, among all that the call took of
+	// the item.
+	Member string
+	First  int64
+}
+
+// Member names the units that a call with this nonce took for one of its items.
+func Member(nonce string, item int) string { return nonce + ":" + strconv.Itoa(item) }
+
+// GiveBack returns units to their keys, all of one algorithm, and reports how
+// many of each were taken back: see algo.GiveBack. What was taken for shaping is
+// not.
+func (c *Client) GiveBack(ctx context.Context, now int64, items []Taken) ([]int64, error) {
+	kind := items[0].Params.Kind
+	s := backScripts[kind]
+	if s == nil {
+		return make([]int64, len(items)), nil
+	}
+	width := 1
+	if kind == algo.SlidingWindowCounter {
+		width = 2
+	}
+	args := make([]any, 3, 4+len(items)*(width+7))
+	args[2] = len(items) * width
+	for i := range items {
+		args = append(args, items[i].Keys.State)
+		if width == 2 {
+			args = append(args, items[i].Keys.Second())
+		}
+	}
+	args = append(args, now)
+	for i := range items {
+		it := &items[i]
+		args = append(args, it.Units, it.At, it.Params.boxed[0], it.Params.boxed[1], it.Params.boxed[2], it.Member, it.First)
+	}
+	v, err := c.run(ctx, s, args, false)
+	if err != nil {
+		return nil, err
+	}
+	if len(v) != len(items) {
+		return nil, &ReplyError{fmt.Sprintf("%d integers for %d items given back", len(v), len(items))}
+	}
+	for i := range v {
+		if v[i] < 0 || v[i] > items[i].Units {
+			return nil, &ReplyError{fmt.Sprintf("%d of %d units given back", v[i], items[i].Units)}
+		}
+	}
+	return v, nil
+}

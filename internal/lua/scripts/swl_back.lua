@@ -1,0 +1,11 @@
+local WIDTH = 1
+local function back(KEYS, k, n, taken, cap, num, w, name, first)
+  if taken <= now - w then return 0 end
+  local gone = 0
+  for from = first, first + n - 1, 1000 do
+    local members = {}
+    for i = from, min(first + n - 1, from + 999) do members[#members + 1] = name .. ':' .. int(i) end
+    gone = gone + redis.call('ZREM', KEYS[k + 1], unpack(members))
+  end
+  return gone
+end

@@ -26,7 +26,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 	}
 	return l.eachPart(&l.spec, key, func(_ int, key string) error {
 		l.local.Block(key, us)
-		defer l.denials.forget(lua.EncodeID(key))
+		defer l.forget(lua.EncodeID(key))
 		keys := l.names.Keys(l.spec.args.Kind, key)
 		return l.ask(ctx, key, func(ctx context.Context, c *call) error {
 			_, err := c.lua.Block(ctx, 0, keys, us)
@@ -57,7 +57,7 @@ func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) err
 	}
 	return l.eachPart(s, key, func(_ int, key string) error {
 		l.local.Reset(key)
-		defer l.denials.forget(lua.EncodeID(key))
+		defer l.forget(lua.EncodeID(key))
 		keys := l.names.Keys(s.args.Kind, key)
 		args := []any{"del", keys.State, keys.Block}
 		if s.args.Kind == algo.SlidingWindowCounter {
@@ -67,6 +67,14 @@ func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) err
 			return c.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, args...))
 		})
 	})
+}
+
+// forget drops what this process knows and holds of a key.
+func (l *Limiter) forget(id string) {
+	l.denials.forget(id)
+	if l.leases != nil {
+		l.leases.drop(id)
+	}
 }
 
 // ask runs an operation that is not a decision, under the same breaker and

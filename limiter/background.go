@@ -23,14 +23,16 @@ func newBackground() *background {
 	return b
 }
 
-// start runs fn unless the limiter is closed. fn must return when ctx ends.
-func (b *background) start(fn func(ctx context.Context)) {
+// start runs fn unless the limiter is closed. fn must return when ctx ends, or
+// soon.
+func (b *background) start(fn func(ctx context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return
+		return false
 	}
 	b.wg.Go(func() { fn(b.ctx) })
+	return true
 }
 
 // close ends what runs and lets nothing start again.

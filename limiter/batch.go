@@ -17,6 +17,7 @@ type batch struct {
 	last   map[string]int
 	out    []algo.Decision
 	ticket ticket
+	apart  []string      // the nonces of items that were sent one by one
 	gone   chan struct{} // closed when all callers have left
 
 	// Guarded by batches.mu.
@@ -45,19 +46,19 @@ func (b *batch) arrange(names *lua.Namer) {
 		b.last = make(map[string]int, batchSize)
 	}
 	for _, d := range b.all {
-		args, n := d.s.args, int64(d.n)
+		args, n, count := d.s.args, int64(d.n), max(1, d.count)
 		if len(b.all) > 1 {
 			if i, ok := b.last[d.id]; ok && n > 0 && args.Kind != algo.LeakyBucketShaping {
 				if it := &b.items[i]; it.Cost == n && it.Params.Params == args.Params {
 					b.of = append(b.of, place{i, it.Count})
-					it.Count++
+					it.Count += count
 					continue
 				}
 			}
 			b.last[d.id] = len(b.items)
 		}
 		b.of = append(b.of, place{len(b.items), 0})
-		b.items = append(b.items, lua.Item{Keys: names.KeysOf(args.Kind, d.id), Params: args, Cost: n, Count: 1})
+		b.items = append(b.items, lua.Item{Keys: names.KeysOf(args.Kind, d.id), Params: args, Cost: n, Count: count})
 	}
 }
 
@@ -74,17 +75,69 @@ func (b *batch) answer(d *decision, at place) {
 	case at.turn < it.Admitted:
 		// Those after it took what it saw remaining.
 		d.out.Allowed, d.out.RetryAfter = true, 0
-		d.out.Remaining += (it.Admitted - 1 - at.turn) * it.Cost
+		d.out.Remaining += (it.Admitted - at.turn - b.admitted(d, at)) * it.Cost
 	default:
 		d.out.Allowed = false
 	}
+}
+
+// admitted is how many of those that d stands for were admitted.
+func (b *batch) admitted(d *decision, at place) int64 {
+	it := &b.items[at.item]
+	if it.Broken {
+		return 0
+	}
+	return min(max(0, it.Admitted-at.turn), max(1, d.count))
+}
+
+// fill gives the lease of d what was admitted beyond its caller's own, or all of
+// it when the caller has left. What it returns is to be given back.
+func (b *batch) fill(d *decision, at place, names *lua.Namer) (lua.Taken, bool) {
+	it, out, admitted := &b.items[at.item], b.out[at.item], b.admitted(d, at)
+	if it.Broken {
+		return lua.Taken{}, false
+	}
+	out.Remaining += max(0, it.Admitted-at.turn-admitted) * it.Cost
+	d.lease.note(out.Remaining, b.sent.Add(duration(out.ResetAfter)))
+	if out.RetryAfter > 0 {
+		d.lease.askAt.Store(b.sent.Add(duration(out.RetryAfter)).UnixNano())
+	}
+	total := admitted * it.Cost
+	if d.state == answered && !d.ahead {
+		admitted--
+	}
+	units := admitted * it.Cost
+	if units <= 0 {
+		return lua.Taken{}, false
+	}
+	g := &grant{
+		until: b.sent.Add(min(d.s.leaseAge, duration(it.Params.UntilBorder(out)))),
+		total: units, at: it.At, first: at.turn*it.Cost + total - units + 1,
+	}
+	if it.Params.Kind == algo.SlidingWindowLog {
+		g.member = b.member(at.item)
+	}
+	g.left.Store(units)
+	if old := d.lease.put(g); old != nil {
+		return d.lease.unspent(old, names)
+	}
+	return lua.Taken{}, false
+}
+
+// member names what an item has put into a log.
+func (b *batch) member(item int) string {
+	if len(b.apart) > 0 {
+		return lua.Member(b.apart[item], 0)
+	}
+	return lua.Member(string(b.ticket.nonce), item)
 }
 
 func (b *batch) free() {
 	clear(b.all)
 	clear(b.items)
 	clear(b.last)
-	b.all, b.items, b.of, b.out = b.all[:0], b.items[:0], b.of[:0], b.out[:0]
+	clear(b.apart)
+	b.all, b.items, b.of, b.out, b.apart = b.all[:0], b.items[:0], b.of[:0], b.out[:0], b.apart[:0]
 	b.permit = breaker.Permit{}
 	batchPool.Put(b)
 }

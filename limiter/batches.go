@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
 const (
@@ -52,6 +53,12 @@ type decision struct {
 	ctx      context.Context
 	deadline time.Time
 
+	// For a lease, it asks for n as many times as count says. What is not its
+	// caller's, or all when it asks ahead of need, goes to the lease.
+	count int64
+	lease *lease
+	ahead bool
+
 	state decisionState
 	batch *batch
 	out   algo.Decision
@@ -78,6 +85,13 @@ func (d *decision) free() {
 	decisions.Put(d)
 }
 
+// release ends the call for its lease, where it has one.
+func (d *decision) release() {
+	if d.lease != nil {
+		d.lease.end()
+	}
+}
+
 // do decides d within the budget. After an error other than d's own, d must not
 // be used again.
 func (q *batches) do(ctx context.Context, d *decision, budget time.Duration, closed <-chan struct{}) (breaker.Class, error) {
@@ -87,6 +101,7 @@ func (q *batches) do(ctx context.Context, d *decision, budget time.Duration, clo
 		d.deadline = time.Now().Add(budget)
 	}
 	if err := q.add(d); err != nil {
+		d.release()
 		return classify(ctx, err, 0, q.l.budget), err
 	}
 	timer := timers.Get().(*time.Timer)
@@ -141,6 +156,7 @@ func (q *batches) leave(ctx context.Context, d *decision, why error) (breaker.Cl
 		return d.class, d.err
 	case queued:
 		d.state = left
+		d.release()
 		q.mu.Unlock()
 		if why == errBudget {
 			why = errNoTurn
@@ -280,7 +296,9 @@ func (q *batches) sendApart(ctx context.Context, b *batch) error {
 	b.out = b.out[:0]
 	for i := range b.items {
 		var err error
-		if _, b.out, err = q.l.lua.Decide(ctx, 0, q.l.nonce.next(nil), b.items[i:i+1], b.out); err != nil {
+		nonce := string(q.l.nonce.next(nil))
+		b.apart = append(b.apart, nonce)
+		if _, b.out, err = q.l.lua.Decide(ctx, 0, nonce, b.items[i:i+1], b.out); err != nil {
 			if !b.items[i].Broken {
 				return err
 			}
@@ -294,15 +312,25 @@ func (q *batches) sendApart(ctx context.Context, b *batch) error {
 func (q *batches) finish(b *batch, err error, class breaker.Class) *batch {
 	q.mu.Lock()
 	whole := b.waiting == len(b.all)
+	var back []lua.Taken
 	for i, d := range b.all {
-		if d.state != flying {
+		decided := i < len(b.of) && b.of[i].item < len(b.out)
+		if d.state == flying {
+			d.state, d.batch = answered, nil
+			d.sent, d.err, d.class = b.sent, err, class
+			if decided {
+				b.answer(d, b.of[i])
+			}
+		} else {
 			b.all[i] = nil
-			continue
 		}
-		d.state, d.batch = answered, nil
-		d.sent, d.err, d.class = b.sent, err, class
-		if i < len(b.of) && b.of[i].item < len(b.out) {
-			b.answer(d, b.of[i])
+		if d.lease != nil {
+			if decided {
+				if t, ok := b.fill(d, b.of[i], q.l.names); ok {
+					back = append(back, t)
+				}
+			}
+			d.lease.end()
 		}
 	}
 	q.flying--
@@ -314,6 +342,9 @@ func (q *batches) finish(b *batch, err error, class breaker.Class) *batch {
 		close(q.idle)
 	}
 	q.mu.Unlock()
+	if len(back) > 0 {
+		q.l.background.start(func(context.Context) { q.l.leases.giveBack(back) })
+	}
 	for _, d := range b.all {
 		if d != nil {
 			d.done <- struct{}{}

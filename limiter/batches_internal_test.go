@@ -60,7 +60,7 @@ func TestArrange(t *testing.T) {
 		"a0 a0":             "a0x1 a0x1",
 	} {
 		for limit, merges := range map[Limit]bool{GCRA(PerHour(10), 10): true, LeakyBucketShaping(PerHour(10), 10): false} {
-			s, err := newSpec(limit, 1)
+			s, err := newSpec(limit, tuning{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,8 +86,8 @@ func TestArrange(t *testing.T) {
 		}
 	}
 	// Another limit is another question.
-	one, _ := newSpec(GCRA(PerHour(10), 10), 1)
-	two, _ := newSpec(GCRA(PerHour(20), 10), 1)
+	one, _ := newSpec(GCRA(PerHour(10), 10), tuning{})
+	two, _ := newSpec(GCRA(PerHour(20), 10), tuning{})
 	b := new(batch)
 	b.add(&decision{s: &one, id: "a", n: 1})
 	b.add(&decision{s: &two, id: "a", n: 1})

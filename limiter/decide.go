@@ -26,29 +26,54 @@ func (l *Limiter) decide(ctx context.Context, s *spec, key string, n int) (Resul
 	return l.decideOne(ctx, s, key, n)
 }
 
-// decideOne decides on a key that is not split: what was denied a moment ago, the
-// shard's breaker, then Redis within the budget, then what the class of the error
-// asks for.
+// decideOne decides on a key that is not split.
 func (l *Limiter) decideOne(ctx context.Context, s *spec, key string, n int) (Result, error) {
 	id := lua.EncodeID(key)
 	sh := l.shards.forID(id)
+	if s.leased {
+		return l.decideLeased(ctx, sh, s, key, id, n)
+	}
+	return l.request(ctx, request{sh: sh, s: s, key: key, id: id, n: n, budget: l.budget})
+}
+
+// request is one decision that this process cannot make from what it holds.
+type request struct {
+	sh     *shard
+	s      *spec
+	key    string
+	id     string
+	n      int
+	budget time.Duration
+	// more, if set, is the lease to fill with the same call.
+	more *lease
+}
+
+// request asks for a decision: what was denied a moment ago, the shard's breaker,
+// then Redis within the budget, then what the class of the error asks for.
+func (l *Limiter) request(ctx context.Context, r request) (Result, error) {
+	sh, s, n := r.sh, r.s, r.n
 	if sh.breaker.Refuses() {
-		return l.fallBack(sh, s, key, n, errOpen)
+		r.giveUp()
+		return l.fallBack(sh, s, r.key, n, errOpen)
 	}
 	// A look, and the bound of one caller's patience, are not for others.
 	cached := n > 0 && s.args.MaxDelay == 0 && !l.askAgain
 	var hash uint64
 	var age uint32
 	if cached {
-		hash = l.denials.hash(id)
-		if d, ok := l.denials.get(hash, id, &s.args.Params, n); ok {
+		hash = l.denials.hash(r.id)
+		if d, ok := l.denials.get(hash, r.id, &s.args.Params, n); ok {
+			r.giveUp()
 			return sh.count(result(s.limit, d, SourceCache)), nil
 		}
 		age = l.denials.age(hash).Load()
 	}
 	w := decisions.Get().(*decision)
-	w.s, w.id, w.n = s, id, n
-	class, err := sh.batches.do(ctx, w, l.budget, l.closed)
+	w.s, w.id, w.n = s, r.id, n
+	if r.more != nil {
+		w.lease, w.count = r.more, max(1, r.more.size/int64(n))
+	}
+	class, err := sh.batches.do(ctx, w, r.budget, l.closed)
 	end := time.Now()
 	l.watchTopology(class, end)
 	switch {
@@ -56,14 +81,21 @@ func (l *Limiter) decideOne(ctx context.Context, s *spec, key string, n int) (Re
 		d, sent := w.out, w.sent
 		w.free()
 		if cached && !d.Allowed {
-			l.denials.put(hash, id, &s.args.Params, n, age, d, sent, end)
+			l.denials.put(hash, r.id, &s.args.Params, n, age, d, sent, end)
 		}
-		l.afterRedis(s, key, d, end)
+		l.afterRedis(s, r.key, d, end)
 		return sh.count(result(s.limit, d, SourceRedis)), nil
 	case class.Fallback():
-		return l.fallBack(sh, s, key, n, err)
+		return l.fallBack(sh, s, r.key, n, err)
 	default:
-		return Result{}, l.callerError(ctx, key, class, err)
+		return Result{}, l.callerError(ctx, r.key, class, err)
+	}
+}
+
+// giveUp lets another request fill the lease.
+func (r *request) giveUp() {
+	if r.more != nil {
+		r.more.end()
 	}
 }
 

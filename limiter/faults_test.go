@@ -128,7 +128,12 @@ func loading(s *scene) {
 // TestFaultTable: one row per fault. No caller ever sees an error or waits
 // beyond the budget, what is admitted stays within the published bound, nothing
 // is charged twice, nothing is left behind, and decisions return to Redis.
-func TestFaultTable(t *testing.T) {
+func TestFaultTable(t *testing.T) { faultTable(t) }
+
+// TestFaultTableLeases: the same of a limiter that holds leases.
+func TestFaultTableLeases(t *testing.T) { faultTable(t, limiter.WithLease(10, 20*time.Millisecond)) }
+
+func faultTable(t *testing.T, opts ...limiter.Option) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			files := openFiles(t)
@@ -138,9 +143,9 @@ func TestFaultTable(t *testing.T) {
 			s.proxy, s.rdb = behind(t, s.srv, f.options)
 			var mu sync.Mutex
 			transitions := int64(0)
-			s.lim = newLimiter(t, s.rdb, limiter.TokenBucket(limiter.PerSecond(rate), burst), limiter.WithHooks(limiter.Hooks{
+			s.lim = newLimiter(t, s.rdb, limiter.TokenBucket(limiter.PerSecond(rate), burst), append(opts, limiter.WithHooks(limiter.Hooks{
 				BreakerChange: func(breaker.Change) { mu.Lock(); transitions++; mu.Unlock() },
-			}))
+			}))...)
 			start := time.Now()
 			s.load = startLoad(t, s.lim, 20, keys)
 			until(t, "decisions by Redis", s.load.more(limiter.SourceRedis, 200))
@@ -177,7 +182,7 @@ func TestFaultTable(t *testing.T) {
 			if got := redistest.Calls(t, s.srv, "hset"); got > most {
 				t.Errorf("%d charges, at most %d", got, most)
 			}
-			if decided := h.Decisions[limiter.SourceRedis] + h.Decisions[limiter.SourceCache] + h.Decisions[limiter.SourceLocal]; decided != uint64(s.load.decisions.Load()) {
+			if decided := h.Decisions[limiter.SourceRedis] + h.Decisions[limiter.SourceCache] + h.Decisions[limiter.SourceLocal] + h.Decisions[limiter.SourceLease]; decided != uint64(s.load.decisions.Load()) {
 				t.Errorf("%d decisions are counted of %d", decided, s.load.decisions.Load())
 			}
 			must(t, s.lim.Close())

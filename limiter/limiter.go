@@ -26,6 +26,7 @@ type Limiter struct {
 	local   *fallback.Store
 	denials *denials
 	turns   turns
+	leases  *leases // nil without
 
 	shards     *shards
 	slots      *slotMap // of a cluster
@@ -59,9 +60,12 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSpec(limit, c.keyShards)
+	s, err := newSpec(limit, c.tuning)
 	if err != nil {
 		return nil, err
+	}
+	if c.lease > 0 && !s.leased {
+		return nil, leaseError(&s)
 	}
 	if err := c.fits(rdb); err != nil {
 		return nil, err
@@ -77,6 +81,9 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 		nonce:      newNonces(),
 		closed:     make(chan struct{}),
 		denials:    newDenials(),
+	}
+	if c.lease > 0 {
+		l.leases = newLeases(l)
 	}
 	if c.functions {
 		l.lua.UseFunctions(rdb)
@@ -169,9 +176,14 @@ func (l *Limiter) Close() error {
 	l.closing.Do(func() {
 		close(l.closed)
 		l.background.close()
-		l.goodbye()
 		for _, sh := range l.shards.list() {
 			sh.batches.drain()
+		}
+		if l.leases != nil {
+			l.leases.close()
+		}
+		l.goodbye()
+		for _, sh := range l.shards.list() {
 			sh.calls.drain()
 		}
 	})

@@ -27,7 +27,7 @@ func NewLocal(limit Limit, opts ...Option) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSpec(limit, 1)
+	s, err := newSpec(limit, tuning{})
 	if err != nil {
 		return nil, err
 	}

@@ -29,16 +29,17 @@ type config struct {
 	policy      fallback.Policy
 	share       float64 // 0 is learnt
 	shareSet    bool
+	leaseSet    bool
 	budgetSet   bool
 	process     string
 	functions   bool
 	maxKeys     int
 	maxInFlight int
 	askAgain    bool
-	keyShards   int
-	breaker     breaker.Settings
-	logger      *slog.Logger
-	hooks       Hooks
+	tuning
+	breaker breaker.Settings
+	logger  *slog.Logger
+	hooks   Hooks
 }
 
 // Options makes one option of several, applied in order.
@@ -118,6 +119,25 @@ func WithoutDenialCache() Option { return func(c *config) { c.askAgain = true } 
 // cannot be used with LeakyBucketShaping.
 func WithKeyShards(n int) Option { return func(c *config) { c.keyShards = n } }
 
+// WithLease takes up to k units of a key in one call and spends them in this
+// process without asking, for at most maxAge; more are fetched before they are
+// used up. What is not spent by then, and when the limiter is closed, goes back to
+// the key, as far as that admits no more than if it had not been taken.
+//
+// The limit is never exceeded. For that, buckets and GCRA hold back what the rate
+// produces in maxAge, so the burst must be at least k and that; the sliding
+// window log looks back for the window and maxAge; and aligned windows end every
+// lease. What a process holds is lost to the others, for ever when it dies, until
+// it drains or the window ends. A Block, or a Reset, by another process is heeded
+// when the lease is over. Remaining includes what is held.
+//
+// Every process must use the same options. By default there are no leases. They
+// cannot be used with LeakyBucketShaping. A limit of UseLimit that has no room for
+// k is asked for call by call.
+func WithLease(k int, maxAge time.Duration) Option {
+	return func(c *config) { c.lease, c.leaseAge, c.leaseSet = k, maxAge, true }
+}
+
 // WithBreaker sets when the circuit breakers open and for how long. Fields left
 // zero have the defaults of breaker.Settings, but for these: OpenMax is 5 s,
 // SlowCall half of the budget, ProbeTimeout a little more than the budget.
@@ -144,7 +164,7 @@ func newConfig(opts []Option) (config, error) {
 		process:     processID,
 		maxKeys:     fallback.DefaultMaxKeys,
 		maxInFlight: DefaultMaxInFlight,
-		keyShards:   1,
+		tuning:      tuning{keyShards: 1},
 	}
 	for _, o := range opts {
 		if o == nil {
@@ -179,6 +199,10 @@ func (c *config) validate() error {
 		return &ConfigError{"max local keys", c.maxKeys, "must be at least 1"}
 	case c.keyShards < 1 || c.keyShards > maxKeyShards:
 		return &ConfigError{"key shards", c.keyShards, fmt.Sprintf("must be 1 to %d", maxKeyShards)}
+	case c.leaseSet && c.lease < 1:
+		return &ConfigError{"lease", c.lease, "must be at least 1 unit"}
+	case c.leaseSet && (c.leaseAge < time.Millisecond || c.leaseAge > time.Hour):
+		return &ConfigError{"lease age", c.leaseAge, "must be between 1ms and 1h"}
 	case c.maxInFlight < 1:
 		return &ConfigError{"max in flight", c.maxInFlight, "must be at least 1"}
 	}

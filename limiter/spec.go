@@ -3,6 +3,7 @@ package limiter
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
@@ -14,6 +15,16 @@ type spec struct {
 	args  lua.Args
 	scale *atomic.Pointer[scaled]
 	parts []spec // where keys are split
+
+	tuning
+	leased bool
+}
+
+// tuning is what the options say of how limits are applied.
+type tuning struct {
+	keyShards int
+	lease     int // units; 0 is none
+	leaseAge  time.Duration
 }
 
 // scaled is what a share leaves of a limit.
@@ -22,17 +33,31 @@ type scaled struct {
 	params algo.Params
 }
 
-func newSpec(l Limit, keyShards int) (spec, error) {
+func newSpec(l Limit, t tuning) (spec, error) {
 	p, err := l.params()
 	if err != nil {
 		return spec{}, err
 	}
-	s := makeSpec(l, p)
-	return s, s.split(keyShards)
+	s := spec{limit: l, tuning: t}
+	if q, fits := t.leasable(p); fits {
+		p, s.leased = q, true
+	}
+	s.set(p)
+	return s, s.split()
 }
 
-func makeSpec(l Limit, p algo.Params) spec {
-	return spec{limit: l, args: lua.NewArgs(p), scale: new(atomic.Pointer[scaled])}
+func (s *spec) set(p algo.Params) {
+	s.args, s.scale = lua.NewArgs(p), new(atomic.Pointer[scaled])
+}
+
+// leasable returns p as it must be charged when what is charged may be spent
+// later, and whether that leaves room for a lease.
+func (t *tuning) leasable(p algo.Params) (algo.Params, bool) {
+	if t.lease == 0 {
+		return p, false
+	}
+	q, ok := p.Late(t.leaseAge.Microseconds())
+	return q, ok && q.Cap/int64(max(1, t.keyShards)) >= int64(t.lease)
 }
 
 // forCall returns the spec that a call is decided by.
@@ -44,7 +69,7 @@ func (s *spec) forCall(opts []CallOption) (*spec, error) {
 	if last == s.limit {
 		return s, nil
 	}
-	own, err := newSpec(last, len(s.parts))
+	own, err := newSpec(last, s.tuning)
 	return &own, err
 }
 

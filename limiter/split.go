@@ -17,7 +17,8 @@ type turns [1024]atomic.Uint32
 
 // split gives s its parts: each a limit of its own, which together are
 // exactly s.
-func (s *spec) split(n int) error {
+func (s *spec) split() error {
+	n := s.keyShards
 	switch {
 	case n <= 1:
 		return nil
@@ -32,7 +33,8 @@ func (s *spec) split(n int) error {
 		if err != nil {
 			return &ConfigError{"key shards", n, "makes parts too small for exact arithmetic: " + err.Error()}
 		}
-		s.parts[i] = makeSpec(s.limit, p)
+		s.parts[i] = spec{limit: s.limit, tuning: s.tuning, leased: s.leased}
+		s.parts[i].set(p)
 	}
 	return nil
 }

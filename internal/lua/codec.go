@@ -20,9 +20,11 @@ type Item struct {
 	// that is not positive.
 	Count int64
 
-	// Admitted is how many of them were admitted, and Broken says that the key
-	// holds something else than the state of its algorithm. Decide sets them.
+	// Admitted is how many of them were admitted, At when, by the server's clock,
+	// and Broken says that the key holds something else than the state of its
+	// algorithm. Decide sets them.
 	Admitted int64
+	At       int64
 	Broken   bool
 }
 
@@ -121,7 +123,7 @@ func decode(v []int64, items []Item, out []algo.Decision) (int64, []algo.Decisio
 	for i := range items {
 		f := v[1+fields*i:]
 		count := max(1, items[i].Count)
-		items[i].Admitted, items[i].Broken = max(0, f[0]), f[0] == -1
+		items[i].Admitted, items[i].At, items[i].Broken = max(0, f[0]), now, f[0] == -1
 		d := algo.Decision{Allowed: f[0] > 0, Remaining: f[1], RetryAfter: f[2], ResetAfter: f[3], Delay: f[4]}
 		switch {
 		case f[0] == -1:

@@ -21,6 +21,11 @@ type Keys struct {
 // Second is the other state key, of algorithms that have two.
 func (k Keys) Second() string { return k.State + ":1" }
 
+// ID is the encoded id that the keys are of.
+func (k Keys) ID() string {
+	return k.State[strings.IndexByte(k.State, '{')+1 : len(k.State)-1]
+}
+
 // Namer makes keys: prefix:v1:algorithm:{id}.
 type Namer struct {
 	state [len(algo.Kinds) + 1]string

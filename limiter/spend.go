@@ -1,0 +1,155 @@
+package limiter
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// leaseError says why a limit has no room for its lease.
+func leaseError(s *spec) error {
+	rule := "must fit into the limit's units, for each key shard"
+	if !s.limit.kind.Windowed() {
+		rule = "must fit into the burst, less what the rate produces in the lease's age, for each key shard"
+	}
+	if s.limit.Algorithm() == AlgorithmLeakyBucketShaping {
+		rule = "cannot be used with leaky bucket shaping, which gives each request a delay of its own"
+	}
+	return &ConfigError{"lease", s.lease, rule}
+}
+
+// decideLeased spends what this process holds, and asks for what is missing.
+func (l *Limiter) decideLeased(ctx context.Context, sh *shard, s *spec, key, id string, n int) (Result, error) {
+	r := request{sh: sh, s: s, key: key, id: id, n: n, budget: l.budget}
+	ls := l.leases.find(id, &s.args, n > 0)
+	if ls == nil {
+		return l.request(ctx, r)
+	}
+	now := time.Now()
+	if n == 0 {
+		res, err := l.request(ctx, r)
+		return ls.include(res, now), err
+	}
+	deadline := now.Add(l.budget)
+	rest, ok := ls.spend(int64(n), now)
+	if !ok && !sh.breaker.Refuses() && ls.await(ctx, now.Add(l.budget/2)) {
+		// More has come, which Redis would not have for us any more.
+		l.undo(ls, &rest)
+		rest, ok = ls.spend(int64(n), time.Now())
+	}
+	if ok {
+		l.askAhead(sh, s, key, ls, now)
+		return sh.count(ls.result(s, now)), nil
+	}
+	r.n, r.budget = n-int(rest.sum()), time.Until(deadline)
+	if rest.sum() == 0 && ls.begin() {
+		r.more = ls
+	}
+	res, err := l.request(ctx, r)
+	if r.more == nil && res.Source == SourceRedis {
+		ls.note(int64(res.Remaining), now.Add(res.ResetAfter))
+	}
+	if err == nil && res.Allowed {
+		return ls.include(res, now), nil
+	}
+	l.undo(ls, &rest)
+	if err == nil && r.more == nil && (res.Source == SourceRedis || res.Source == SourceCache) {
+		// A call for more may be the reason.
+		ls.await(ctx, deadline)
+		if rest, ok = ls.spend(int64(n), time.Now()); ok {
+			sh.counts[res.Source].Add(^uint64(0))
+			return sh.count(ls.result(s, now)), nil
+		}
+		l.undo(ls, &rest)
+	}
+	return ls.include(res, now), err
+}
+
+// undo puts units back, into the lease or, where that has moved on, into Redis.
+func (l *Limiter) undo(ls *lease, units *scrape) {
+	var back []lua.Taken
+	for _, g := range ls.undo(units) {
+		if t, ok := ls.unspent(g, l.names); ok {
+			back = append(back, t)
+		}
+	}
+	if len(back) > 0 {
+		l.background.start(func(context.Context) { l.leases.giveBack(back) })
+	}
+}
+
+// await waits for the end of a call for more, if one is under way.
+func (ls *lease) await(ctx context.Context, deadline time.Time) bool {
+	call := ls.call.Load()
+	if call == nil {
+		return false
+	}
+	timer := timers.Get().(*time.Timer)
+	timer.Reset(time.Until(deadline))
+	defer func() {
+		timer.Stop()
+		timers.Put(timer)
+	}()
+	select {
+	case <-*call:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// result is that of a cost which was spent from ls.
+func (ls *lease) result(s *spec, now time.Time) Result {
+	res := Result{Allowed: true, Limit: s.limit, Source: SourceLease}
+	if seen := ls.seen.Load(); seen != nil {
+		res.Remaining = int(seen.remaining)
+		res.ResetAfter = max(time.Microsecond, duration(ceilMicros(seen.resetAt.Sub(now))))
+	}
+	return ls.include(res, now)
+}
+
+// include adds what is held to what Redis says is left.
+func (ls *lease) include(res Result, now time.Time) Result {
+	if res.Source != SourceRedis && res.Source != SourceLease {
+		return res
+	}
+	held, _ := ls.held(now)
+	res.Remaining = min(res.Remaining+int(held), res.Limit.Burst())
+	return res
+}
+
+// askAhead fetches more in the background when half of the lease is spent, or
+// three quarters of its time are over.
+func (l *Limiter) askAhead(sh *shard, s *spec, key string, ls *lease, now time.Time) {
+	if !ls.wanting(now) || now.UnixNano() < ls.askAt.Load() || sh.breaker.Refuses() || !ls.begin() {
+		return
+	}
+	// Another call may have ended since.
+	if !ls.wanting(now) || !l.background.start(func(context.Context) { l.refill(sh, s, key, ls) }) {
+		ls.end()
+	}
+}
+
+// wanting reports whether it is time to ask for more.
+func (ls *lease) wanting(now time.Time) bool {
+	held, until := ls.held(now)
+	return held <= ls.size/2 || until.Sub(now) < ls.age/4
+}
+
+// refill asks for what ls has room for. Close waits for it, within the budget.
+func (l *Limiter) refill(sh *shard, s *spec, key string, ls *lease) {
+	held, _ := ls.held(time.Now())
+	w := decisions.Get().(*decision)
+	w.s, w.id, w.n, w.count, w.lease, w.ahead = s, ls.id, 1, max(1, ls.size-held), ls, true
+	class, _ := sh.batches.do(context.Background(), w, l.budget, nil)
+	end := time.Now()
+	l.watchTopology(class, end)
+	if class == breaker.ClassOK {
+		d := w.out
+		w.free()
+		l.afterRedis(s, key, d, end)
+	}
+}

@@ -36,11 +36,13 @@ type Breaker struct {
 	streak     uint          // opens without a healthy time in between, less one
 	pending    []Change      // not yet delivered
 	delivering bool
+	blanks     []*ticket // that have reported, to be used again
 }
 
 // ticket is one admitted call. done is nil once it has reported.
 type ticket struct {
 	b          *Breaker
+	use        uint64 // raised when it reports: older permits are void
 	generation uint64
 	done       func(error)
 }
@@ -90,7 +92,10 @@ func (b *Breaker) Acquire() (Permit, bool) {
 	b.mu.Lock()
 	t := b.admit()
 	b.unlock()
-	return Permit{t}, t != nil
+	if t == nil {
+		return Permit{}, false
+	}
+	return Permit{t, t.use}, true
 }
 
 // Refuses reports whether [Breaker.Acquire] would refuse now. It takes no permit
@@ -117,7 +122,8 @@ func (b *Breaker) admit() *ticket {
 	if err != nil {
 		return nil
 	}
-	t := &ticket{b: b, generation: b.generation, done: done}
+	t := b.blank()
+	t.generation, t.done = b.generation, done
 	if b.state == HalfOpen {
 		b.probe = t
 		b.gate.Store(b.now() + int64(b.cfg.ProbeTimeout))
@@ -128,7 +134,8 @@ func (b *Breaker) admit() *ticket {
 // Permit is the right to make one call. It may be copied; the copies are one
 // permit. The zero Permit, which Acquire returns with false, does nothing.
 type Permit struct {
-	t *ticket
+	t   *ticket
+	use uint64
 }
 
 // Done reports how the call went and how long it took. The first report counts,
@@ -148,13 +155,25 @@ func (p Permit) Done(c Class, took time.Duration) {
 	b.mu.Lock()
 	// gobreaker must not even hear of the past: any result makes it look at the
 	// time and move from open to half-open.
-	if t.done != nil && t.generation == b.generation {
+	if t.use == p.use && t.done != nil && t.generation == b.generation {
 		if t == b.probe && !c.Failure() && b.now() >= b.gate.Load() {
 			c = ClassSlow // too late, though nobody came to give it up
 		}
 		b.report(t, c)
+		t.use++
+		b.blanks = append(b.blanks, t)
 	}
 	b.unlock()
+}
+
+// blank returns a ticket that nobody can report on. mu is held.
+func (b *Breaker) blank() *ticket {
+	if n := len(b.blanks); n > 0 {
+		t := b.blanks[n-1]
+		b.blanks = b.blanks[:n-1]
+		return t
+	}
+	return &ticket{b: b}
 }
 
 // report passes a result of the current generation on. mu is held.

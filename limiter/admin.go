@@ -59,7 +59,7 @@ func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) err
 		l.local.Reset(key)
 		defer l.forget(lua.EncodeID(key))
 		keys := l.names.Keys(s.args.Kind, key)
-		args := []any{"del", keys.State, keys.Block}
+		args := []any{"del", keys.State(), keys.Block()}
 		if s.args.Kind == algo.SlidingWindowCounter {
 			args = append(args, keys.Second())
 		}

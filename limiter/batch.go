@@ -11,6 +11,8 @@ import (
 
 // batch is the decisions of one call.
 type batch struct {
+	q      *batches
+	fly    func() // runs it, in memory that is used again
 	all    []*decision
 	items  []lua.Item
 	of     []place // where the decision at the same index stands
@@ -138,6 +140,6 @@ func (b *batch) free() {
 	clear(b.last)
 	clear(b.apart)
 	b.all, b.items, b.of, b.out, b.apart = b.all[:0], b.items[:0], b.of[:0], b.out[:0], b.apart[:0]
-	b.permit = breaker.Permit{}
+	b.permit, b.q = breaker.Permit{}, nil
 	batchPool.Put(b)
 }

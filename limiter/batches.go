@@ -135,7 +135,7 @@ func (q *batches) add(d *decision) error {
 		q.flying++
 		b := q.gather(d)
 		q.mu.Unlock()
-		go q.run(b)
+		go b.fly()
 		return nil
 	case q.stuck >= q.max:
 		q.mu.Unlock()
@@ -178,7 +178,7 @@ func (q *batches) leave(ctx context.Context, d *decision, why error) (breaker.Cl
 	}
 	q.mu.Unlock()
 	if next != nil {
-		go q.run(next)
+		go next.fly()
 	}
 	class := classify(ctx, why, took, q.l.budget)
 	// That one caller is gone says nothing of the batch, that Redis is late does.
@@ -212,10 +212,12 @@ func (q *batches) next() *batch {
 // held.
 func (q *batches) gather(d *decision) *batch {
 	b := batchPool.Get().(*batch)
+	b.q = q
 	b.ticket.nonce = q.l.nonce.next(b.ticket.nonce[:0])
 	b.ticket.state.Store(unsent)
 	if b.gone == nil {
 		b.gone = make(chan struct{})
+		b.fly = func() { b.q.run(b) }
 	}
 	b.add(d)
 	slot := -1

@@ -71,7 +71,7 @@ func TestArrange(t *testing.T) {
 			b.arrange(names)
 			var got []string
 			for _, it := range b.items {
-				id := it.Keys.Block[strings.IndexByte(it.Keys.Block, '{')+1:]
+				id := it.Keys.Block()[strings.IndexByte(it.Keys.Block(), '{')+1:]
 				got = append(got, fmt.Sprintf("%c%dx%d", id[0], it.Cost, it.Count))
 			}
 			if merges && strings.Join(got, " ") != want {

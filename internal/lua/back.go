@@ -34,24 +34,21 @@ func (c *Client) GiveBack(ctx context.Context, now int64, items []Taken) ([]int6
 	if s == nil {
 		return make([]int64, len(items)), nil
 	}
-	width := 1
-	if kind == algo.SlidingWindowCounter {
-		width = 2
-	}
-	args := make([]any, 3, 4+len(items)*(width+7))
-	args[2] = len(items) * width
+	w := newWire()
 	for i := range items {
-		args = append(args, items[i].Keys.State)
-		if width == 2 {
-			args = append(args, items[i].Keys.Second())
+		k := &items[i].Keys
+		w.key(k.state, k.id, "}")
+		if kind == algo.SlidingWindowCounter {
+			w.key(k.state, k.id, "}"+second)
 		}
 	}
-	args = append(args, now)
+	w.sealKeys()
+	w.args = append(w.args, now)
 	for i := range items {
 		it := &items[i]
-		args = append(args, it.Units, it.At, it.Params.boxed[0], it.Params.boxed[1], it.Params.boxed[2], it.Member, it.First)
+		w.args = append(w.args, it.Units, it.At, it.Params.boxed[0], it.Params.boxed[1], it.Params.boxed[2], it.Member, it.First)
 	}
-	v, err := c.run(ctx, s, args, false)
+	v, err := c.run(ctx, s, w, false)
 	if err != nil {
 		return nil, err
 	}

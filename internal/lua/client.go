@@ -47,45 +47,61 @@ func (c *Client) Functions() (bool, error) {
 // Doer returns what sends the commands.
 func (c *Client) Doer() Doer { return c.doer }
 
-// run sends args, whose first two are left for the command and the script.
-func (c *Client) run(ctx context.Context, s *Script, args []any, looks bool) ([]int64, error) {
+// The names of the commands, boxed once.
+var (
+	evalSHA   any = "evalsha"
+	evalText  any = "eval"
+	evalSHARO any = "evalsha_ro"
+	evalRO    any = "eval_ro"
+)
+
+// run sends w, which it takes.
+func (c *Client) run(ctx context.Context, s *Script, w *wire, looks bool) ([]int64, error) {
+	v, err := c.try(ctx, s, w, looks)
+	if err == nil || isReply(err) {
+		w.free()
+	}
+	return v, err
+}
+
+func (c *Client) try(ctx context.Context, s *Script, w *wire, looks bool) ([]int64, error) {
 	if c.functions.Load() {
-		v, err := c.call(ctx, s, args, looks)
+		v, err := c.call(ctx, s, w, looks)
 		if err == nil || !functionsRefused(err) {
 			return v, err
 		}
 		c.giveUp(err)
 	}
 	if looks && !c.writable.Load() {
-		v, err := eval(ctx, c.doer, s, args, "evalsha_ro", "eval_ro")
+		v, err := eval(ctx, c.doer, s, w, evalSHARO, evalRO)
 		if err == nil || !unknownCommand(err) {
 			return v, err
 		}
 		c.writable.Store(true)
 	}
-	return eval(ctx, c.doer, s, args, "evalsha", "eval")
+	return eval(ctx, c.doer, s, w, evalSHA, evalText)
 }
 
 // eval runs a script by its name; and once more by its text, which also loads it
 // on the node that lacks it, when Redis says that it did not execute anything
 // because it does not know the script.
-func eval(ctx context.Context, rdb Doer, s *Script, args []any, byName, byText string) ([]int64, error) {
-	args[0], args[1] = byName, s.sha
-	v, err := send(ctx, rdb, args)
+func eval(ctx context.Context, rdb Doer, s *Script, w *wire, byName, byText any) ([]int64, error) {
+	w.args[0], w.args[1] = byName, s.boxed
+	v, err := send(ctx, rdb, w)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		args[0], args[1] = byText, s.src
-		v, err = send(ctx, rdb, args)
+		w.args[0], w.args[1] = byText, s.src
+		v, err = send(ctx, rdb, w)
 	}
 	return v, err
 }
 
 // call runs a script as a function, after loading the library if it is missing.
-func (c *Client) call(ctx context.Context, s *Script, args []any, looks bool) ([]int64, error) {
-	args[0], args[1] = "fcall", s.name
+func (c *Client) call(ctx context.Context, s *Script, w *wire, looks bool) ([]int64, error) {
+	w.args[0], w.args[1] = "fcall", s.name
 	if looks {
-		args[0], args[1] = "fcall_ro", s.name+"_ro"
+		w.args[0], w.args[1] = "fcall_ro", s.name+"_ro"
 	}
-	v, err := send(ctx, c.doer, args)
+	v, err := send(ctx, c.doer, w)
 	if err == nil || !functionMissing(err) {
 		return v, err
 	}
@@ -95,7 +111,7 @@ func (c *Client) call(ctx context.Context, s *Script, args []any, looks bool) ([
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errLoad, err)
 	}
-	return send(ctx, c.doer, args)
+	return send(ctx, c.doer, w)
 }
 
 func (c *Client) giveUp(err error) {

@@ -54,13 +54,13 @@ func (e *ReplyError) Error() string { return "unexpected reply from Redis: " + e
 
 // BrokenError is the error for an item that is Broken.
 func (it *Item) BrokenError() *ReplyError {
-	return &ReplyError{fmt.Sprintf("the key %q does not hold the state of a %v", it.Keys.State, it.Params.Kind)}
+	return &ReplyError{fmt.Sprintf("the key %q does not hold the state of a %v", it.Keys.State(), it.Params.Kind)}
 }
 
 // Decide asks Redis for a decision on every item, all of one algorithm, in one
 // atomic call. now is 0 for the server's clock. The nonce, a string or what
-// go-redis takes for one, must differ in every call of every process. It appends the decisions to out and returns the time
-// at which they were made.
+// go-redis takes for one, must differ in every call of every process. It appends
+// the decisions to out and returns the time at which they were made.
 //
 // A cost of 0 looks and changes nothing. A negative cost is a debt: as much of
 // it is charged as there is room for. The decision on an item with a Count is
@@ -82,33 +82,26 @@ func (c *Client) Decide(ctx context.Context, now int64, nonce any, items []Item,
 	return decode(v, items, out)
 }
 
-func encode(kind algo.Kind, now int64, nonce any, items []Item) []any {
-	width, stride := 2, 5
-	switch kind {
-	case algo.SlidingWindowCounter:
-		width = 3
-	case algo.LeakyBucketShaping:
-		stride = 6
-	}
-	args := make([]any, 3, 5+len(items)*(width+stride))
-	args[2] = len(items) * width
+func encode(kind algo.Kind, now int64, nonce any, items []Item) *wire {
+	w := newWire()
 	for i := range items {
 		k := &items[i].Keys
-		args = append(args, k.State)
-		if width == 3 {
-			args = append(args, k.Second())
+		w.key(k.state, k.id, "}")
+		if kind == algo.SlidingWindowCounter {
+			w.key(k.state, k.id, "}"+second)
 		}
-		args = append(args, k.Block)
+		w.key(k.block, k.id, "}")
 	}
-	args = append(args, now, nonce)
+	w.sealKeys()
+	w.args = append(w.args, now, nonce)
 	for i := range items {
 		p := &items[i].Params
-		args = append(args, items[i].Cost, max(1, items[i].Count), p.boxed[0], p.boxed[1], p.boxed[2])
-		if stride == 6 {
-			args = append(args, p.boxed[3])
+		w.args = append(w.args, items[i].Cost, max(1, items[i].Count), p.boxed[0], p.boxed[1], p.boxed[2])
+		if kind == algo.LeakyBucketShaping {
+			w.args = append(w.args, p.boxed[3])
 		}
 	}
-	return args
+	return w
 }
 
 func decode(v []int64, items []Item, out []algo.Decision) (int64, []algo.Decision, error) {
@@ -146,7 +139,11 @@ func decode(v []int64, items []Item, out []algo.Decision) (int64, []algo.Decisio
 // Block denies the key for d microseconds by the server's clock, unless it is
 // blocked for longer already, and returns the time left.
 func (c *Client) Block(ctx context.Context, now int64, k Keys, d int64) (int64, error) {
-	v, err := c.run(ctx, blockScript, []any{nil, nil, 1, k.Block, now, d}, false)
+	w := newWire()
+	w.key(k.block, k.id, "}")
+	w.sealKeys()
+	w.args = append(w.args, now, d)
+	v, err := c.run(ctx, blockScript, w, false)
 	if err != nil {
 		return 0, err
 	}
@@ -159,7 +156,11 @@ func (c *Client) Block(ctx context.Context, now int64, k Keys, d int64) (int64, 
 // Beat says under key that the process id is alive for another life µs, or with
 // a life of 0 that it leaves, and returns how many processes are alive.
 func (c *Client) Beat(ctx context.Context, now int64, key, id string, life int64) (int64, error) {
-	v, err := c.run(ctx, beatScript, []any{nil, nil, 1, key, now, id, life}, false)
+	w := newWire()
+	w.key(key)
+	w.sealKeys()
+	w.args = append(w.args, now, id, life)
+	v, err := c.run(ctx, beatScript, w, false)
 	if err != nil {
 		return 0, err
 	}

@@ -14,17 +14,23 @@ const maxID = 128
 // Keys are the names of what Redis keeps for one id. They share a hash tag, so
 // that a cluster keeps them in one slot.
 type Keys struct {
-	State string
-	Block string
+	state, block string // what stands before the id
+	id           string // encoded
 }
-
-// Second is the other state key, of algorithms that have two.
-func (k Keys) Second() string { return k.State + ":1" }
 
 // ID is the encoded id that the keys are of.
-func (k Keys) ID() string {
-	return k.State[strings.IndexByte(k.State, '{')+1 : len(k.State)-1]
-}
+func (k Keys) ID() string { return k.id }
+
+// State is the key of the algorithm's state.
+func (k Keys) State() string { return k.state + k.id + "}" }
+
+// Second is the other state key, of algorithms that have two.
+func (k Keys) Second() string { return k.State() + second }
+
+// Block is the key by which the id is blocked.
+func (k Keys) Block() string { return k.block + k.id + "}" }
+
+const second = ":1"
 
 // Namer makes keys: prefix:v1:algorithm:{id}.
 type Namer struct {
@@ -47,7 +53,7 @@ func (n *Namer) Keys(k algo.Kind, id string) Keys { return n.KeysOf(k, EncodeID(
 
 // KeysOf is Keys for an id that is encoded already.
 func (n *Namer) KeysOf(k algo.Kind, id string) Keys {
-	return Keys{State: n.state[k] + id + "}", Block: n.block + id + "}"}
+	return Keys{state: n.state[k], block: n.block, id: id}
 }
 
 // Peers is the key under which the processes of a prefix find each other.

@@ -37,7 +37,7 @@ func FuzzKeys(f *testing.F) {
 		for _, id := range []string{a, b} {
 			for _, kind := range algo.Kinds {
 				k := n.Keys(kind, id)
-				for _, key := range []string{k.State, k.Second(), k.Block} {
+				for _, key := range []string{k.State(), k.Second(), k.Block()} {
 					if got := slotPart(key); got != EncodeID(id) {
 						t.Fatalf("id %q: key %q hashes %q, not the id", id, key, got)
 					}
@@ -64,7 +64,7 @@ func FuzzKeys(f *testing.F) {
 
 func TestKeysAreReadable(t *testing.T) {
 	k := NewNamer("shop").Keys(algo.GCRA, "customer:42")
-	if k.State != "shop:v1:gcra:{customer:42}" || k.Block != "shop:v1:block:{customer:42}" {
+	if k.State() != "shop:v1:gcra:{customer:42}" || k.Block() != "shop:v1:block:{customer:42}" {
 		t.Errorf("keys are %+v", k)
 	}
 }

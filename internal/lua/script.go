@@ -22,15 +22,17 @@ var sources embed.FS
 
 // Script is one Lua script with its SHA-1, and the name it has as a function.
 type Script struct {
-	name string
-	src  string
-	sha  string
+	name  string
+	src   string
+	sha   string
+	boxed any // sha
 }
 
 func newScript(name string, files ...string) *Script {
 	src := parts(files...)
 	sum := sha1.Sum([]byte(src))
-	return &Script{name: functionPrefix + name, src: src, sha: hex.EncodeToString(sum[:])}
+	sha := hex.EncodeToString(sum[:])
+	return &Script{name: functionPrefix + name, src: src, sha: sha, boxed: sha}
 }
 
 // Source returns the script's text.
@@ -94,8 +96,9 @@ type once struct{ *redis.IntSliceCmd }
 // NoRetry is go-redis's switch for that.
 func (once) NoRetry() bool { return true }
 
-func send(ctx context.Context, rdb Doer, args []any) ([]int64, error) {
-	cmd := once{redis.NewIntSliceCmd(ctx, args...)}
+func send(ctx context.Context, rdb Doer, w *wire) ([]int64, error) {
+	w.cmd = *redis.NewIntSliceCmd(ctx, w.args...)
+	cmd := once{&w.cmd}
 	if err := rdb.Process(ctx, cmd); err != nil {
 		return nil, foreign(err)
 	}

@@ -218,7 +218,7 @@ func TestBrokenKeyFailsAlone(t *testing.T) {
 				items[i] = lua.Item{Keys: tr.names.Keys(kind, fmt.Sprint(i)), Params: lua.NewArgs(p), Cost: 1}
 			}
 			ctx := t.Context()
-			if err := errors.Join(rdb.LPush(ctx, items[1].Keys.State, "x").Err(), rdb.LPush(ctx, items[2].Keys.Block, "x").Err()); err != nil {
+			if err := errors.Join(rdb.LPush(ctx, items[1].Keys.State(), "x").Err(), rdb.LPush(ctx, items[2].Keys.Block(), "x").Err()); err != nil {
 				t.Fatal(err)
 			}
 			_, out, err := tr.lua.Decide(ctx, 0, "n", items, nil)
@@ -352,7 +352,7 @@ func (tr *tracer) blockFor(key string, now, d int64) {
 		tr.t.Fatal(err)
 	}
 	// The time at which the server blocked is known only from its reply; ask.
-	until, err := tr.rdb.Get(context.Background(), tr.names.Keys(algo.GCRA, key).Block).Int64()
+	until, err := tr.rdb.Get(context.Background(), tr.names.Keys(algo.GCRA, key).Block()).Int64()
 	if err != nil || left <= 0 {
 		tr.t.Fatalf("block for %d: %d left, until %d, %v", d, left, until, err)
 	}

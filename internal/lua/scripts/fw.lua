@@ -1,9 +1,9 @@
 -- Fixed window. STRING: "start:count" of an epoch-aligned window.
-local STRIDE, WIDTH = 5, 2
+local STRIDE, WIDTH, STRINGS = 5, 2, true
 local function step(KEYS, k, item, n, cap, num, w, bound, write)
   local key = KEYS[k + 1]
   local at, count = 0, 0
-  local v = redis.call('GET', key)
+  local v = get(key)
   if v then
     at, count = string.match(v, '^(%d+):(%d+)$')
     at, count = tonumber(at), tonumber(count)
@@ -28,7 +28,7 @@ local function step(KEYS, k, item, n, cap, num, w, bound, write)
   local reset = 0
   if count > 0 then reset = start + w - now end
   if write and (allowed == 1 or rebased) then
-    redis.call('SET', key, int(start) .. ':' .. int(count), 'PX', ttl(reset))
+    put(key, window(start, count), 'PX', ttl(reset))
   end
   return allowed, max(0, cap - count), retry, reset, 0
 end

@@ -1,4 +1,4 @@
-local STRIDE, WIDTH = 5, 2
+local STRIDE, WIDTH, STRINGS = 5, 2, true
 local function step(KEYS, k, item, n, cap, num, den, bound, write)
   local key = KEYS[k + 1]
   local full = cap * den
@@ -14,7 +14,7 @@ local function step(KEYS, k, item, n, cap, num, den, bound, write)
   end
   local reset = ceil(level / num)
   if write and (allowed == 1 or rebased) then
-    store(key, level, num, 'PX', ttl(reset))
+    put(key, tat(level, num), 'PX', ttl(reset))
   end
   return allowed, floor((full - level) / den), retry, reset, 0
 end

@@ -7,6 +7,6 @@ local function back(KEYS, k, n, taken, cap, num, den)
   local level = queued(key, cap, num, den)
   if not level then return 0 end
   give = min(give, level)
-  store(key, level - give, num, 'KEEPTTL')
+  redis.call('SET', key, tat(level - give, num), 'KEEPTTL')
   return floor(give / den)
 end

@@ -1,6 +1,6 @@
 -- Sliding window counter. Two STRINGs "start:count": windows with an even and
 -- with an odd number take turns.
-local STRIDE, WIDTH = 5, 3
+local STRIDE, WIDTH, STRINGS = 5, 3, false
 local function read(key)
   local v = redis.call('GET', key)
   if not v then return 0, 0 end
@@ -58,9 +58,9 @@ local function step(KEYS, k, item, n, cap, num, w, bound, write)
     reset = ahead + left
   end
   if write and (allowed == 1 or rebased) then
-    redis.call('SET', KEYS[k + 1 + this], int(start) .. ':' .. int(cur), 'PX', ttl(ahead + left + w))
+    redis.call('SET', KEYS[k + 1 + this], window(start, cur), 'PX', ttl(ahead + left + w))
     if rebased then
-      redis.call('SET', KEYS[k + 1 + other], int(at[other]) .. ':' .. int(count[other]), 'PX', ttl(ahead + left))
+      redis.call('SET', KEYS[k + 1 + other], window(at[other], count[other]), 'PX', ttl(ahead + left))
     end
   end
   return allowed, max(0, cap - cur - ceil(prev * left / w)), retry, reset, 0

@@ -1,5 +1,5 @@
 -- Sliding window log. SORTED SET: a member per admitted unit, score = its time.
-local STRIDE, WIDTH = 5, 2
+local STRIDE, WIDTH, STRINGS = 5, 2, false
 local nonce = ARGV[2]
 local function step(KEYS, k, item, n, cap, num, w, bound, write)
   local key = KEYS[k + 1]

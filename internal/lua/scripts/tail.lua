@@ -1,5 +1,5 @@
-local function decide(keys, item, n, count, cap, num, den, bound)
-  local block = redis.call('GET', KEYS[keys + WIDTH])
+local function decide(blocked, keys, item, n, count, cap, num, den, bound)
+  local block = blocked and redis.call('GET', KEYS[keys + WIDTH])
   local until_ = block and tonumber(block) or 0
   if n < 0 then
     -- A debt: charge what there is room for, also while the key is blocked.
@@ -29,14 +29,24 @@ end
 
 local reply = {now}
 if #ARGV == 2 + STRIDE then -- alone: nobody to be harmed, and no detours
-  local allowed, remaining, retry, reset, delay = decide(0, 0, tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8] or 0))
+  local allowed, remaining, retry, reset, delay = decide(true, 0, 0, tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8] or 0))
   if allowed == BROKEN then return {now, BROKEN, 0, 0, 0, 0} end
   return {now, allowed, remaining, retry, reset, delay}
+end
+-- That none of them is blocked takes one look, and so does what they hold.
+local states, blocks = {}, {}
+for k = WIDTH, #KEYS, WIDTH do
+  states[#states + 1], blocks[#blocks + 1] = KEYS[k - 1], KEYS[k]
+end
+local blocked = redis.call('EXISTS', unpack(blocks)) > 0
+if STRINGS and tonumber(ARGV[3]) ~= 0 then
+  local values = redis.call('MGET', unpack(states))
+  for i = 1, #states do strings[states[i]] = values[i] end
 end
 local keys, item = 0, 0
 for a = 3, #ARGV, STRIDE do
   local bound = STRIDE > 5 and tonumber(ARGV[a + 5]) or 0
-  local ok, allowed, remaining, retry, reset, delay = pcall(decide, keys, item, tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4]), bound)
+  local ok, allowed, remaining, retry, reset, delay = pcall(decide, blocked, keys, item, tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4]), bound)
   if not ok then
     -- What one key holds must not fail the others; what fails all of them must.
     local why = type(allowed) == 'table' and allowed.err or tostring(allowed)

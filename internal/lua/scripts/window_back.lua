@@ -7,6 +7,6 @@ local function takeout(key, w, until_, n, taken)
   at, count = tonumber(at), tonumber(count)
   if at ~= start then return 0 end
   n = min(n, count)
-  redis.call('SET', key, int(at) .. ':' .. int(count - n), 'KEEPTTL')
+  redis.call('SET', key, window(at, count - n), 'KEEPTTL')
   return n
 end

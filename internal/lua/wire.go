@@ -1,0 +1,57 @@
+package lua
+
+import (
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// wire is the arguments of one command, in memory that is used again.
+type wire struct {
+	args []any
+	keys []string
+	buf  []byte
+	ends []int
+	cmd  redis.IntSliceCmd
+}
+
+var wires = sync.Pool{New: func() any { return new(wire) }}
+
+// newWire returns arguments whose first two are left for the command and the
+// script.
+func newWire() *wire {
+	w := wires.Get().(*wire)
+	w.args = append(w.args, nil, nil, nil)
+	return w
+}
+
+// key adds a key to be named by finish. Its parts are copied.
+func (w *wire) key(parts ...string) {
+	for _, p := range parts {
+		w.buf = append(w.buf, p...)
+	}
+	w.ends = append(w.ends, len(w.buf))
+}
+
+// sealKeys ends the keys. All share one string, and are passed by reference: a
+// string in an interface is a piece of memory for each.
+func (w *wire) sealKeys() {
+	all, start := string(w.buf), 0
+	for _, end := range w.ends {
+		w.keys = append(w.keys, all[start:end])
+		start = end
+	}
+	for i := range w.keys {
+		w.args = append(w.args, &w.keys[i])
+	}
+	w.args[2] = len(w.keys)
+}
+
+// free gives the memory back. Only a command that was answered is certain not to
+// be read by anybody any more.
+func (w *wire) free() {
+	clear(w.args)
+	clear(w.keys)
+	w.args, w.keys, w.buf, w.ends, w.cmd = w.args[:0], w.keys[:0], w.buf[:0], w.ends[:0], redis.IntSliceCmd{}
+	wires.Put(w)
+}

@@ -25,8 +25,8 @@ func TestAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() {
 		p, _ := b.Acquire()
 		p.Done(breaker.ClassOK, 0)
-	}); n > 2 {
-		t.Errorf("closed: %v allocations, want at most 2", n)
+	}); n > 1 {
+		t.Errorf("closed: %v allocations, want at most 1", n)
 	}
 	ctx := context.Background()
 	if n := testing.AllocsPerRun(1000, func() { breaker.Classify(ctx, nil) }); n != 0 {

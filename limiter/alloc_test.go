@@ -1,0 +1,84 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// The race detector makes pools forget, so that these have a run of their own.
+
+// TestAllocations: a few on the way to Redis, of which 3 are the client's look at
+// its connection, and none where the answer is here.
+func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("allocations are counted without the race detector")
+	}
+	rdb := redistest.Client(t, redistest.Start(t))
+	ctx := context.Background()
+	long := limiter.GCRA(limiter.PerHour(1_000_000), 1_000_000)
+	allow := func(lim limiter.Allower, key string) func() {
+		return func() {
+			if _, err := lim.AllowN(ctx, key, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	plain := newLimiter(t, rdb, long, limiter.WithShare(1), limiter.WithBudget(5*time.Second))
+	if n := testing.AllocsPerRun(500, allow(plain, "customer:42")); n > 8 {
+		t.Errorf("alone: %v allocations a decision, want at most 8", n)
+	}
+
+	const callers, each = 128, 200
+	crowd := func() {
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				for j := range each {
+					if _, err := plain.Allow(ctx, keys[(i*each+j)%len(keys)]); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+	crowd()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	crowd()
+	runtime.ReadMemStats(&after)
+	if n := float64(after.Mallocs-before.Mallocs) / (callers * each); n > 3 {
+		t.Errorf("combined: %.1f allocations a decision, want at most 3", n)
+	}
+
+	denied := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(1), 1), limiter.WithShare(1), limiter.WithPrefix("denied"))
+	allow(denied, "k")()
+	if n := testing.AllocsPerRun(500, allow(denied, "k")); n != 0 {
+		t.Errorf("denied from the cache: %v allocations a decision", n)
+	}
+	leased := newLimiter(t, rdb, long, limiter.WithShare(1), limiter.WithPrefix("leased"), limiter.WithLease(10_000, time.Minute))
+	allow(leased, "k")()
+	if n := testing.AllocsPerRun(500, allow(leased, "k")); n != 0 {
+		t.Errorf("from a lease: %v allocations a decision", n)
+	}
+	local, err := limiter.NewLocal(long)
+	must(t, err)
+	defer local.Close()
+	if n := testing.AllocsPerRun(500, allow(local, "k")); n != 0 {
+		t.Errorf("in process: %v allocations a decision", n)
+	}
+}
+
+var keys = func() (all []string) {
+	for i := range 1000 {
+		all = append(all, fmt.Sprint("user:", i))
+	}
+	return all
+}()

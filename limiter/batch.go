@@ -36,32 +36,38 @@ type place struct {
 
 var batchPool = sync.Pool{New: func() any { return new(batch) }}
 
-func (b *batch) add(d *decision) {
+// add puts d into an item of its own, or into that of others on its key which it
+// follows with the same cost and limit: those are one. It reports whether it made
+// an item.
+func (b *batch) add(d *decision, names *lua.Namer) bool {
 	d.state, d.batch = flying, b
 	b.all = append(b.all, d)
-}
-
-// arrange puts the decisions into items: those on one key that follow one
-// another with the same cost and limit are one.
-func (b *batch) arrange(names *lua.Namer) {
-	if len(b.all) > 1 && b.last == nil {
+	args, n, count := &d.s.args, int64(d.n), max(1, d.count)
+	if i := b.joins(d); i >= 0 {
+		it := &b.items[i]
+		b.of = append(b.of, place{i, it.Count})
+		it.Count += count
+		return false
+	}
+	if b.last == nil {
 		b.last = make(map[string]int, batchSize)
 	}
-	for _, d := range b.all {
-		args, n, count := d.s.args, int64(d.n), max(1, d.count)
-		if len(b.all) > 1 {
-			if i, ok := b.last[d.id]; ok && n > 0 && args.Kind != algo.LeakyBucketShaping {
-				if it := &b.items[i]; it.Cost == n && it.Params.Params == args.Params {
-					b.of = append(b.of, place{i, it.Count})
-					it.Count += count
-					continue
-				}
-			}
-			b.last[d.id] = len(b.items)
-		}
-		b.of = append(b.of, place{len(b.items), 0})
-		b.items = append(b.items, lua.Item{Keys: names.KeysOf(args.Kind, d.id), Params: args, Cost: n, Count: count})
+	b.last[d.id] = len(b.items)
+	b.of = append(b.of, place{len(b.items), 0})
+	b.items = append(b.items, lua.Item{Keys: names.KeysOf(args.Kind, d.id), Params: *args, Cost: n, Count: count})
+	return true
+}
+
+// joins is the item that d can be a part of, or -1.
+func (b *batch) joins(d *decision) int {
+	i, ok := b.last[d.id]
+	if !ok || d.n == 0 || d.s.args.Kind == algo.LeakyBucketShaping {
+		return -1
 	}
+	if it := &b.items[i]; it.Cost != int64(d.n) || it.Params.Params != d.s.args.Params {
+		return -1
+	}
+	return i
 }
 
 // answer gives d its part of what Redis decided on its item.

@@ -17,9 +17,12 @@ const (
 	// smaller batches, fewer leave the server waiting; 3 was the best of 1 to 16
 	// by bench/redis.
 	depth = 3
-	// batchSize is the most decisions of one call. A script that decides for
-	// more keys keeps others waiting for longer than it saves.
+	// batchSize is the most keys of one call. A script that decides for more keeps
+	// others waiting for longer than it saves. Callers of one key are one key, or
+	// those of a hot one would take the places of all others.
 	batchSize = 64
+	// batchCallers bounds how far the queue is looked through for a call.
+	batchCallers = 1024
 )
 
 // batches combines decisions on their way to one shard: up to depth calls they
@@ -219,9 +222,9 @@ func (q *batches) gather(d *decision) *batch {
 		b.gone = make(chan struct{})
 		b.fly = func() { b.q.run(b) }
 	}
-	b.add(d)
-	slot := -1
-	q.queue.take(batchSize-1, func(next *decision) bool {
+	b.add(d, q.l.names)
+	slot, room := -1, batchSize-1
+	q.queue.take(batchCallers-1, func(next *decision) bool {
 		if next.s.args.Kind != d.s.args.Kind || (next.n == 0) != (d.n == 0) {
 			return false
 		}
@@ -233,7 +236,12 @@ func (q *batches) gather(d *decision) *batch {
 				return false
 			}
 		}
-		b.add(next)
+		if room == 0 && b.joins(next) < 0 {
+			return false
+		}
+		if b.add(next, q.l.names) {
+			room--
+		}
 		return true
 	})
 	b.waiting = len(b.all)
@@ -253,7 +261,6 @@ func (q *batches) run(b *batch) {
 
 // send makes the call and reports it to the breaker.
 func (q *batches) send(b *batch, permit breaker.Permit) (breaker.Class, error) {
-	b.arrange(q.l.names)
 	start := time.Now()
 	var deadline time.Time
 	q.mu.Lock()

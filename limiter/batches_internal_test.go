@@ -47,9 +47,9 @@ func TestLeavingIsNoVerdict(t *testing.T) {
 	}
 }
 
-// TestArrange: callers of a key are one item only if nothing stands between
+// TestItems: callers of a key are one item only if nothing stands between
 // them that the second could tell from the first.
-func TestArrange(t *testing.T) {
+func TestItems(t *testing.T) {
 	names := lua.NewNamer("p")
 	for asked, want := range map[string]string{
 		"a1":                "a1x1",
@@ -66,9 +66,8 @@ func TestArrange(t *testing.T) {
 			}
 			b := new(batch)
 			for _, f := range strings.Fields(asked) {
-				b.add(&decision{s: &s, id: f[:1], n: int(f[1] - '0')})
+				b.add(&decision{s: &s, id: f[:1], n: int(f[1] - '0')}, names)
 			}
-			b.arrange(names)
 			var got []string
 			for _, it := range b.items {
 				id := it.Keys.Block()[strings.IndexByte(it.Keys.Block(), '{')+1:]
@@ -89,9 +88,8 @@ func TestArrange(t *testing.T) {
 	one, _ := newSpec(GCRA(PerHour(10), 10), tuning{})
 	two, _ := newSpec(GCRA(PerHour(20), 10), tuning{})
 	b := new(batch)
-	b.add(&decision{s: &one, id: "a", n: 1})
-	b.add(&decision{s: &two, id: "a", n: 1})
-	b.arrange(names)
+	b.add(&decision{s: &one, id: "a", n: 1}, names)
+	b.add(&decision{s: &two, id: "a", n: 1}, names)
 	if len(b.items) != 2 {
 		t.Errorf("two limits became %d items", len(b.items))
 	}
@@ -143,5 +141,43 @@ func TestWhatWasChargedApartIsAnswered(t *testing.T) {
 	}
 	if !neverExecuted(second.err) || second.class != breaker.ClassUnavailable {
 		t.Errorf("the second, which was not: %v, %v", second.class, second.err)
+	}
+}
+
+// TestHotKeyTakesOnePlace: however many ask for one key, the next call has room
+// for the others who wait, and keeps their order.
+func TestHotKeyTakesOnePlace(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	l, err := New(rdb, GCRA(PerSecond(10), 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := l.shards.only.batches
+	ask := func(id string) *decision { return &decision{s: &l.spec, id: id, n: 1} }
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	const others = 100
+	for i := range others {
+		for range 5 {
+			q.queue.push(ask("hot"))
+		}
+		q.queue.push(ask(fmt.Sprint(i)))
+	}
+	b := q.gather(ask("hot"))
+	if len(b.items) != batchSize || b.items[0].Count != 1+5*others {
+		t.Errorf("%d items, the first for %d callers", len(b.items), b.items[0].Count)
+	}
+	if n := q.queue.len(); n != others-(batchSize-1) {
+		t.Errorf("%d wait for the next call", n)
+	}
+	if next := q.queue.pop(); next == nil || next.id != fmt.Sprint(batchSize-1) {
+		t.Errorf("%+v is next", next)
+	}
+	for range 3 * batchCallers {
+		q.queue.push(ask("hot"))
+	}
+	if b := q.gather(ask("hot")); len(b.all) != batchCallers {
+		t.Errorf("%d callers in one call, want at most %d", len(b.all), batchCallers)
 	}
 }

@@ -26,8 +26,8 @@ func (q *queue) pop() *decision {
 	return nil
 }
 
-// take offers those that wait, in order, until n were accepted. What was not
-// keeps its place.
+// take offers the first n that wait, in order. What was not accepted keeps its
+// place.
 func (q *queue) take(n int, accept func(*decision) bool) {
 	kept, i := 0, q.head
 	for ; i < len(q.waiting) && n > 0; i++ {
@@ -35,8 +35,8 @@ func (q *queue) take(n int, accept func(*decision) bool) {
 		if d.state != queued {
 			continue
 		}
+		n--
 		if accept(d) {
-			n--
 			continue
 		}
 		q.waiting[kept] = d

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -68,10 +69,10 @@ func TestOverloadIsNoFault(t *testing.T) {
 	}
 	proxy.Set(faultproxy.Mode{ReplyDelay: 60 * time.Millisecond})
 	var wg sync.WaitGroup
-	// One call after the other, each for as many callers as fit: some are late.
-	for range 1000 {
+	// One call after the other, each for as many keys as fit: some are late.
+	for i := range 1000 {
 		wg.Go(func() {
-			if _, err := lim.Allow(context.Background(), "k"); err != nil {
+			if _, err := lim.Allow(context.Background(), fmt.Sprint("k", i)); err != nil {
 				t.Error(err)
 			}
 		})

@@ -80,7 +80,7 @@ func (l *Limiter) request(ctx context.Context, r request) (Result, error) {
 	case class == breaker.ClassOK:
 		d, sent := w.out, w.sent
 		w.free()
-		if cached && !d.Allowed {
+		if cached && d.Remaining < int64(n) {
 			l.denials.put(hash, r.id, &s.args.Params, n, age, d, sent, end)
 		}
 		l.afterRedis(s, r.key, d, end)

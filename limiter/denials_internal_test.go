@@ -12,7 +12,7 @@ import (
 // answered.
 func TestDenialTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, p := newDenials(), algo.Params{Kind: algo.GCRA, Cap: 1, Num: 1, Den: 1}
+		c, p := newDenials(), algo.Params{Kind: algo.FixedWindow, Cap: 1, Num: 1, Den: 1}
 		h := c.hash("k")
 		put := func(retry time.Duration) {
 			sent := time.Now()
@@ -78,4 +78,57 @@ func TestForgottenWhileAsking(t *testing.T) {
 	if _, ok := c.get(h, "k", &p, 1); ok {
 		t.Error("not forgotten")
 	}
+}
+
+// TestWhoAsksAgain: of those who were denied by a bucket, as many ask again as it
+// can have produced units for, and a bucket that has just given its last unit is
+// known to have none.
+func TestWhoAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// 100 per second, a burst of 10.
+		c, p := newDenials(), algo.Params{Kind: algo.TokenBucket, Cap: 10, Num: 1, Den: 10_000}
+		h := c.hash("k")
+		asking := func() (n int) {
+			for range 50 {
+				if _, denied := c.get(h, "k", &p, 2); !denied {
+					n++
+				}
+			}
+			return n
+		}
+		now := time.Now()
+		c.put(h, "k", &p, 2, 0, algo.Decision{RetryAfter: 15_000, ResetAfter: 95_000}, now, now)
+		time.Sleep(15*time.Millisecond - time.Nanosecond)
+		if n := asking(); n != 0 {
+			t.Errorf("%d ask before there is room for them", n)
+		}
+		time.Sleep(time.Nanosecond)
+		if n := asking(); n != 1 {
+			t.Errorf("%d ask when there is room for one", n)
+		}
+		time.Sleep(20*time.Millisecond - 2*time.Microsecond)
+		if d, denied := c.get(h, "k", &p, 2); !denied || d.RetryAfter != 2 {
+			t.Errorf("just before there is room for the second: %+v, %v", d, denied)
+		}
+		time.Sleep(45 * time.Millisecond)
+		if n := asking(); n != 3 {
+			t.Errorf("%d ask when there is room for three more", n)
+		}
+		time.Sleep(denialLife)
+		if n := asking(); n != 50 {
+			t.Errorf("%d of 50 ask after a second", n)
+		}
+
+		// Admitted, and full again after 95 ms: two units are there after 15.
+		now = time.Now()
+		c.put(h, "k", &p, 2, 0, algo.Decision{Allowed: true, Remaining: 0, ResetAfter: 95_000}, now, now)
+		if d, denied := c.get(h, "k", &p, 2); !denied || d.RetryAfter != 15_000 {
+			t.Errorf("after the last unit was given: %+v, %v", d, denied)
+		}
+		// An older answer that comes later is no news.
+		c.put(h, "k", &p, 2, 0, algo.Decision{RetryAfter: 1_000, ResetAfter: 81_000}, now, now)
+		if d, denied := c.get(h, "k", &p, 2); !denied || d.RetryAfter != 15_000 {
+			t.Errorf("after an answer that was overtaken: %+v, %v", d, denied)
+		}
+	})
 }

@@ -2,25 +2,37 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
+	"github.com/throttled/throttled/v2"
+	"github.com/throttled/throttled/v2/store/goredisstore.v9"
+	ulule "github.com/ulule/limiter/v3"
+	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-// contender decides one unit of a key. It is made for a limit per second, which
-// is its burst too.
+// decider decides one unit of a key.
+type decider func(ctx context.Context, key string) (allowed bool, err error)
+
+// contender is made for a limit per second, which is its burst too.
 type contender struct {
 	name string
-	make func(addr, prefix string, limit int) (decide func(ctx context.Context, key string) error, closeIt func(), err error)
+	make func(addr, prefix string, limit int) (decide decider, closeIt func(), err error)
+	// bursts is how many times the limit it may admit at once, if not once: two
+	// aligned windows can pass around their border.
+	bursts float64
 }
 
-// gcra is the least that a script must do: the plain client's, and others' that
-// bring no limiter of their own.
-const gcra = `
+// plainScript is the least that a script must do: the plain clients', and others'
+// that bring no limiter of their own.
+const plainScript = `
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local tat = tonumber(redis.call('GET', KEYS[1]) or now)
@@ -31,47 +43,131 @@ if next_ - burst * interval > now then return {0, next_ - burst * interval - now
 redis.call('SET', KEYS[1], string.format('%.0f', next_), 'PX', math.ceil((next_ - now) / 1000) + 1)
 return {1, 0}`
 
-var contenders = []contender{
-	{"plain EVALSHA, go-redis", func(addr, prefix string, limit int) (func(context.Context, string) error, func(), error) {
+// errLocal counts a decision that Redis did not make as an error.
+var errLocal = errors.New("not decided by Redis")
+
+// holdfast is ours, under a limit made for n per second.
+func holdfast(name string, of func(n int) limiter.Limit, opts ...func(n int) limiter.Option) contender {
+	return contender{name: name, make: func(addr, prefix string, limit int) (decider, func(), error) {
 		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		script := redis.NewScript(gcra)
-		interval := 1e6 / float64(limit)
-		return func(ctx context.Context, key string) error {
-			return script.Run(ctx, rdb, []string{prefix + key}, interval, limit).Err()
+		// A budget that a machine which everything shares can keep to: this
+		// measures Redis, not the fallback.
+		all := []limiter.Option{limiter.WithPrefix(prefix), limiter.WithBudget(time.Second)}
+		for _, o := range opts {
+			all = append(all, o(limit))
+		}
+		lim, err := limiter.New(rdb, of(limit), all...)
+		if err != nil {
+			return nil, nil, errors.Join(err, rdb.Close())
+		}
+		return func(ctx context.Context, key string) (bool, error) {
+			res, err := lim.Allow(ctx, key)
+			if err == nil && res.Source == limiter.SourceLocal {
+				err = errLocal
+			}
+			return res.Allowed, err
+		}, func() { lim.Close(); rdb.Close() }, nil
+	}}
+}
+
+func gcra(n int) limiter.Limit { return limiter.GCRA(limiter.PerSecond(n), n) }
+
+const plainName = "plain EVALSHA, go-redis"
+
+var contenders = []contender{
+	{name: plainName, make: func(addr, prefix string, limit int) (decider, func(), error) {
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		return scripted(rdb, prefix, limit), func() { rdb.Close() }, nil
+	}},
+	holdfast("Holdfast", gcra),
+	holdfast("Holdfast, leases", gcra, func(n int) limiter.Option {
+		return limiter.WithLease(min(n/4, 20_000), 100*time.Millisecond)
+	}),
+	{name: "redis_rate", make: func(addr, prefix string, limit int) (decider, func(), error) {
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		lim, rate := redis_rate.NewLimiter(rdb), redis_rate.PerSecond(limit)
+		return func(ctx context.Context, key string) (bool, error) {
+			res, err := lim.Allow(ctx, prefix+key, rate)
+			return err == nil && res.Allowed > 0, err
 		}, func() { rdb.Close() }, nil
 	}},
-	{"Holdfast", func(addr, prefix string, limit int) (func(context.Context, string) error, func(), error) {
+	{name: "throttled", make: func(addr, prefix string, limit int) (decider, func(), error) {
 		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(limit), limit), limiter.WithPrefix(prefix))
+		store, err := goredisstore.NewCtx(rdb, prefix)
 		if err != nil {
 			return nil, nil, err
 		}
-		return func(ctx context.Context, key string) error {
-			res, err := lim.Allow(ctx, key)
-			if err == nil && res.Source == limiter.SourceLocal {
-				return errLocal
-			}
-			return err
-		}, func() { lim.Close(); rdb.Close() }, nil
-	}},
-	{"redis_rate", func(addr, prefix string, limit int) (func(context.Context, string) error, func(), error) {
-		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		lim := redis_rate.NewLimiter(rdb)
-		rate := redis_rate.PerSecond(limit)
-		return func(ctx context.Context, key string) error {
-			_, err := lim.Allow(ctx, prefix+key, rate)
-			return err
+		lim, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerSec(limit), MaxBurst: limit - 1})
+		if err != nil {
+			return nil, nil, err
+		}
+		return func(ctx context.Context, key string) (bool, error) {
+			limited, _, err := lim.RateLimitCtx(ctx, key, 1)
+			return err == nil && !limited, err
 		}, func() { rdb.Close() }, nil
 	}},
-	{"the plain script, rueidis", func(addr, prefix string, limit int) (func(context.Context, string) error, func(), error) {
+	{name: "ulule/limiter", bursts: 2, make: func(addr, prefix string, limit int) (decider, func(), error) {
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		store, err := ululeredis.NewStoreWithOptions(rdb, ulule.StoreOptions{Prefix: prefix})
+		if err != nil {
+			return nil, nil, err
+		}
+		lim := ulule.New(store, ulule.Rate{Period: time.Second, Limit: int64(limit)})
+		return func(ctx context.Context, key string) (bool, error) {
+			res, err := lim.Get(ctx, key)
+			return err == nil && !res.Reached, err
+		}, func() { rdb.Close() }, nil
+	}},
+	{name: "plain, go-redis AutoPipeline", make: func(addr, prefix string, limit int) (decider, func(), error) {
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		pipe, err := rdb.AutoPipeline()
+		if err != nil {
+			return nil, nil, err
+		}
+		return scripted(pipe, prefix, limit), func() { rdb.Close() }, nil
+	}},
+	{name: "plain, rueidis", make: func(addr, prefix string, limit int) (decider, func(), error) {
 		c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
 		if err != nil {
 			return nil, nil, err
 		}
-		script := rueidis.NewLuaScript(gcra)
+		script := rueidis.NewLuaScript(plainScript)
 		args := []string{strconv.FormatFloat(1e6/float64(limit), 'f', -1, 64), strconv.Itoa(limit)}
-		return func(ctx context.Context, key string) error {
-			return script.Exec(ctx, c, []string{prefix + key}, args).Error()
+		return func(ctx context.Context, key string) (bool, error) {
+			v, err := script.Exec(ctx, c, []string{prefix + key}, args).AsIntSlice()
+			return err == nil && v[0] == 1, err
 		}, c.Close, nil
 	}},
+}
+
+// scripted runs the plain script.
+func scripted(rdb redis.Scripter, prefix string, limit int) decider {
+	script := redis.NewScript(plainScript)
+	interval := 1e6 / float64(limit)
+	return func(ctx context.Context, key string) (bool, error) {
+		v, err := script.Run(ctx, rdb, []string{prefix + key}, interval, limit).Int64Slice()
+		return err == nil && v[0] == 1, err
+	}
+}
+
+// algorithms are ours by each.
+var algorithms = []contender{
+	{name: plainName, make: contenders[0].make},
+	holdfast("fixed window", func(n int) limiter.Limit { return limiter.FixedWindow(limiter.PerSecond(n)) }),
+	holdfast("sliding window log", func(n int) limiter.Limit { return limiter.SlidingWindowLog(limiter.PerSecond(n)) }),
+	holdfast("sliding window counter", func(n int) limiter.Limit { return limiter.SlidingWindowCounter(limiter.PerSecond(n)) }),
+	holdfast("token bucket", func(n int) limiter.Limit { return limiter.TokenBucket(limiter.PerSecond(n), n) }),
+	holdfast("leaky bucket", func(n int) limiter.Limit { return limiter.LeakyBucket(limiter.PerSecond(n), n) }),
+	holdfast("leaky bucket shaping", func(n int) limiter.Limit { return limiter.LeakyBucketShaping(limiter.PerSecond(n), n) }),
+	holdfast("gcra", gcra),
+}
+
+// matching are the contenders whose name contains only, and the plain one.
+func matching(list []contender, only string) (out []contender) {
+	for i, c := range list {
+		if i == 0 || strings.Contains(c.name, only) {
+			out = append(out, c)
+		}
+	}
+	return out
 }

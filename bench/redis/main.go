@@ -1,75 +1,197 @@
-// Redis measures decisions per second through Redis: Holdfast next to others, in
-// one run, on a redis-server that it starts. All take turns in every round; the
-// tables have medians. Denials are decisions too; errors are counted, and so is
-// what was admitted beyond the limit.
+// Redis measures decisions through Redis: Holdfast next to others, in one run, on a
+// redis-server that it starts. All take turns in every round; the figures are
+// medians. Denials are decisions too. Errors are counted, and so is what was
+// admitted beyond the limit.
 package main
 
 import (
+	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 )
 
+// bench is the server and how long to measure.
+type bench struct {
+	srv    *redisproc.Server
+	admin  *redis.Client
+	rounds int
+	length time.Duration
+	made   int
+}
+
 func main() {
-	out := flag.String("out", "", "file to write the tables to")
+	out := flag.String("out", "", "directory to write redis.md and redis.svg to")
 	rounds := flag.Int("rounds", 5, "rounds, in each of which all take a turn")
-	length := flag.Duration("turn", time.Second, "length of a turn")
+	length := flag.Duration("turn", 500*time.Millisecond, "length of a turn")
 	only := flag.String("only", "", "only the contenders whose name contains this, and the plain one")
+	loadsOf := flag.String("load", "", "only the loads whose name contains this")
 	flag.Parse()
 	logging.Disable()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	if err := run(*out, *only, *rounds, *length); err != nil {
+	if err := run(*out, *only, *loadsOf, *rounds, *length); err != nil {
 		fmt.Fprintln(os.Stderr, "redis:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out, only string, rounds int, length time.Duration) error {
+var loads = []load{
+	{"1 caller, 10,000 keys", 1, 10_000, high},
+	{"8 callers, 10,000 keys", 8, 10_000, high},
+	{"64 callers, 10,000 keys", 64, 10_000, high},
+	{"512 callers, 10,000 keys", 512, 10_000, high},
+	{"512 callers, one key", 512, 1, high},
+	{"512 callers, one key, most denied", 512, 1, 2000},
+}
+
+func run(out, only, loadsOf string, rounds int, length time.Duration) error {
 	srv, err := redisproc.Start(redisproc.Options{})
 	if err != nil {
 		return err
 	}
 	defer srv.Close()
-	var list []contender
-	for i, c := range contenders {
-		if i == 0 || strings.Contains(c.name, only) {
-			list = append(list, c)
+	b := &bench{srv: srv, admin: redis.NewClient(&redis.Options{Addr: srv.Addr()}), rounds: rounds, length: length}
+	defer b.admin.Close()
+
+	var doc bytes.Buffer
+	list := matching(contenders, only)
+	charted := map[string][]result{}
+	for _, l := range loads {
+		if !strings.Contains(l.name, loadsOf) {
+			continue
 		}
-	}
-	var b strings.Builder
-	for _, load := range loads {
-		fmt.Fprintf(os.Stderr, "%s ...\n", load)
-		results, err := measure(srv, list, load, rounds, length)
+		fmt.Fprintf(os.Stderr, "%s ...\n", l.name)
+		results, err := measure(b, list, l)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&b, "**%s**\n\n", load)
-		b.WriteString("| | decisions/s | × plain | p50 | p99 | p99.9 | allocations | errors |\n|---|---|---|---|---|---|---|---|\n")
-		for i, r := range results {
-			fmt.Fprintf(&b, "| %s | %.0f | %.2f | %v | %v | %v | %.1f | %d |\n", list[i].name, r.rate, r.rate/results[0].rate,
-				short(r.p50), short(r.p99), short(r.p999), r.allocs, r.errors)
+		charted[l.name] = results
+		table(&doc, l, list, results)
+		if floor := b.floor(l); floor > 0 {
+			fmt.Fprintf(&doc, "redis-benchmark with the plain script: %.0f/s.\n\n", floor)
 		}
-		b.WriteString("\n")
 	}
-	fmt.Print(b.String())
-	if out != "" {
-		return os.WriteFile(out, []byte(b.String()), 0o644)
+	seven := load{"64 callers, 10,000 keys, by algorithm", 64, 10_000, high}
+	if only == "" && strings.Contains(seven.name, loadsOf) {
+		fmt.Fprintf(os.Stderr, "%s ...\n", seven.name)
+		results, err := measure(b, algorithms, seven)
+		if err != nil {
+			return err
+		}
+		table(&doc, seven, algorithms, results)
 	}
+	if loadsOf == "" {
+		if err := b.memory(&doc, append(append([]contender{}, list...), algorithms[1:]...)); err != nil {
+			return err
+		}
+		if err := b.early(&doc); err != nil {
+			return err
+		}
+		if err := b.fair(&doc); err != nil {
+			return err
+		}
+	}
+	fmt.Print(doc.String())
+	if out == "" {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(out, "redis.md"), doc.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(out, "redis.svg"), chart(list, charted), 0o644)
+}
+
+// table writes one load's results.
+func table(doc *bytes.Buffer, l load, list []contender, results []result) {
+	fmt.Fprintf(doc, "**%s**\n\n", l.name)
+	doc.WriteString("| | decisions/s | × plain | p50 | p99 | p99.9 | allocations | CPU client | CPU server | denied | errors | over |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for i, r := range results {
+		fmt.Fprintf(doc, "| %s | %.0f | %.2f | %v | %v | %v | %.1f | %v | %v | %.1f %% | %d | %d |\n", list[i].name, r.rate, r.rate/results[0].rate,
+			short(r.p50), short(r.p99), short(r.p999), r.allocs, short(r.client), short(r.server), 100*r.denied, r.errors, r.over)
+	}
+	doc.WriteString("\n")
+	for i, r := range results {
+		if r.lastErr != nil {
+			fmt.Fprintf(doc, "%s: %v\n\n", list[i].name, r.lastErr)
+		}
+	}
+}
+
+// memory writes what Redis keeps per key.
+func (b *bench) memory(doc *bytes.Buffer, list []contender) error {
+	doc.WriteString("**Redis memory of a key used once**\n\n| | bytes |\n|---|---|\n")
+	for _, c := range list {
+		n, err := b.bytesPerKey(c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		fmt.Fprintf(doc, "| %s | %.0f |\n", c.name, n)
+	}
+	doc.WriteString("\n")
 	return nil
+}
+
+// floor is what redis-benchmark does with the plain script; 0 without it.
+func (b *bench) floor(l load) float64 {
+	path, err := exec.LookPath("redis-benchmark")
+	if err != nil || l.limit != high {
+		return 0
+	}
+	sha, err := b.admin.ScriptLoad(context.Background(), plainScript).Result()
+	if err != nil {
+		return 0
+	}
+	out, err := exec.Command(path, "-p", strconv.Itoa(b.srv.Port()), "-c", strconv.Itoa(l.callers), "-n", "50000", "-r", strconv.Itoa(l.keys), "--csv",
+		"evalsha", sha, "1", "floor:__rand_int__", "1", strconv.Itoa(high)).Output()
+	if err != nil {
+		return 0
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	fields := strings.Split(lines[len(lines)-1], "\",\"")
+	if len(fields) < 2 {
+		return 0
+	}
+	rate, _ := strconv.ParseFloat(strings.Trim(fields[1], "\""), 64)
+	return rate
+}
+
+// serverCPU is the time that the server has used.
+func (b *bench) serverCPU() time.Duration {
+	info, err := b.admin.Info(context.Background(), "cpu").Result()
+	if err != nil {
+		return 0
+	}
+	var sum float64
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_user" || name == "used_cpu_sys" {
+			s, _ := strconv.ParseFloat(value, 64)
+			sum += s
+		}
+	}
+	return time.Duration(sum * float64(time.Second))
 }
 
 func short(d time.Duration) time.Duration {
 	switch {
+	case d > 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond)
 	case d > time.Millisecond:
 		return d.Round(10 * time.Microsecond)
-	default:
+	case d > 10*time.Microsecond:
 		return d.Round(time.Microsecond)
 	}
+	return d.Round(10 * time.Nanosecond)
 }

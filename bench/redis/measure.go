@@ -1,98 +1,144 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/redisproc"
+	"github.com/redis/go-redis/v9"
 )
 
-// errLocal counts a decision that Redis did not make as an error.
-var errLocal = errors.New("not decided by Redis")
-
-// load is how many callers ask about how many keys.
-type load struct{ callers, keys int }
-
-func (l load) String() string { return fmt.Sprintf("%d callers, %d keys", l.callers, l.keys) }
-
-var loads = []load{{1, 10_000}, {8, 10_000}, {64, 10_000}, {512, 10_000}, {512, 1}}
-
-// limit is high enough for hardly anything to be denied.
-const limit = 1_000_000
-
-type result struct {
-	rate, allocs   float64
-	p50, p99, p999 time.Duration
-	errors         int64
+// load is how many callers ask about how many keys, under which limit per second.
+type load struct {
+	name          string
+	callers, keys int
+	limit         int
 }
 
-func measure(srv *redisproc.Server, list []contender, l load, rounds int, length time.Duration) ([]result, error) {
+// high is a limit under which hardly anything is denied.
+const high = 1_000_000
+
+type result struct {
+	rate           float64
+	p50, p99, p999 time.Duration
+	allocs         float64
+	client, server time.Duration // CPU per decision
+	denied         float64       // share
+	errors, over   int64
+	lastErr        error
+}
+
+// measure gives every contender a turn in every round, and returns the medians.
+func measure(b *bench, list []contender, l load) ([]result, error) {
 	all := make([][]result, len(list))
-	decide := make([]func(context.Context, string) error, len(list))
+	decide := make([]decider, len(list))
 	for i, c := range list {
-		f, closeIt, err := c.make(srv.Addr(), fmt.Sprint("bench", i), limit)
+		b.made++
+		f, closeIt, err := c.make(b.srv.Addr(), fmt.Sprintf("b%d:", b.made), l.limit)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
 		defer closeIt()
 		decide[i] = f
-		turn(f, l, length/4) // warms up
+		b.turn(c, f, l, b.length/4) // warms up
 	}
-	for round := range rounds {
+	for round := range b.rounds {
 		for i := range list {
 			i = (i + round) % len(list)
-			all[i] = append(all[i], turn(decide[i], l, length))
+			all[i] = append(all[i], b.turn(list[i], decide[i], l, b.length))
 		}
 	}
 	medians := make([]result, len(list))
 	for i, rs := range all {
-		by := func(less func(a, b result) int) result {
-			slices.SortFunc(rs, less)
-			return rs[len(rs)/2]
-		}
-		m := by(func(a, b result) int { return int(a.rate - b.rate) })
-		m.p50 = by(func(a, b result) int { return int(a.p50 - b.p50) }).p50
-		m.p99 = by(func(a, b result) int { return int(a.p99 - b.p99) }).p99
-		m.p999 = by(func(a, b result) int { return int(a.p999 - b.p999) }).p999
-		m.errors = 0
-		for _, r := range rs {
-			m.errors += r.errors
-		}
-		medians[i] = m
+		medians[i] = middle(rs)
 	}
 	return medians, nil
 }
 
+// middle is the median of each figure, and the sum of what went wrong.
+func middle(rs []result) (m result) {
+	m.rate = median(rs, func(r result) float64 { return r.rate })
+	m.p50 = median(rs, func(r result) time.Duration { return r.p50 })
+	m.p99 = median(rs, func(r result) time.Duration { return r.p99 })
+	m.p999 = median(rs, func(r result) time.Duration { return r.p999 })
+	m.allocs = median(rs, func(r result) float64 { return r.allocs })
+	m.client = median(rs, func(r result) time.Duration { return r.client })
+	m.server = median(rs, func(r result) time.Duration { return r.server })
+	m.denied = median(rs, func(r result) float64 { return r.denied })
+	for _, r := range rs {
+		m.errors += r.errors
+		m.over += r.over
+		m.lastErr = cmp.Or(m.lastErr, r.lastErr)
+	}
+	return m
+}
+
+func median[T cmp.Ordered](rs []result, of func(result) T) T {
+	all := make([]T, len(rs))
+	for i, r := range rs {
+		all[i] = of(r)
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// caller is what one goroutine has done.
+type caller struct {
+	took        []time.Duration
+	n, admitted int64
+	errors      int64
+	err         error
+	_           [64]byte
+}
+
+// sampled is of how many decisions one is timed, where they take less than the
+// clock does.
+const sampled = 16
+
 // turn lets all callers decide for a while.
-func turn(decide func(context.Context, string) error, l load, length time.Duration) result {
+func (b *bench) turn(c contender, decide decider, l load, length time.Duration) result {
 	keys := make([]string, l.keys)
 	for i := range keys {
 		keys[i] = fmt.Sprint("user:", i)
 	}
 	ctx := context.Background()
-	took := make([][]time.Duration, l.callers)
+	callers := make([]caller, l.callers)
+	for i := range callers {
+		callers[i].took = make([]time.Duration, 0, 1<<12)
+	}
 	var stop atomic.Bool
-	var failed atomic.Int64
 	var wg sync.WaitGroup
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
+	client, server := b.cpu()
 	start := time.Now()
-	for c := range l.callers {
-		took[c] = make([]time.Duration, 0, 1<<12)
+	for i := range callers {
 		wg.Go(func() {
-			for i := c * 7919; !stop.Load(); i += 31 {
-				begin := time.Now()
-				if err := decide(ctx, keys[i%len(keys)]); err != nil {
-					failed.Add(1)
+			c := &callers[i]
+			for k := i * 7919; !stop.Load(); k += 31 {
+				timed := c.n < 1024 || c.n%sampled == 0
+				var begin time.Time
+				if timed {
+					begin = time.Now()
 				}
-				took[c] = append(took[c], time.Since(begin))
+				allowed, err := decide(ctx, keys[k%len(keys)])
+				if timed {
+					c.took = append(c.took, time.Since(begin))
+				}
+				c.n++
+				switch {
+				case err != nil:
+					c.errors, c.err = c.errors+1, err
+				case allowed:
+					c.admitted++
+				}
 			}
 		})
 	}
@@ -100,13 +146,64 @@ func turn(decide func(context.Context, string) error, l load, length time.Durati
 	stop.Store(true)
 	wg.Wait()
 	elapsed := time.Since(start)
+	clientEnd, serverEnd := b.cpu()
 	runtime.ReadMemStats(&after)
-	flat := slices.Concat(took...)
-	slices.Sort(flat)
-	n := len(flat)
-	at := func(q float64) time.Duration { return flat[min(n-1, int(q*float64(n)))] }
-	return result{
-		rate: float64(n) / elapsed.Seconds(), allocs: float64(after.Mallocs-before.Mallocs) / float64(n),
-		p50: at(0.5), p99: at(0.99), p999: at(0.999), errors: failed.Load(),
+	var sum caller
+	for i := range callers {
+		c := &callers[i]
+		sum.took = append(sum.took, c.took...)
+		sum.n, sum.admitted, sum.errors, sum.err = sum.n+c.n, sum.admitted+c.admitted, sum.errors+c.errors, cmp.Or(sum.err, c.err)
 	}
+	slices.Sort(sum.took)
+	at := func(q float64) time.Duration { return sum.took[min(len(sum.took)-1, int(q*float64(len(sum.took))))] }
+	n := float64(sum.n)
+	most := float64(l.keys*l.limit) * (elapsed.Seconds() + max(1, c.bursts))
+	return result{
+		rate: n / elapsed.Seconds(), allocs: float64(after.Mallocs-before.Mallocs) / n,
+		p50: at(0.5), p99: at(0.99), p999: at(0.999),
+		client: time.Duration(float64(clientEnd-client) / n), server: time.Duration(float64(serverEnd-server) / n),
+		denied: 1 - float64(sum.admitted+sum.errors)/n,
+		errors: sum.errors, lastErr: sum.err, over: max(0, sum.admitted-int64(most)),
+	}
+}
+
+// cpu is the time that this process and the server have used.
+func (b *bench) cpu() (client, server time.Duration) {
+	var self syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &self) == nil {
+		client = time.Duration(self.Utime.Nano() + self.Stime.Nano())
+	}
+	return client, b.serverCPU()
+}
+
+// bytesPerKey is what Redis keeps for a key that was used once, by its own
+// account.
+func (b *bench) bytesPerKey(c contender) (float64, error) {
+	ctx := context.Background()
+	rdb := redis.NewClient(&redis.Options{Addr: b.srv.Addr()})
+	defer rdb.Close()
+	if err := rdb.FlushAll(ctx).Err(); err != nil {
+		return 0, err
+	}
+	decide, closeIt, err := c.make(b.srv.Addr(), "bench:", 1000)
+	if err != nil {
+		return 0, err
+	}
+	defer closeIt()
+	const ids = 100
+	for i := range ids {
+		if _, err := decide(ctx, fmt.Sprint("user:", i)); err != nil {
+			return 0, err
+		}
+	}
+	var sum int64
+	all := rdb.Scan(ctx, 0, "*user:*", 10_000).Iterator()
+	for all.Next(ctx) {
+		n, err := rdb.MemoryUsage(ctx, all.Val()).Result()
+		if err != nil && err != redis.Nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return float64(sum) / ids, all.Err()
 }

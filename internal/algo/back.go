@@ -113,3 +113,13 @@ func (p Params) UntilBorder(d Decision) int64 {
 	}
 	return MaxPeriod
 }
+
+// RetryAfterReset is the time in which a bucket that is as if never used after
+// reset has room for n units: at most a microsecond more than that. It is 0 for
+// what is no bucket.
+func (p Params) RetryAfterReset(reset, n int64) int64 {
+	if !p.Kind.Bucket() {
+		return 0
+	}
+	return reset - (p.Full()-n*p.Den)/p.Num
+}

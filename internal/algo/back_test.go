@@ -112,3 +112,22 @@ func TestPartsAreTheWhole(t *testing.T) {
 		}
 	})
 }
+
+// TestRetryAfterReset: what a bucket told of its reset tells when there is room
+// for more.
+func TestRetryAfterReset(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawParams(t, rapid.SampledFrom([]Kind{TokenBucket, LeakyBucket, GCRA}).Draw(t, "kind"))
+		s, now := drawState(t, p)
+		n := rapid.Int64Range(1, p.Cap).Draw(t, "n")
+		d := Step(p, &s, now, n)
+		if !d.Allowed {
+			return
+		}
+		dry := s.clone()
+		want := Step(p, &dry, now, n).RetryAfter
+		if got := max(0, p.RetryAfterReset(d.ResetAfter, n)); got < want || got > want+1 {
+			t.Fatalf("%+v, reset after %d: %d µs until %d units, want %d", p, d.ResetAfter, got, n, want)
+		}
+	})
+}

@@ -64,6 +64,10 @@ func (k Kind) Short() string {
 // burst of its own.
 func (k Kind) Windowed() bool { return k >= FixedWindow && k <= SlidingWindowCounter }
 
+// Bucket reports whether the algorithm is a bucket that refuses what does not fit,
+// so that there is room for one more after each interval.
+func (k Kind) Bucket() bool { return k == TokenBucket || k == LeakyBucket || k == GCRA }
+
 const (
 	// MaxExact is the largest integer up to which Lua's doubles are exact.
 	MaxExact = 1<<53 - 1

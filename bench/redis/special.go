@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// early measures how much a split key denies while others of its parts have room:
+// what arrives at random, at a part of the limit, next to a key that is whole.
+func (b *bench) early(doc *bytes.Buffer) error {
+	const rate, burst = 1000, 200
+	doc.WriteString("**Denied early by key shards**: arrivals at random (Poisson), GCRA 1000/s burst 200\n\n| offered | one key | 4 shards | 16 shards |\n|---|---|---|---|\n")
+	for _, offered := range []float64{0.8, 0.9, 0.95, 1, 1.2} {
+		fmt.Fprintf(doc, "| %.0f %% of the limit |", 100*offered)
+		for _, shards := range []int{1, 4, 16} {
+			rdb := redis.NewClient(&redis.Options{Addr: b.srv.Addr()})
+			b.made++
+			lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(rate), burst), limiter.WithKeyShards(shards),
+				limiter.WithPrefix(fmt.Sprint("early", b.made)), limiter.WithBudget(time.Second))
+			if err != nil {
+				return err
+			}
+			denied, n, err := poisson(lim, rate*offered, 4*time.Second)
+			lim.Close()
+			rdb.Close()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(doc, " %.2f %% denied |", 100*float64(denied)/float64(n))
+		}
+		doc.WriteString("\n")
+	}
+	doc.WriteString("\n")
+	return nil
+}
+
+// poisson asks at random times, at a mean rate, each caller on its own.
+func poisson(lim *limiter.Limiter, rate float64, length time.Duration) (denied, n int64, err error) {
+	var wg sync.WaitGroup
+	var d atomic.Int64
+	var failed atomic.Pointer[error]
+	start := time.Now()
+	for due := time.Duration(0); due < length; n++ {
+		due += time.Duration(rand.ExpFloat64() / rate * float64(time.Second))
+		time.Sleep(time.Until(start.Add(due)))
+		wg.Go(func() {
+			res, err := lim.Allow(context.Background(), "hot")
+			if err != nil {
+				failed.Store(&err)
+			} else if !res.Allowed {
+				d.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if e := failed.Load(); e != nil {
+		err = *e
+	}
+	return d.Load(), n, err
+}
+
+// fair measures 511 callers of as many keys, without and with a hot key that
+// three times as many ask for at once.
+func (b *bench) fair(doc *bytes.Buffer) error {
+	doc.WriteString("**Fairness**: 511 callers of keys of their own, without and with 1533 callers of one hot key beside them, on one limiter\n\n| | p50 | p99 | p99.9 |\n|---|---|---|---|\n")
+	rdb := redis.NewClient(&redis.Options{Addr: b.srv.Addr()})
+	defer rdb.Close()
+	var p99s [2][]time.Duration
+	for _, hot := range []int{0, 1, 0, 1533} {
+		b.made++
+		lim, err := limiter.New(rdb, gcra(high), limiter.WithPrefix(fmt.Sprint("fair", b.made)), limiter.WithBudget(time.Second))
+		if err != nil {
+			return err
+		}
+		took := others(lim, hot, b.length*time.Duration(b.rounds))
+		lim.Close()
+		at := func(q float64) time.Duration { return took[int(q*float64(len(took)-1))] }
+		name := "without"
+		if hot > 0 {
+			name = fmt.Sprintf("with %d callers of the hot key", hot)
+			p99s[1] = append(p99s[1], at(0.99))
+		} else {
+			p99s[0] = append(p99s[0], at(0.99))
+		}
+		fmt.Fprintf(doc, "| %s | %v | %v | %v |\n", name, short(at(0.5)), short(at(0.99)), short(at(0.999)))
+	}
+	doc.WriteString("\n")
+	return nil
+}
+
+// others are the sorted times of 511 callers next to those of a hot key.
+func others(lim *limiter.Limiter, hot int, length time.Duration) []time.Duration {
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	took := make([][]time.Duration, 511)
+	ask := func(key string, each func(time.Duration)) {
+		for !stop.Load() {
+			begin := time.Now()
+			_, _ = lim.Allow(context.Background(), key)
+			each(time.Since(begin))
+		}
+	}
+	for range hot {
+		wg.Go(func() { ask("hot", func(time.Duration) {}) })
+	}
+	for i := range took {
+		wg.Go(func() { ask(fmt.Sprint("user:", i), func(d time.Duration) { took[i] = append(took[i], d) }) })
+	}
+	time.Sleep(length)
+	stop.Store(true)
+	wg.Wait()
+	all := slices.Concat(took...)
+	slices.Sort(all)
+	return all
+}

@@ -1,4 +1,4 @@
-.PHONY: demo client worker test outage bench-http bench-redis fuzz
+.PHONY: demo client worker test outage bench bench-http bench-redis bench-local fuzz
 
 # A fleet keeps to its limit while Redis is killed and comes back.
 demo:
@@ -26,10 +26,16 @@ outage:
 bench-http:
 	@go run ./bench/http -out docs/http.md
 
-# Measures decisions per second through Redis, next to others, and writes
-# docs/redis.md.
+# Measures decisions through Redis and in one process, next to others.
+bench: bench-redis bench-local
+
+# Decisions through Redis; writes docs/redis.md and docs/redis.svg.
 bench-redis:
-	@go run ./bench/redis -out docs/redis.md
+	@go run ./bench/redis -out docs
+
+# Decisions in one process; writes docs/local.md, by benchstat.
+bench-local:
+	@scripts/bench-local docs/local.md
 
 # Each fuzz target for a while: make fuzz FUZZTIME=1m
 FUZZTIME ?= 10s

@@ -46,6 +46,8 @@ type request struct {
 	budget time.Duration
 	// more, if set, is the lease to fill with the same call.
 	more *lease
+	// unknown says that the cache was asked already. With more it must be.
+	unknown bool
 }
 
 // request asks for a decision: what was denied a moment ago, the shard's breaker,
@@ -53,7 +55,9 @@ type request struct {
 func (l *Limiter) request(ctx context.Context, r request) (Result, error) {
 	sh, s, n := r.sh, r.s, r.n
 	if sh.breaker.Refuses() {
-		r.giveUp()
+		if r.more != nil {
+			r.more.end()
+		}
 		return l.fallBack(sh, s, r.key, n, errOpen)
 	}
 	// A look, and the bound of one caller's patience, are not for others.
@@ -62,9 +66,10 @@ func (l *Limiter) request(ctx context.Context, r request) (Result, error) {
 	var age uint32
 	if cached {
 		hash = l.denials.hash(r.id)
-		if d, ok := l.denials.get(hash, r.id, &s.args.Params, n); ok {
-			r.giveUp()
-			return sh.count(result(s.limit, d, SourceCache)), nil
+		if !r.unknown {
+			if d, ok := l.denials.get(hash, r.id, &s.args.Params, n); ok {
+				return sh.count(result(s.limit, d, SourceCache)), nil
+			}
 		}
 		age = l.denials.age(hash).Load()
 	}
@@ -89,13 +94,6 @@ func (l *Limiter) request(ctx context.Context, r request) (Result, error) {
 		return l.fallBack(sh, s, r.key, n, err)
 	default:
 		return Result{}, l.callerError(ctx, r.key, class, err)
-	}
-}
-
-// giveUp lets another request fill the lease.
-func (r *request) giveUp() {
-	if r.more != nil {
-		r.more.end()
 	}
 }
 

@@ -32,7 +32,9 @@ type lease struct {
 
 // grant is what one call brought.
 type grant struct {
-	left     atomic.Int64
+	left atomic.Int64
+	_    [56]byte // what is written at every decision, away from what is read
+
 	returned atomic.Int64 // units that were given back, from the last one
 	until    time.Time    // the last moment at which they may be spent
 

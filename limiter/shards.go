@@ -20,6 +20,7 @@ type shard struct {
 	breaker *breaker.Breaker
 	batches *batches // of decisions
 	calls   calls    // of all else
+	_       [64]byte // keeps the counters away from what is only read
 	counts  [numSources]atomic.Uint64
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
@@ -34,17 +35,25 @@ func (l *Limiter) decideLeased(ctx context.Context, sh *shard, s *spec, key, id 
 	}
 	deadline := now.Add(l.budget)
 	rest, ok := ls.spend(int64(n), now)
-	if !ok && !sh.breaker.Refuses() && ls.await(ctx, now.Add(l.budget/2)) {
-		// More has come, which Redis would not have for us any more.
-		l.undo(ls, &rest)
-		rest, ok = ls.spend(int64(n), time.Now())
+	if !ok && !sh.breaker.Refuses() {
+		if d, denied := l.knownDenied(s, id, n-int(rest.sum())); denied {
+			l.undo(ls, &rest)
+			return sh.count(ls.include(result(s.limit, d, SourceCache), now)), nil
+		}
+		r.unknown = true
+		if ls.await(ctx, now.Add(l.budget/2)) {
+			// More has come, which Redis would not have for us any more.
+			l.undo(ls, &rest)
+			rest, ok = ls.spend(int64(n), time.Now())
+		}
 	}
 	if ok {
-		l.askAhead(sh, s, key, ls, now)
-		return sh.count(ls.result(s, now)), nil
+		held, until := ls.held(now)
+		l.askAhead(sh, s, key, ls, now, held, until)
+		return sh.count(ls.result(s, now, held)), nil
 	}
 	r.n, r.budget = n-int(rest.sum()), time.Until(deadline)
-	if rest.sum() == 0 && ls.begin() {
+	if r.unknown && rest.sum() == 0 && ls.begin() {
 		r.more = ls
 	}
 	res, err := l.request(ctx, r)
@@ -55,12 +64,13 @@ func (l *Limiter) decideLeased(ctx context.Context, sh *shard, s *spec, key, id 
 		return ls.include(res, now), nil
 	}
 	l.undo(ls, &rest)
-	if err == nil && r.more == nil && (res.Source == SourceRedis || res.Source == SourceCache) {
+	if err == nil && r.more == nil && res.Source == SourceRedis {
 		// A call for more may be the reason.
 		ls.await(ctx, deadline)
 		if rest, ok = ls.spend(int64(n), time.Now()); ok {
 			sh.counts[res.Source].Add(^uint64(0))
-			return sh.count(ls.result(s, now)), nil
+			held, _ := ls.held(now)
+			return sh.count(ls.result(s, now, held)), nil
 		}
 		l.undo(ls, &rest)
 	}
@@ -78,6 +88,14 @@ func (l *Limiter) undo(ls *lease, units *scrape) {
 	if len(back) > 0 {
 		l.background.start(func(context.Context) { l.leases.giveBack(back) })
 	}
+}
+
+// knownDenied is what the request would find in the cache.
+func (l *Limiter) knownDenied(s *spec, id string, n int) (algo.Decision, bool) {
+	if l.askAgain {
+		return algo.Decision{}, false
+	}
+	return l.denials.get(l.denials.hash(id), id, &s.args.Params, n)
 }
 
 // await waits for the end of a call for more, if one is under way.
@@ -102,40 +120,39 @@ func (ls *lease) await(ctx context.Context, deadline time.Time) bool {
 }
 
 // result is that of a cost which was spent from ls.
-func (ls *lease) result(s *spec, now time.Time) Result {
+func (ls *lease) result(s *spec, now time.Time, held int64) Result {
 	res := Result{Allowed: true, Limit: s.limit, Source: SourceLease}
 	if seen := ls.seen.Load(); seen != nil {
 		res.Remaining = int(seen.remaining)
 		res.ResetAfter = max(time.Microsecond, duration(ceilMicros(seen.resetAt.Sub(now))))
 	}
-	return ls.include(res, now)
+	res.Remaining = min(res.Remaining+int(held), s.limit.Burst())
+	return res
 }
 
 // include adds what is held to what Redis says is left.
 func (ls *lease) include(res Result, now time.Time) Result {
-	if res.Source != SourceRedis && res.Source != SourceLease {
-		return res
+	if res.Source == SourceRedis || res.Source == SourceCache {
+		held, _ := ls.held(now)
+		res.Remaining = min(res.Remaining+int(held), res.Limit.Burst())
 	}
-	held, _ := ls.held(now)
-	res.Remaining = min(res.Remaining+int(held), res.Limit.Burst())
 	return res
 }
 
 // askAhead fetches more in the background when half of the lease is spent, or
 // three quarters of its time are over.
-func (l *Limiter) askAhead(sh *shard, s *spec, key string, ls *lease, now time.Time) {
-	if !ls.wanting(now) || now.UnixNano() < ls.askAt.Load() || sh.breaker.Refuses() || !ls.begin() {
+func (l *Limiter) askAhead(sh *shard, s *spec, key string, ls *lease, now time.Time, held int64, until time.Time) {
+	if !ls.wanting(now, held, until) || now.UnixNano() < ls.askAt.Load() || sh.breaker.Refuses() || !ls.begin() {
 		return
 	}
 	// Another call may have ended since.
-	if !ls.wanting(now) || !l.background.start(func(context.Context) { l.refill(sh, s, key, ls) }) {
+	if held, until = ls.held(now); !ls.wanting(now, held, until) || !l.background.start(func(context.Context) { l.refill(sh, s, key, ls) }) {
 		ls.end()
 	}
 }
 
 // wanting reports whether it is time to ask for more.
-func (ls *lease) wanting(now time.Time) bool {
-	held, until := ls.held(now)
+func (ls *lease) wanting(now time.Time, held int64, until time.Time) bool {
 	return held <= ls.size/2 || until.Sub(now) < ls.age/4
 }
 

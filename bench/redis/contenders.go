@@ -140,6 +140,23 @@ var contenders = []contender{
 	}},
 }
 
+// inProcess are ours where the answer is in the process, at a limit that they
+// don't reach.
+var inProcess = []contender{
+	{name: plainName, make: contenders[0].make},
+	holdfast("Holdfast, leases", gcra, func(n int) limiter.Option { return limiter.WithLease(n/100, 100*time.Millisecond) }),
+	{name: "Holdfast, without Redis", make: func(_, _ string, limit int) (decider, func(), error) {
+		lim, err := limiter.NewLocal(gcra(limit))
+		if err != nil {
+			return nil, nil, err
+		}
+		return func(ctx context.Context, key string) (bool, error) {
+			res, err := lim.Allow(ctx, key)
+			return res.Allowed, err
+		}, func() { lim.Close() }, nil
+	}},
+}
+
 // scripted runs the plain script.
 func scripted(rdb redis.Scripter, prefix string, limit int) decider {
 	script := redis.NewScript(plainScript)

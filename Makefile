@@ -29,7 +29,7 @@ bench-http:
 # Measures decisions through Redis and in one process, next to others.
 bench: bench-redis bench-local
 
-# Decisions through Redis; writes docs/redis.md and docs/redis.svg.
+# Decisions through Redis; writes docs/redis.md, docs/throughput.md and docs/redis.svg.
 bench-redis:
 	@go run ./bench/redis -out docs
 

@@ -70,6 +70,37 @@ func ExampleLimiter_WaitN() {
 	// true 1h0m0s
 }
 
+func ExampleWithLease() {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	// Of 10,000 per second this process takes 500 at a time, and asks Redis for
+	// more before they are spent; 1,000 of the burst are held back for that.
+	lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(10_000), 10_000),
+		limiter.WithLease(500, 100*time.Millisecond), quiet())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close() // gives back what is left
+	res, err := lim.Allow(context.Background(), "events")
+	fmt.Println(res.Allowed, res.Source, err)
+	// Output: true local <nil>
+}
+
+func ExampleWithKeyShards() {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(10_000), 1_000), limiter.WithKeyShards(4), quiet())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	_, err = lim.AllowN(context.Background(), "events", 251)
+	fmt.Println(err)
+	// Output: limiter: cost exceeds limit: cost is 251, but a part of gcra 10000/1s burst 1000 admits at most 250 at once, with 4 key shards
+}
+
 func ExampleUseLimit() {
 	free, pro := limiter.TokenBucket(limiter.PerHour(10), 10), limiter.TokenBucket(limiter.PerHour(1000), 1000)
 	lim, err := limiter.NewLocal(free)

@@ -18,6 +18,8 @@ import (
 const (
 	// leaseSlots is how many leases are found without a lock.
 	leaseSlots = 1024
+	// leaseShards bounds how many leases one lock holds up while they are swept.
+	leaseShards = 64
 	// leaseSweeps is how many times in maxAge what is over is looked for.
 	leaseSweeps     = 4
 	leaseSweepLeast = time.Millisecond
@@ -28,59 +30,77 @@ type leases struct {
 	l      *Limiter
 	size   int64
 	maxAge time.Duration
-	max    int
+	max    int64
 
-	seed  maphash.Seed
-	slots [leaseSlots]atomic.Pointer[lease]
+	seed   maphash.Seed
+	slots  [leaseSlots]atomic.Pointer[lease]
+	shards [leaseShards]leaseShard
+	count  atomic.Int64
 
 	mu     sync.Mutex
-	byID   map[string][]*lease
-	count  int
-	timer  *time.Timer
-	closed bool
+	timer  *time.Timer // nil while it is stopped
+	closed atomic.Bool
+}
+
+type leaseShard struct {
+	mu   sync.Mutex
+	byID map[string][]*lease
 }
 
 func newLeases(l *Limiter) *leases {
-	return &leases{l: l, size: int64(l.lease), maxAge: l.leaseAge, max: l.maxKeys, seed: maphash.MakeSeed(), byID: map[string][]*lease{}}
+	m := &leases{l: l, size: int64(l.lease), maxAge: l.leaseAge, max: int64(l.maxKeys), seed: maphash.MakeSeed()}
+	for i := range m.shards {
+		m.shards[i].byID = make(map[string][]*lease)
+	}
+	return m
 }
 
 // find returns the lease of a key, and makes it if create is set. It is nil when
 // there are too many.
 func (m *leases) find(id string, args *lua.Args, create bool) *lease {
-	slot := &m.slots[maphash.String(m.seed, id)%leaseSlots]
+	h := maphash.String(m.seed, id)
+	slot := &m.slots[h%leaseSlots]
 	if ls := slot.Load(); ls != nil && ls.id == id && ls.params.Params == args.Params {
 		return ls
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, ls := range m.byID[id] {
+	sh := &m.shards[h%leaseShards]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, ls := range sh.byID[id] {
 		if ls.params.Params == args.Params {
 			slot.Store(ls)
 			return ls
 		}
 	}
-	if !create || m.closed || m.count >= m.max {
+	if !create || m.closed.Load() {
+		return nil
+	}
+	if m.count.Add(1) > m.max {
+		m.count.Add(-1)
 		return nil
 	}
 	ls := &lease{id: id, params: *args, size: m.size, age: m.maxAge, used: time.Now()}
-	m.byID[id] = append(m.byID[id], ls)
-	m.count++
+	sh.byID[id] = append(sh.byID[id], ls)
 	slot.Store(ls)
-	if m.timer == nil {
-		m.timer = time.AfterFunc(m.period(), m.tick)
-	} else if m.count == 1 {
-		m.timer.Reset(m.period())
-	}
+	m.wind()
 	return ls
 }
 
-func (m *leases) period() time.Duration { return max(m.maxAge/leaseSweeps, leaseSweepLeast) }
+// wind makes sure that there is a sweep to come.
+func (m *leases) wind() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.timer == nil && !m.closed.Load() {
+		m.timer = time.AfterFunc(max(m.maxAge/leaseSweeps, leaseSweepLeast), m.tick)
+	}
+}
 
 // drop forgets what is held of a key.
 func (m *leases) drop(id string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, ls := range m.byID[id] {
+	sh := &m.shards[maphash.String(m.seed, id)%leaseShards]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, ls := range sh.byID[id] {
 		ls.drop()
 	}
 }
@@ -88,22 +108,32 @@ func (m *leases) drop(id string) {
 // tick gives back what is over, in the background, and goes on while there are
 // leases.
 func (m *leases) tick() {
-	if m.l.background.start(func(context.Context) { m.giveBack(m.sweep(time.Now())) }) {
+	m.l.background.start(func(context.Context) {
+		back := m.sweep(time.Now())
 		m.mu.Lock()
-		defer m.mu.Unlock()
-		if m.count > 0 && !m.closed {
-			m.timer.Reset(m.period())
+		m.timer = nil
+		m.mu.Unlock()
+		if m.count.Load() > 0 {
+			m.wind()
 		}
-	}
+		m.giveBack(back)
+	})
 }
 
 // sweep takes out what is over, and the leases that are not used any more.
 func (m *leases) sweep(now time.Time) (back []lua.Taken) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for id, list := range m.byID {
+	for i := range m.shards {
+		back = m.sweepShard(&m.shards[i], now, back)
+	}
+	return back
+}
+
+func (m *leases) sweepShard(sh *leaseShard, now time.Time, back []lua.Taken) []lua.Taken {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for id, list := range sh.byID {
 		kept := slices.DeleteFunc(list, func(ls *lease) bool {
-			for _, g := range ls.expired(now, m.closed) {
+			for _, g := range ls.expired(now, m.closed.Load()) {
 				if t, ok := ls.unspent(g, m.l.names); ok {
 					back = append(back, t)
 				}
@@ -111,14 +141,14 @@ func (m *leases) sweep(now time.Time) (back []lua.Taken) {
 			if !ls.retire(now, m.maxAge) {
 				return false
 			}
-			m.count--
+			m.count.Add(-1)
 			m.slots[maphash.String(m.seed, id)%leaseSlots].CompareAndSwap(ls, nil)
 			return true
 		})
 		if len(kept) == 0 {
-			delete(m.byID, id)
+			delete(sh.byID, id)
 		} else {
-			m.byID[id] = kept
+			sh.byID[id] = kept
 		}
 	}
 	return back
@@ -127,7 +157,7 @@ func (m *leases) sweep(now time.Time) (back []lua.Taken) {
 // close gives back everything.
 func (m *leases) close() {
 	m.mu.Lock()
-	m.closed = true
+	m.closed.Store(true)
 	if m.timer != nil {
 		m.timer.Stop()
 	}

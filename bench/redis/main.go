@@ -33,9 +33,9 @@ type bench struct {
 }
 
 func main() {
-	out := flag.String("out", "", "directory to write redis.md and redis.svg to")
-	rounds := flag.Int("rounds", 5, "rounds, in each of which all take a turn")
-	length := flag.Duration("turn", 500*time.Millisecond, "length of a turn")
+	out := flag.String("out", "", "directory to write redis.md, throughput.md and redis.svg to")
+	rounds := flag.Int("rounds", 7, "rounds, in each of which all take a turn")
+	length := flag.Duration("turn", 400*time.Millisecond, "length of a turn")
 	only := flag.String("only", "", "only the contenders whose name contains this, and the plain one")
 	loadsOf := flag.String("load", "", "only the loads whose name contains this")
 	flag.Parse()
@@ -112,10 +112,13 @@ func run(out, only, loadsOf string, rounds int, length time.Duration) error {
 		}
 	}
 	fmt.Print(doc.String())
-	if out == "" {
-		return nil
+	if out == "" || loadsOf != "" {
+		return nil // what is written is whole
 	}
 	if err := os.WriteFile(filepath.Join(out, "redis.md"), doc.Bytes(), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(out, "throughput.md"), summary(list, charted), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(out, "redis.svg"), chart(list, charted), 0o644)
@@ -135,6 +138,24 @@ func table(doc *bytes.Buffer, l load, list []contender, results []result) {
 			fmt.Fprintf(doc, "%s: %v\n\n", list[i].name, r.lastErr)
 		}
 	}
+}
+
+// summary is decisions per second as multiples of the plain client's.
+func summary(list []contender, of map[string][]result) []byte {
+	var b bytes.Buffer
+	b.WriteString("| × plain |")
+	for _, l := range loads {
+		fmt.Fprintf(&b, " %s |", l.name)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(loads)) + "\n")
+	for i, c := range list {
+		fmt.Fprintf(&b, "| %s |", c.name)
+		for _, l := range loads {
+			fmt.Fprintf(&b, " %.2f |", of[l.name][i].rate/of[l.name][0].rate)
+		}
+		b.WriteString("\n")
+	}
+	return b.Bytes()
 }
 
 // memory writes what Redis keeps per key.

@@ -18,8 +18,8 @@ import (
 // early measures how much a split key denies while others of its parts have room:
 // what arrives at random, at a part of the limit, next to a key that is whole.
 func (b *bench) early(doc *bytes.Buffer) error {
-	const rate, burst = 1000, 200
-	doc.WriteString("**Denied early by key shards**: arrivals at random (Poisson), GCRA 1000/s burst 200\n\n| offered | one key | 4 shards | 16 shards |\n|---|---|---|---|\n")
+	const rate, burst = 1000, 40
+	doc.WriteString("**Denied early by key shards**: arrivals at random (Poisson), GCRA 1000/s burst 40\n\n| offered | one key | 4 shards | 16 shards |\n|---|---|---|---|\n")
 	for _, offered := range []float64{0.8, 0.9, 0.95, 1, 1.2} {
 		fmt.Fprintf(doc, "| %.0f %% of the limit |", 100*offered)
 		for _, shards := range []int{1, 4, 16} {

@@ -181,3 +181,23 @@ func TestHotKeyTakesOnePlace(t *testing.T) {
 		t.Errorf("%d callers in one call, want at most %d", len(b.all), batchCallers)
 	}
 }
+
+// TestAllStuckIsAtOnce: where every call that may be under way has lost its
+// callers, waiting for a turn is in vain; where one has not, it is not.
+func TestAllStuckIsAtOnce(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	l, err := New(rdb, GCRA(PerSecond(10), 10), WithMaxInFlight(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := l.shards.only.batches
+	q.flying, q.stuck = 2, 2
+	if err := q.add(&decision{s: &l.spec, id: "a", n: 1}); err != errNoTurn {
+		t.Errorf("with all stuck: %v", err)
+	}
+	q.stuck = 1
+	if err := q.add(&decision{s: &l.spec, id: "a", n: 1}); err != nil || q.queue.len() != 1 {
+		t.Errorf("with one that is not: %v, %d waiting", err, q.queue.len())
+	}
+}

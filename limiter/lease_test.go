@@ -92,8 +92,8 @@ func TestLeasesAdmitTheLimit(t *testing.T) {
 				fleet = append(fleet, newLimiter(t, rdb, limit, limiter.WithShare(1), limiter.WithLease(30+i, 5*time.Second), limiter.WithBudget(5*time.Second)))
 			}
 			var admitted, asked atomic.Int64
-			for _, a := range together(64, func(i int) (res limiter.Result, err error) {
-				for asked.Add(1) <= 4000 && err == nil {
+			for _, a := range together(1000, func(i int) (res limiter.Result, err error) {
+				for asked.Add(1) <= 6000 && err == nil {
 					n := 1 + i%3
 					if res, err = fleet[i%4].AllowN(t.Context(), "hot", n); res.Allowed {
 						admitted.Add(int64(n))

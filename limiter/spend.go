@@ -57,7 +57,7 @@ func (l *Limiter) decideLeased(ctx context.Context, sh *shard, s *spec, key, id 
 		r.more = ls
 	}
 	res, err := l.request(ctx, r)
-	if r.more == nil && res.Source == SourceRedis {
+	if err == nil && r.more == nil && res.Source == SourceRedis {
 		ls.note(int64(res.Remaining), now.Add(res.ResetAfter))
 	}
 	if err == nil && res.Allowed {

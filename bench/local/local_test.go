@@ -5,6 +5,8 @@ package local
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -80,7 +82,9 @@ func deciders(b *testing.B) map[string]func(key string) {
 }
 
 func BenchmarkOneKey(b *testing.B) {
-	for name, decide := range deciders(b) {
+	all := deciders(b)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		decide := all[name]
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -91,7 +95,9 @@ func BenchmarkOneKey(b *testing.B) {
 }
 
 func BenchmarkOneKeyTwoWay(b *testing.B) {
-	for name, decide := range deciders(b) {
+	all := deciders(b)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		decide := all[name]
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {

@@ -209,7 +209,7 @@ func openFiles(t *testing.T) int {
 // forgotten is a burst refunded, never an error.
 func TestEvictionUnderLoad(t *testing.T) {
 	srv := redistest.Start(t, []string{"maxmemory", "3mb"}, []string{"maxmemory-policy", "allkeys-lru"})
-	lim := newLimiter(t, redistest.Client(t, srv), limiter.GCRA(limiter.PerSecond(10), 10), patient())
+	lim := newLimiter(t, redistest.Client(t, srv), limiter.GCRA(limiter.PerHour(10), 10), patient())
 	ctx := context.Background()
 	var wg sync.WaitGroup
 	for caller := range 8 {

@@ -229,7 +229,7 @@ func TestLeaseEnds(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
 			rdb := redistest.Client(t, srv)
-			opts := []limiter.Option{limiter.WithShare(1), limiter.WithLease(40, 200*time.Millisecond)}
+			opts := []limiter.Option{limiter.WithShare(1), limiter.WithLease(40, time.Second)}
 			lim, other := newLimiter(t, rdb, limit, opts...), newLimiter(t, rdb, limit, opts...)
 			for range 2 {
 				res, err := lim.Allow(t.Context(), "k")
@@ -252,7 +252,7 @@ func TestLeaseEnds(t *testing.T) {
 			}
 			// Slow use asks for more before the age is over.
 			for i := range 30 {
-				time.Sleep(20 * time.Millisecond)
+				time.Sleep(50 * time.Millisecond)
 				if res, err := lim.Allow(t.Context(), "k"); err != nil || !res.Allowed || res.Source != limiter.SourceLease {
 					t.Fatalf("decision %d: %+v, %v", i, res, err)
 				}

@@ -40,7 +40,6 @@ type score struct {
 	slowest  time.Duration
 	errors   int
 	admitted atomic.Int64
-	lastBack atomic.Int64 // when a process was first on Redis after the fault
 }
 
 // figures are what one fault looked like through one limiter.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-
-	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
 // Taken is units of a key that were admitted and not used.
@@ -36,11 +34,7 @@ func (c *Client) GiveBack(ctx context.Context, now int64, items []Taken) ([]int6
 	}
 	w := newWire()
 	for i := range items {
-		k := &items[i].Keys
-		w.key(k.state, k.id, "}")
-		if kind == algo.SlidingWindowCounter {
-			w.key(k.state, k.id, "}"+second)
-		}
+		w.state(kind, &items[i].Keys)
 	}
 	w.sealKeys()
 	w.args = append(w.args, now)

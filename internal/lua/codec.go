@@ -86,10 +86,7 @@ func encode(kind algo.Kind, now int64, nonce any, items []Item) *wire {
 	w := newWire()
 	for i := range items {
 		k := &items[i].Keys
-		w.key(k.state, k.id, "}")
-		if kind == algo.SlidingWindowCounter {
-			w.key(k.state, k.id, "}"+second)
-		}
+		w.state(kind, k)
 		w.key(k.block, k.id, "}")
 	}
 	w.sealKeys()

@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
 // wire is the arguments of one command, in memory that is used again.
@@ -31,6 +33,14 @@ func (w *wire) key(parts ...string) {
 		w.buf = append(w.buf, p...)
 	}
 	w.ends = append(w.ends, len(w.buf))
+}
+
+// state adds the keys of an algorithm's state.
+func (w *wire) state(kind algo.Kind, k *Keys) {
+	w.key(k.state, k.id, "}")
+	if kind == algo.SlidingWindowCounter {
+		w.key(k.state, k.id, "}"+second)
+	}
 }
 
 // sealKeys ends the keys. All share one string, and are passed by reference: a

@@ -1,8 +1,6 @@
-local WIDTH = 1
 local function back(KEYS, k, n, taken, cap, num, den)
   local key = KEYS[k + 1]
-  if redis.call('EXISTS', key) == 0 then return 0 end
-  local give = undrained(n, taken, cap, num, den)
+  local give = undrained(key, n, taken, cap, num, den)
   if give <= 0 then return 0 end
   local level, last = drained(key, cap, num, den)
   if not level then return 0 end

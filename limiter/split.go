@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
 // maxKeyShards is the most parts of a key whose slots are certain to differ.
@@ -67,6 +68,7 @@ func (l *Limiter) decideSplit(ctx context.Context, s *spec, key string, n int) (
 		if err != nil || other.Allowed {
 			return other, err
 		}
+		l.recount(key, i, other.Source, -1)
 		if other.Source != SourceCache {
 			asked++
 		}
@@ -81,7 +83,14 @@ func (l *Limiter) decideSplit(ctx context.Context, s *spec, key string, n int) (
 	}
 	// Who comes back when told to finds the part that it was told of.
 	turn.Store(soonest)
+	l.recount(key, soonest%parts, res.Source, 1)
 	return res, nil
+}
+
+// recount counts a decision that was made of those on parts, which count
+// themselves, as one.
+func (l *Limiter) recount(key string, part uint32, s Source, by int64) {
+	l.shards.forID(lua.EncodeID(partKey(key, int(part)))).counts[s].Add(uint64(by))
 }
 
 // either is the result of asking two parts which denied.
@@ -113,9 +122,12 @@ func (l *Limiter) lookSplit(ctx context.Context, s *spec, key string) (Result, e
 		return Result{}, err
 	}
 	best := all[0]
-	for _, res := range all[1:] {
+	for i, res := range all[1:] {
+		l.recount(key, uint32(i+1), res.Source, -1)
 		best = either(best, res)
 	}
+	l.recount(key, 0, all[0].Source, -1)
+	l.recount(key, 0, best.Source, 1)
 	return best, nil
 }
 

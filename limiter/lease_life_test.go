@@ -1,0 +1,293 @@
+package limiter_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/faultproxy"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/limiter/limitertest"
+)
+
+// TestLeaseEnds: what is not spent within its age is not spent, and goes back.
+func TestLeaseEnds(t *testing.T) {
+	for _, limit := range leasable(100, time.Hour) {
+		t.Run(limit.Algorithm().String(), func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			rdb := redistest.Client(t, srv)
+			opts := []limiter.Option{limiter.WithShare(1), limiter.WithLease(40, time.Second)}
+			lim, other := newLimiter(t, rdb, limit, opts...), newLimiter(t, rdb, limit, opts...)
+			for range 2 {
+				res, err := lim.Allow(t.Context(), "k")
+				must(t, err)
+				if !res.Allowed {
+					t.Fatalf("%+v", res)
+				}
+			}
+			left := func() int {
+				res, err := other.Peek(t.Context(), "k")
+				must(t, err)
+				return res.Remaining
+			}
+			if n := left(); n != 60 {
+				t.Errorf("%d remaining for others, want 60", n)
+			}
+			until(t, "the lease goes back", func() bool { return left() == 98 })
+			if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis || res.Remaining != 97 {
+				t.Errorf("after that: %+v, %v", res, err)
+			}
+			// Slow use asks for more before the age is over.
+			for i := range 30 {
+				time.Sleep(50 * time.Millisecond)
+				if res, err := lim.Allow(t.Context(), "k"); err != nil || !res.Allowed || res.Source != limiter.SourceLease {
+					t.Fatalf("decision %d: %+v, %v", i, res, err)
+				}
+			}
+		})
+	}
+}
+
+// TestLeaseAsksAhead: with a Redis that takes 20 ms, only the first decision
+// waits for it.
+func TestLeaseAsksAhead(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy, rdb := behind(t, srv, redis.Options{})
+	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10_000), 10_000), limiter.WithShare(1), limiter.WithLease(200, 10*time.Second), limiter.WithBudget(5*time.Second))
+	if _, err := lim.Peek(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Set(faultproxy.Mode{ReplyDelay: 20 * time.Millisecond})
+	for i := range 1000 {
+		if res, err := lim.Allow(t.Context(), "k"); err != nil || !res.Allowed || i > 0 && res.Source != limiter.SourceLease {
+			t.Fatalf("decision %d: %+v, %v", i, res, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestLeaseOfOneWhoLeft: a caller that leaves does not take along what its call
+// brings.
+func TestLeaseOfOneWhoLeft(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy, rdb := behind(t, srv, redis.Options{})
+	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(100), 101), limiter.WithShare(1), limiter.WithLease(40, 10*time.Second), limiter.WithBudget(5*time.Second))
+	if _, err := lim.Peek(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Set(faultproxy.Mode{ReplyDelay: 100 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if res, err := lim.Allow(ctx, "k"); err != context.Canceled {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	proxy.Set(faultproxy.Mode{})
+	until(t, "the lease", func() bool {
+		res, err := lim.Peek(t.Context(), "k")
+		return err == nil && res.Remaining == 100
+	})
+	if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceLease || res.Remaining != 99 {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// TestLeaseIsDropped: a block and a reset are heeded at once by the process that
+// makes them, and what it held is not given back to what begins anew.
+func TestLeaseIsDropped(t *testing.T) {
+	for _, limit := range leasable(100, time.Hour) {
+		t.Run(limit.Algorithm().String(), func(t *testing.T) {
+			srv := redistest.Start(t)
+			lim := newLimiter(t, redistest.Client(t, srv), limit, limiter.WithShare(1), limiter.WithLease(40, 50*time.Millisecond))
+			allow := func() limiter.Result {
+				t.Helper()
+				res, err := lim.Allow(t.Context(), "k")
+				must(t, err)
+				return res
+			}
+			allow()
+			must(t, lim.Block(t.Context(), "k", time.Hour))
+			if res := allow(); res.Allowed || res.RetryAfter < 59*time.Minute {
+				t.Errorf("blocked: %+v", res)
+			}
+			must(t, lim.Reset(t.Context(), "k"))
+			if res := allow(); !res.Allowed || res.Source != limiter.SourceRedis || res.Remaining != 99 {
+				t.Errorf("reset: %+v", res)
+			}
+			must(t, lim.Close())
+			other := newLimiter(t, redistest.Client(t, srv), limit, limiter.WithShare(1), limiter.WithLease(40, 50*time.Millisecond))
+			if res, err := other.Peek(t.Context(), "k"); err != nil || res.Remaining != 99 {
+				t.Errorf("after Close: %+v, %v", res, err)
+			}
+		})
+	}
+}
+
+// TestLeaseOutlivesRedis: what is held was charged, and is spent while Redis is
+// away; then this process decides by its share.
+func TestLeaseOutlivesRedis(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := redistest.Client(t, srv)
+	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(100), 101), limiter.WithShare(0.1), limiter.WithLease(40, time.Minute))
+	if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	must(t, srv.Kill())
+	by := map[limiter.Source]int{}
+	for range 200 {
+		res, err := lim.Allow(t.Context(), "k")
+		must(t, err)
+		if res.Allowed {
+			by[res.Source]++
+		}
+	}
+	if by[limiter.SourceLease] != 39 || by[limiter.SourceLocal] == 0 || by[limiter.SourceLocal] > 10 {
+		t.Errorf("admitted while Redis was away: %v", by)
+	}
+}
+
+// TestCostBeyondALease is larger than what is ever held.
+func TestCostBeyondALease(t *testing.T) {
+	srv := redistest.Start(t)
+	lim := newLimiter(t, redistest.Client(t, srv), limiter.FixedWindow(limiter.PerHour(100)), limiter.WithShare(1), limiter.WithLease(10, time.Minute))
+	for i, c := range []struct {
+		n, left int
+		source  limiter.Source
+	}{{30, 70, limiter.SourceRedis}, {1, 69, limiter.SourceRedis}, {20, 49, limiter.SourceRedis}, {1, 48, limiter.SourceRedis}, {1, 47, limiter.SourceLease}, {48, 47, limiter.SourceRedis}, {47, 0, limiter.SourceRedis}} {
+		res, err := lim.AllowN(t.Context(), "k", c.n)
+		if err != nil || res.Remaining != c.left || res.Source != c.source || res.Allowed == (c.n == 48) {
+			t.Errorf("step %d, %d units: %+v, %v", i, c.n, res, err)
+		}
+	}
+}
+
+// TestLeaseUnderWayIsDropped: what a call brings that was under way while the key
+// was reset is of the time before.
+func TestLeaseUnderWayIsDropped(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy, rdb := behind(t, srv, redis.Options{})
+	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(100), 101), limiter.WithShare(1), limiter.WithLease(40, 5*time.Second), limiter.WithBudget(5*time.Second))
+	res, err := lim.Allow(t.Context(), "k")
+	must(t, err)
+	calls := redistest.Calls(t, srv, "evalsha")
+	proxy.Set(faultproxy.Mode{ReplyDelay: 300 * time.Millisecond})
+	for res.Remaining > 78 { // half of the lease
+		res, err = lim.Allow(t.Context(), "k")
+		must(t, err)
+	}
+	until(t, "a call for more", func() bool { return redistest.Calls(t, srv, "evalsha") > calls })
+	proxy.Set(faultproxy.Mode{})
+	must(t, lim.Reset(t.Context(), "k"))
+	for start := time.Now(); time.Since(start) < 500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
+		if res, err := lim.Peek(t.Context(), "k"); err != nil || res.Remaining != 100 {
+			t.Fatalf("after %v: %+v, %v", time.Since(start), res, err)
+		}
+	}
+}
+
+// roomy is a limiter with leases whose buckets have room for what it holds back,
+// so that what is left is the limit.
+type roomy struct {
+	*limiter.Limiter
+	limit limiter.Limit
+}
+
+func (r roomy) named(res limiter.Result, err error) (limiter.Result, error) {
+	if !res.Limit.IsZero() {
+		res.Limit, res.Remaining = r.limit, min(res.Remaining, r.limit.Burst())
+	}
+	return res, err
+}
+
+func (r roomy) AllowN(ctx context.Context, key string, n int) (limiter.Result, error) {
+	return r.named(r.Limiter.AllowN(ctx, key, n))
+}
+
+func (r roomy) Peek(ctx context.Context, key string, _ ...limiter.CallOption) (limiter.Result, error) {
+	return r.named(r.Limiter.Peek(ctx, key))
+}
+
+func (r roomy) WaitN(ctx context.Context, key string, n int, _ ...limiter.CallOption) (limiter.Result, error) {
+	return r.named(r.Limiter.WaitN(ctx, key, n))
+}
+
+// TestConformanceLease: a limiter with leases is like any other.
+func TestConformanceLease(t *testing.T) {
+	limitertest.Run(t, func(t *testing.T, limit limiter.Limit) limiter.Allower {
+		opts := []limiter.Option{limiter.WithShare(1), limiter.WithBudget(5 * time.Second)}
+		rdb := redistest.Client(t, redistest.Start(t))
+		own := limit
+		switch limit.Algorithm() {
+		case limiter.AlgorithmLeakyBucketShaping:
+			return newLimiter(t, rdb, limit, opts...)
+		case limiter.AlgorithmTokenBucket:
+			own = limiter.TokenBucket(limit.Rate(), limit.Burst()+1)
+		case limiter.AlgorithmLeakyBucket:
+			own = limiter.LeakyBucket(limit.Rate(), limit.Burst()+1)
+		case limiter.AlgorithmGCRA:
+			own = limiter.GCRA(limit.Rate(), limit.Burst()+1)
+		}
+		return roomy{newLimiter(t, rdb, own, append(opts, limiter.WithLease(3, 20*time.Millisecond))...), limit}
+	})
+}
+
+// TestLeasesOfPartsUnderFaults: 1,000 callers of a few split and leased keys, while
+// Redis is killed, comes back, forgets its scripts, and keys are reset: no caller
+// sees an error, every decision is counted once, and Close leaves nothing behind.
+func TestLeasesOfPartsUnderFaults(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := redistest.Client(t, srv)
+	lim := newLimiter(t, rdb, limiter.TokenBucket(limiter.PerSecond(2000), 2000), limiter.WithShare(1),
+		limiter.WithKeyShards(4), limiter.WithLease(50, 50*time.Millisecond))
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	by := make([]map[limiter.Source]int, 1000)
+	for i := range by {
+		by[i] = map[limiter.Source]int{}
+		wg.Go(func() {
+			for n := i; !stop.Load(); n++ {
+				res, err := lim.AllowN(context.Background(), keys[n%5], 1+n%3)
+				if err != nil || res.Allowed == (res.RetryAfter > 0) {
+					t.Errorf("%+v, %v", res, err)
+					return
+				}
+				by[i][res.Source]++
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	seen := func(s limiter.Source, n uint64) {
+		t.Helper()
+		from := lim.Health().Decisions[s]
+		until(t, "decisions by "+s.String(), func() bool { return lim.Health().Decisions[s] >= from+n })
+	}
+	seen(limiter.SourceLease, 500)
+	must(t, srv.Kill())
+	seen(limiter.SourceLocal, 500)
+	must(t, srv.Restart())
+	seen(limiter.SourceLease, 500)
+	must(t, rdb.ScriptFlush(t.Context()).Err())
+	for _, key := range keys[:5] {
+		must(t, lim.Reset(t.Context(), key))
+	}
+	seen(limiter.SourceLease, 500)
+	stop.Store(true)
+	wg.Wait()
+	sum := map[limiter.Source]int{}
+	for _, m := range by {
+		for s, n := range m {
+			sum[s] += n
+		}
+	}
+	for s, n := range lim.Health().Decisions {
+		if n != uint64(sum[s]) {
+			t.Errorf("%d decisions by %v were counted as %d", sum[s], s, n)
+		}
+	}
+	must(t, lim.Close())
+}

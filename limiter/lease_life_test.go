@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -246,6 +247,8 @@ func TestLeasesOfPartsUnderFaults(t *testing.T) {
 		limiter.WithKeyShards(4), limiter.WithLease(50, 50*time.Millisecond))
 	var stop atomic.Bool
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop.Store(true)
 	by := make([]map[limiter.Source]int, 1000)
 	for i := range by {
 		by[i] = map[limiter.Source]int{}
@@ -273,7 +276,10 @@ func TestLeasesOfPartsUnderFaults(t *testing.T) {
 	seen(limiter.SourceLease, 500)
 	must(t, rdb.ScriptFlush(t.Context()).Err())
 	for _, key := range keys[:5] {
-		must(t, lim.Reset(t.Context(), key))
+		// It may find no time within the budget, and then says so.
+		if err := lim.Reset(t.Context(), key); err != nil && !errors.Is(err, limiter.ErrUnavailable) {
+			t.Error(err)
+		}
 	}
 	seen(limiter.SourceLease, 500)
 	stop.Store(true)

@@ -64,7 +64,7 @@ func (c *denials) get(h uint64, id string, p *algo.Params, n int) (algo.Decision
 	now := time.Now()
 	retryAt := d.retryAt
 	if !now.Before(d.until) {
-		if !now.Before(d.end) || !p.Kind.Bucket() {
+		if !now.Before(d.end) {
 			return algo.Decision{}, false
 		}
 		// In floating point, and a hair more than what can have been produced.
@@ -87,8 +87,9 @@ func (c *denials) get(h uint64, id string, p *algo.Params, n int) (algo.Decision
 // that of the key before it was asked: what was forgotten meanwhile is not
 // remembered.
 func (c *denials) put(h uint64, id string, p *algo.Params, n int, age uint32, d algo.Decision, sent, now time.Time) {
+	room := p.RetryAfterReset(d.ResetAfter, int64(n)) // when the bucket itself has it
 	if d.Allowed {
-		if d.RetryAfter = p.RetryAfterReset(d.ResetAfter, int64(n)); d.RetryAfter <= 0 {
+		if d.RetryAfter = room; d.RetryAfter <= 0 {
 			return
 		}
 		sent = sent.Add(-2 * time.Microsecond) // by which that may be too long
@@ -97,7 +98,12 @@ func (c *denials) put(h uint64, id string, p *algo.Params, n int, age uint32, d 
 	// which that can have been, told from the latest: a caller that comes back
 	// when it was told is not met by the same denial.
 	until := sent.Add(min(duration(d.RetryAfter), denialLife))
-	if !p.Kind.Bucket() && !until.After(now) {
+	end := sent.Add(denialLife)
+	if !p.Kind.Bucket() || d.RetryAfter > room {
+		// A window ends, or a block does: how much there is then is not known.
+		end = until
+	}
+	if !end.After(now) {
 		return
 	}
 	slot := c.slot(h, n)
@@ -106,7 +112,7 @@ func (c *denials) put(h uint64, id string, p *algo.Params, n int, age uint32, d 
 	}
 	slot.Store(&denial{
 		id: id, params: *p, n: n, age: age, remaining: d.Remaining,
-		until: until, end: sent.Add(denialLife), retryAt: now.Add(duration(d.RetryAfter)), resetAt: now.Add(duration(d.ResetAfter)),
+		until: until, end: end, retryAt: now.Add(duration(d.RetryAfter)), resetAt: now.Add(duration(d.ResetAfter)),
 	})
 }
 

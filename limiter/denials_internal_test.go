@@ -132,3 +132,29 @@ func TestWhoAsksAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestBlockIsNoEmptyBucket: a key that was denied because it is blocked may have
+// any number of units when the block ends: all may ask.
+func TestBlockIsNoEmptyBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, p := newDenials(), algo.Params{Kind: algo.TokenBucket, Cap: 10, Num: 1, Den: 10_000}
+		h := c.hash("k")
+		for name, d := range map[string]algo.Decision{
+			"full":  {Remaining: 10, RetryAfter: 300_000},
+			"empty": {RetryAfter: 300_000, ResetAfter: 100_000},
+		} {
+			now := time.Now()
+			c.put(h, "k", &p, 1, 0, d, now, now)
+			time.Sleep(300*time.Millisecond - time.Nanosecond)
+			if _, denied := c.get(h, "k", &p, 1); !denied {
+				t.Errorf("%s: forgotten while blocked", name)
+			}
+			time.Sleep(time.Nanosecond)
+			for i := range 10 {
+				if _, denied := c.get(h, "k", &p, 1); denied {
+					t.Errorf("%s: caller %d is denied after the block", name, i)
+				}
+			}
+		}
+	})
+}

@@ -27,7 +27,7 @@ func newWire() *wire {
 	return w
 }
 
-// key adds a key to be named by finish. Its parts are copied.
+// key adds a key, for sealKeys. Its parts are copied.
 func (w *wire) key(parts ...string) {
 	for _, p := range parts {
 		w.buf = append(w.buf, p...)

@@ -106,7 +106,7 @@ func (b *batch) fill(d *decision, at place, names *lua.Namer) (lua.Taken, bool) 
 		return lua.Taken{}, false
 	}
 	out.Remaining += max(0, it.Admitted-at.turn-admitted) * it.Cost
-	d.lease.note(out.Remaining, b.sent.Add(duration(out.ResetAfter)))
+	resetAt := b.sent.Add(duration(out.ResetAfter))
 	if out.RetryAfter > 0 {
 		d.lease.askAt.Store(b.sent.Add(duration(out.RetryAfter)).UnixNano())
 	}
@@ -116,6 +116,7 @@ func (b *batch) fill(d *decision, at place, names *lua.Namer) (lua.Taken, bool) 
 	}
 	units := admitted * it.Cost
 	if units <= 0 {
+		d.lease.arrive(nil, out.Remaining, resetAt)
 		return lua.Taken{}, false
 	}
 	g := &grant{
@@ -126,7 +127,7 @@ func (b *batch) fill(d *decision, at place, names *lua.Namer) (lua.Taken, bool) 
 		g.member = b.member(at.item)
 	}
 	g.left.Store(units)
-	if old := d.lease.put(g); old != nil {
+	if old := d.lease.arrive(g, out.Remaining, resetAt); old != nil {
 		return d.lease.unspent(old, names)
 	}
 	return lua.Taken{}, false

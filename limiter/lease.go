@@ -23,6 +23,8 @@ type lease struct {
 	// askAt is when there may be more, in ns of the epoch.
 	askAt atomic.Int64
 	seen  atomic.Pointer[seen]
+	// writes is odd while a call's units and what Redis said of them are put in.
+	writes atomic.Int64
 
 	mu    sync.Mutex // of what changes the grants, never held across a call
 	stale bool       // what the call under way brings is not wanted any more
@@ -121,6 +123,22 @@ func (ls *lease) held(now time.Time) (units int64, until time.Time) {
 	return units, until
 }
 
+// view is what is held and what Redis last said, both of the same moment.
+func (ls *lease) view(now time.Time) (held int64, until time.Time, said *seen) {
+	before := ls.writes.Load()
+	if before%2 == 0 {
+		held, until = ls.held(now)
+		said = ls.seen.Load()
+		if ls.writes.Load() == before {
+			return held, until, said
+		}
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	held, until = ls.held(now)
+	return held, until, ls.seen.Load()
+}
+
 // begin claims the call for more.
 func (ls *lease) begin() bool {
 	if ls.call.Load() != nil {
@@ -138,10 +156,17 @@ func (ls *lease) end() {
 	close(*ls.call.Swap(nil))
 }
 
-// put adds a grant. What it returns is to be given back.
-func (ls *lease) put(g *grant) (old *grant) {
+// arrive adds what a call brought, if anything, and what Redis said: who reads both
+// sees both or neither. What it returns is to be given back.
+func (ls *lease) arrive(g *grant, remaining int64, resetAt time.Time) (old *grant) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	ls.writes.Add(1)
+	defer ls.writes.Add(1)
+	ls.note(remaining, resetAt)
+	if g == nil {
+		return nil
+	}
 	switch {
 	case ls.stale:
 		return nil

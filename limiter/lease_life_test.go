@@ -222,7 +222,12 @@ func TestConformanceLease(t *testing.T) {
 	limitertest.Run(t, func(t *testing.T, limit limiter.Limit) limiter.Allower {
 		opts := []limiter.Option{limiter.WithShare(1), limiter.WithBudget(5 * time.Second)}
 		rdb := redistest.Client(t, redistest.Start(t))
-		own := limit
+		own, age := limit, 20*time.Millisecond
+		if limit.Rate().Per >= time.Minute {
+			// What is over and not yet given back does not remain: on a machine that
+			// is held up no lease must end within a case.
+			age = time.Minute
+		}
 		switch limit.Algorithm() {
 		case limiter.AlgorithmLeakyBucketShaping:
 			return newLimiter(t, rdb, limit, opts...)
@@ -233,7 +238,7 @@ func TestConformanceLease(t *testing.T) {
 		case limiter.AlgorithmGCRA:
 			own = limiter.GCRA(limit.Rate(), limit.Burst()+1)
 		}
-		return roomy{newLimiter(t, rdb, own, append(opts, limiter.WithLease(3, 20*time.Millisecond))...), limit}
+		return roomy{newLimiter(t, rdb, own, append(opts, limiter.WithLease(3, age))...), limit}
 	})
 }
 

@@ -41,16 +41,15 @@ func (l *Limiter) decideLeased(ctx context.Context, sh *shard, s *spec, key, id 
 			return sh.count(ls.include(result(s.limit, d, SourceCache), now)), nil
 		}
 		r.unknown = true
-		if ls.await(ctx, now.Add(l.budget/2)) {
-			// More has come, which Redis would not have for us any more.
-			l.undo(ls, &rest)
-			rest, ok = ls.spend(int64(n), time.Now())
-		}
+		ls.await(ctx, now.Add(l.budget/2))
+		// If more has come, even before the wait, Redis would not have it for us any more.
+		l.undo(ls, &rest)
+		rest, ok = ls.spend(int64(n), time.Now())
 	}
 	if ok {
-		held, until := ls.held(now)
+		held, until, said := ls.view(now)
 		l.askAhead(sh, s, key, ls, now, held, until)
-		return sh.count(ls.result(s, now, held)), nil
+		return sh.count(said.result(s, now, held)), nil
 	}
 	r.n, r.budget = n-int(rest.sum()), time.Until(deadline)
 	if r.unknown && rest.sum() == 0 && ls.begin() {
@@ -64,13 +63,15 @@ func (l *Limiter) decideLeased(ctx context.Context, sh *shard, s *spec, key, id 
 		return ls.include(res, now), nil
 	}
 	l.undo(ls, &rest)
-	if err == nil && r.more == nil && res.Source == SourceRedis {
-		// A call for more may be the reason.
-		ls.await(ctx, deadline)
+	if err == nil && res.Source == SourceRedis {
+		// A call for more may be the reason, under way or ended since.
+		if r.more == nil {
+			ls.await(ctx, deadline)
+		}
 		if rest, ok = ls.spend(int64(n), time.Now()); ok {
 			sh.counts[res.Source].Add(^uint64(0))
-			held, _ := ls.held(now)
-			return sh.count(ls.result(s, now, held)), nil
+			held, _, said := ls.view(now)
+			return sh.count(said.result(s, now, held)), nil
 		}
 		l.undo(ls, &rest)
 	}
@@ -99,10 +100,10 @@ func (l *Limiter) knownDenied(s *spec, id string, n int) (algo.Decision, bool) {
 }
 
 // await waits for the end of a call for more, if one is under way.
-func (ls *lease) await(ctx context.Context, deadline time.Time) bool {
+func (ls *lease) await(ctx context.Context, deadline time.Time) {
 	call := ls.call.Load()
 	if call == nil {
-		return false
+		return
 	}
 	timer := timers.Get().(*time.Timer)
 	timer.Reset(time.Until(deadline))
@@ -112,17 +113,15 @@ func (ls *lease) await(ctx context.Context, deadline time.Time) bool {
 	}()
 	select {
 	case <-*call:
-		return true
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return false
 }
 
-// result is that of a cost which was spent from ls.
-func (ls *lease) result(s *spec, now time.Time, held int64) Result {
+// result is that of a cost which was spent from a lease with so much left.
+func (seen *seen) result(s *spec, now time.Time, held int64) Result {
 	res := Result{Allowed: true, Limit: s.limit, Source: SourceLease}
-	if seen := ls.seen.Load(); seen != nil {
+	if seen != nil {
 		res.Remaining = int(seen.remaining)
 		res.ResetAfter = max(time.Microsecond, duration(ceilMicros(seen.resetAt.Sub(now))))
 	}

@@ -22,12 +22,12 @@ type debt struct {
 
 // owe adds n units to the debt of id. There are at most as many debts in a
 // shard as keys; beyond that they are forgotten.
-func (s *Store) owe(sh *shard, id string, own algo.Params, now, n int64, home *algo.Params) {
+func (s *Store) owe(sh *shard, id string, own algo.Params, now, n int64, home *algo.Params) *debt {
 	k := debtKey{own.Kind, id}
 	d := sh.debts[k]
 	if d == nil {
 		if len(sh.debts) >= sh.max {
-			return
+			return nil
 		}
 		if sh.debts == nil {
 			sh.debts = make(map[debtKey]*debt)
@@ -38,6 +38,7 @@ func (s *Store) owe(sh *shard, id string, own algo.Params, now, n int64, home *a
 	}
 	d.home, d.own = *home, own
 	algo.Owe(own, &d.state, now, n)
+	return d
 }
 
 // Owed returns how many keys have a debt, at the cost of an atomic load.

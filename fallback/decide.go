@@ -27,10 +27,8 @@ func (e *entry) decide(p algo.Params, now, n, until int64) algo.Decision {
 	switch {
 	case p.Kind == algo.TokenBucket:
 		d = e.tokenBucket(p, now, n, until)
-	case until > now:
-		d = algo.StepBlocked(p, &e.state, now, n, until)
 	default:
-		d = algo.Step(p, &e.state, now, n)
+		d = algo.StepBlocked(p, &e.state, now, n, until)
 	}
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 	return d
@@ -54,15 +52,23 @@ func (e *entry) tokenBucket(p algo.Params, now, n, until int64) algo.Decision {
 		e.bucket.SetBurstAt(t, int(p.Cap))
 	}
 	var d algo.Decision
-	d.Allowed = until <= now && (n == 0 || e.bucket.AllowN(t, int(n)))
+	need := n
+	if n > 0 {
+		need += p.Keep
+	}
+	kept := p.Keep == 0 || e.bucket.TokensAt(t)+1e-9 >= float64(need)
+	d.Allowed = until <= now && (n == 0 || kept && e.bucket.AllowN(t, int(n)))
 	tokens := e.bucket.TokensAt(t)
+	if d.Allowed && tokens+float64(n) >= float64(p.Cap) {
+		e.fullAt = now
+	}
 	d.Remaining = max(0, int64(tokens+1e-9))
 	if !d.Allowed {
-		if missing := float64(n) - tokens; missing > 0 {
+		if missing := float64(need) - tokens; missing > 0 {
 			d.RetryAfter = max(1, int64(math.Ceil(missing/float64(limit)*1e6)))
 			// Rounding may leave the last microsecond out, or more of them where
 			// a microsecond is less than what a float64 of this size can tell.
-			for step := int64(1); e.bucket.TokensAt(time.UnixMicro(now+d.RetryAfter)) < float64(n); step *= 2 {
+			for step := int64(1); e.bucket.TokensAt(time.UnixMicro(now+d.RetryAfter)) < float64(need); step *= 2 {
 				d.RetryAfter += step
 			}
 		}

@@ -59,7 +59,9 @@ type entry struct {
 	state  algo.State
 	bucket *rate.Limiter
 	idleAt int64
-	rank   int64 // idleAt when the heap last saw it: never later than idleAt
+	rank   int64  // idleAt when the heap last saw it: never later than idleAt
+	age    uint32 // raised when the state begins anew
+	fullAt int64  // when the token bucket was last full
 
 	// What Redis said last, if that is newer than the state: how much was left
 	// of which limit, and until when that matters.
@@ -92,16 +94,21 @@ func (s *Store) shard(id string) *shard {
 // Decide charges a cost of n, which may be 0, to id under p. A cost above p.Cap
 // is denied: it is more than this process may ever admit at once.
 func (s *Store) Decide(id string, p algo.Params, n int64) algo.Decision {
-	return s.decide(id, p, n, nil)
+	return s.decide(id, p, n, nil, nil)
 }
 
 // DecideOwing is Decide for a limit whose home is Redis: what it admits is a
 // debt under that limit, until TakeDebts collects it.
 func (s *Store) DecideOwing(id string, p algo.Params, n int64, home algo.Params) algo.Decision {
-	return s.decide(id, p, n, &home)
+	return s.decide(id, p, n, &home, nil)
 }
 
-func (s *Store) decide(id string, p algo.Params, n int64, home *algo.Params) algo.Decision {
+// Take is Decide, or with a home DecideOwing, for what may be given back.
+func (s *Store) Take(id string, p algo.Params, n int64, home *algo.Params, rc *Receipt) algo.Decision {
+	return s.decide(id, p, n, home, rc)
+}
+
+func (s *Store) decide(id string, p algo.Params, n int64, home *algo.Params, rc *Receipt) algo.Decision {
 	now := s.now()
 	sh := s.shard(id)
 	sh.mu.Lock()
@@ -113,15 +120,23 @@ func (s *Store) decide(id string, p algo.Params, n int64, home *algo.Params) alg
 			until = b.idleAt
 		}
 	}
-	if n > p.Cap {
+	if n > 0 && n+p.Keep > p.Cap {
 		d := sh.at(id, p, now, 0).decide(p, now, 0, until)
 		d.Allowed, d.Delay = false, 0
-		d.RetryAfter = max(d.RetryAfter, produceTime(p, n))
+		d.RetryAfter = max(d.RetryAfter, produceTime(p, n+p.Keep))
 		return d
 	}
-	d := sh.at(id, p, now, n).decide(p, now, n, until)
-	if home != nil && d.Allowed && n > 0 {
-		s.owe(sh, id, p, now, n, home)
+	e := sh.at(id, p, now, n)
+	d := e.decide(p, now, n, until)
+	if !d.Allowed || n == 0 {
+		return d
+	}
+	var owed *debt
+	if home != nil {
+		owed = s.owe(sh, id, p, now, n, home)
+	}
+	if rc != nil {
+		*rc = Receipt{entry: e, age: e.age, debt: owed, params: p, at: now, units: n}
 	}
 	return d
 }
@@ -215,6 +230,7 @@ func (s *Store) Reset(id string) {
 		}
 		// The entry stays in the heap as one that costs nothing to forget.
 		e.state, e.bucket, e.idleAt, e.seenUntil = algo.State{}, nil, 0, 0
+		e.age++
 		sh.idle.lower(e)
 		if d := (debtKey{algo.Kind(kind), id}); sh.debts[d] != nil {
 			delete(sh.debts, d)

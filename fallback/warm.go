@@ -30,6 +30,7 @@ func (e *entry) warm(p algo.Params, now int64) {
 		left = int64(float64(e.seenLeft) * float64(p.Cap) / float64(e.seenCap))
 	}
 	e.seenUntil = 0
+	e.age++
 	e.state, e.bucket = algo.State{}, nil
 	if p.Kind == algo.TokenBucket {
 		e.state.A.V, e.state.B.V = min(left, p.Cap), 1

@@ -2,12 +2,10 @@ package limiter
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
@@ -21,13 +19,14 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 	if err != nil {
 		return err
 	}
-	if err := l.enter(ctx, &l.spec, key, 0); err != nil {
+	s := l.live.Load()
+	if err := l.enter(ctx, s, key, 0); err != nil {
 		return err
 	}
-	return l.eachPart(&l.spec, key, func(_ int, key string) error {
+	return l.eachPart(s, key, func(_ int, key string) error {
 		l.local.Block(key, us)
 		defer l.forget(lua.EncodeID(key))
-		keys := l.names.Keys(l.spec.args.Kind, key)
+		keys := l.names.Keys(s.args.Kind, key)
 		return l.ask(ctx, key, func(ctx context.Context, c *call) error {
 			_, err := c.lua.Block(ctx, 0, keys, us)
 			return err
@@ -48,7 +47,7 @@ func blockTime(d time.Duration) (int64, error) {
 // only this process has forgotten the key. An option names the limit whose
 // algorithm's state is meant.
 func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) error {
-	s, err := l.spec.forCall(opts)
+	s, err := l.forCall(ctx, opts)
 	if err != nil {
 		return err
 	}
@@ -74,27 +73,5 @@ func (l *Limiter) forget(id string) {
 	l.denials.forget(id)
 	if l.leases != nil {
 		l.leases.drop(id)
-	}
-}
-
-// ask runs an operation that is not a decision, under the same breaker and
-// budget. Redis being sick is ErrUnavailable: there is no fallback to hide it.
-func (l *Limiter) ask(ctx context.Context, key string, run func(context.Context, *call) error) error {
-	sh := l.shards.forID(lua.EncodeID(key))
-	permit, ok := sh.breaker.Acquire()
-	if !ok {
-		return fmt.Errorf("%w: %w", ErrUnavailable, errOpen)
-	}
-	c := newCall(l, run)
-	err := sh.calls.do(ctx, c, l.budget, l.closed)
-	class := l.settle(ctx, permit, err, time.Since(c.sent))
-	switch {
-	case class == breaker.ClassOK:
-		c.release()
-		return nil
-	case class.Fallback():
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	default:
-		return l.callerError(ctx, key, class, err)
 	}
 }

@@ -78,6 +78,10 @@ func (b *batch) answer(d *decision, at place) {
 		return
 	}
 	d.err, d.class, d.out = nil, breaker.ClassOK, b.out[at.item]
+	d.at, d.first = it.At, at.turn*it.Cost+1
+	if d.named {
+		d.member = b.member(at.item)
+	}
 	switch {
 	case it.Count == 1:
 	case at.turn < it.Admitted:
@@ -106,7 +110,7 @@ func (b *batch) fill(d *decision, at place, names *lua.Namer) (lua.Taken, bool) 
 		return lua.Taken{}, false
 	}
 	out.Remaining += max(0, it.Admitted-at.turn-admitted) * it.Cost
-	resetAt := b.sent.Add(duration(out.ResetAfter))
+	remaining, resetAt := max(0, out.Remaining-it.Params.Keep), b.sent.Add(duration(out.ResetAfter))
 	if out.RetryAfter > 0 {
 		d.lease.askAt.Store(b.sent.Add(duration(out.RetryAfter)).UnixNano())
 	}
@@ -116,7 +120,7 @@ func (b *batch) fill(d *decision, at place, names *lua.Namer) (lua.Taken, bool) 
 	}
 	units := admitted * it.Cost
 	if units <= 0 {
-		d.lease.arrive(nil, out.Remaining, resetAt)
+		d.lease.arrive(nil, remaining, resetAt)
 		return lua.Taken{}, false
 	}
 	g := &grant{
@@ -127,7 +131,7 @@ func (b *batch) fill(d *decision, at place, names *lua.Namer) (lua.Taken, bool) 
 		g.member = b.member(at.item)
 	}
 	g.left.Store(units)
-	if old := d.lease.arrive(g, out.Remaining, resetAt); old != nil {
+	if old := d.lease.arrive(g, remaining, resetAt); old != nil {
 		return d.lease.unspent(old, names)
 	}
 	return lua.Taken{}, false

@@ -68,7 +68,13 @@ type decision struct {
 	sent  time.Time
 	err   error
 	class breaker.Class
-	done  chan struct{}
+	// When it was charged, by the server's clock, and under which name, for those
+	// who may give back.
+	at     int64
+	first  int64
+	named  bool
+	member string
+	done   chan struct{}
 }
 
 type decisionState uint8
@@ -352,7 +358,7 @@ func (q *batches) finish(b *batch, err error, class breaker.Class) *batch {
 	}
 	q.mu.Unlock()
 	if len(back) > 0 {
-		q.l.background.start(func(context.Context) { q.l.leases.giveBack(back) })
+		q.l.background.start(func(context.Context) { q.l.giveBack(back) })
 	}
 	for _, d := range b.all {
 		if d != nil {

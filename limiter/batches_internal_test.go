@@ -28,7 +28,7 @@ func TestLeavingIsNoVerdict(t *testing.T) {
 	q := sh.batches
 	q.mu.Lock()
 	q.flying++
-	first, second := &decision{s: &l.spec, id: "a", n: 1}, &decision{s: &l.spec, id: "a", n: 1}
+	first, second := &decision{s: l.live.Load(), id: "a", n: 1}, &decision{s: l.live.Load(), id: "a", n: 1}
 	q.queue.push(second)
 	b := q.gather(first)
 	b.permit, _ = sh.breaker.Acquire()
@@ -128,8 +128,8 @@ func TestWhatWasChargedApartIsAnswered(t *testing.T) {
 	}
 	l.lua = lua.NewClient(new(splitDoer))
 	q := l.shards.only.batches
-	first := &decision{s: &l.spec, id: "a", n: 1, ctx: t.Context(), done: make(chan struct{}, 1)}
-	second := &decision{s: &l.spec, id: "b", n: 1, ctx: t.Context(), done: make(chan struct{}, 1)}
+	first := &decision{s: l.live.Load(), id: "a", n: 1, ctx: t.Context(), done: make(chan struct{}, 1)}
+	second := &decision{s: l.live.Load(), id: "b", n: 1, ctx: t.Context(), done: make(chan struct{}, 1)}
 	q.mu.Lock()
 	q.flying++
 	q.queue.push(second)
@@ -154,7 +154,7 @@ func TestHotKeyTakesOnePlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := l.shards.only.batches
-	ask := func(id string) *decision { return &decision{s: &l.spec, id: id, n: 1} }
+	ask := func(id string) *decision { return &decision{s: l.live.Load(), id: id, n: 1} }
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	const others = 100
@@ -193,11 +193,11 @@ func TestAllStuckIsAtOnce(t *testing.T) {
 	}
 	q := l.shards.only.batches
 	q.flying, q.stuck = 2, 2
-	if err := q.add(&decision{s: &l.spec, id: "a", n: 1}); err != errNoTurn {
+	if err := q.add(&decision{s: l.live.Load(), id: "a", n: 1}); err != errNoTurn {
 		t.Errorf("with all stuck: %v", err)
 	}
 	q.stuck = 1
-	if err := q.add(&decision{s: &l.spec, id: "a", n: 1}); err != nil || q.queue.len() != 1 {
+	if err := q.add(&decision{s: l.live.Load(), id: "a", n: 1}); err != nil || q.queue.len() != 1 {
 		t.Errorf("with one that is not: %v, %d waiting", err, q.queue.len())
 	}
 }

@@ -41,7 +41,7 @@ func newCalls(max int) calls {
 type call struct {
 	run    func(ctx context.Context, c *call) error
 	lua    *lua.Client
-	ticket ticket // of no use to what has no nonce: it is never sent
+	ticket ticket // for those that send its nonce: without, a call counts as unsent
 	err    error
 	sent   time.Time // when its turn came
 
@@ -61,9 +61,10 @@ var callPool = sync.Pool{New: func() any {
 	return &call{done: make(chan struct{}, 1), gone: make(chan struct{})}
 }}
 
-func newCall(l *Limiter, run func(context.Context, *call) error) *call {
+func newCall(l *link, run func(context.Context, *call) error) *call {
 	c := callPool.Get().(*call)
 	c.run, c.lua, c.err, c.sent = run, l.lua, nil, time.Now()
+	c.ticket.nonce = l.nonce.next(c.ticket.nonce[:0])
 	c.ticket.state.Store(unsent)
 	c.state.Store(running)
 	return c

@@ -24,6 +24,10 @@ var (
 	// ErrUnavailable: Redis could not decide and the policy is Closed, or an
 	// operation other than a decision could not reach Redis.
 	ErrUnavailable = errors.New("limiter: redis unavailable")
+	// ErrSettled: the reservation was settled or cancelled before.
+	ErrSettled = errors.New("limiter: reservation already settled")
+	// ErrNotReserved: the request was denied, so there is nothing to settle.
+	ErrNotReserved = errors.New("limiter: nothing was reserved")
 	// ErrState: what Redis holds under the key, or what it answered, is not the
 	// limiter's; the error is a *StateError. It is not a failure of Redis, so
 	// the fallback does not hide it.

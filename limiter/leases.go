@@ -8,10 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/holdfast-go/holdfast/breaker"
-	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
@@ -116,7 +112,7 @@ func (m *leases) tick() {
 		if m.count.Load() > 0 {
 			m.wind()
 		}
-		m.giveBack(back)
+		m.l.giveBack(back)
 	})
 }
 
@@ -162,50 +158,5 @@ func (m *leases) close() {
 		m.timer.Stop()
 	}
 	m.mu.Unlock()
-	m.giveBack(m.sweep(time.Now()))
-}
-
-// giveBack returns units to Redis: each at most once, so what is lost with a
-// reply stays charged.
-func (m *leases) giveBack(items []lua.Taken) {
-	groups := map[algo.Kind][]lua.Taken{}
-	for _, it := range items {
-		groups[it.Params.Kind] = append(groups[it.Params.Kind], it)
-	}
-	_, single := m.l.rdb.(*redis.Client)
-	ctx, cancel := context.WithTimeout(context.Background(), reconcileBudget)
-	defer cancel()
-	for _, group := range groups {
-		for batch := range slices.Chunk(group, perCall(single)) {
-			if ctx.Err() != nil {
-				return
-			}
-			m.l.returnUnits(ctx, batch)
-		}
-	}
-}
-
-// perCall is how many keys one script may touch in the background.
-func perCall(single bool) int {
-	if single {
-		return reconcileBatch
-	}
-	return 1 // in a cluster or a ring they may be on different servers
-}
-
-// returnUnits makes one call, under the breaker and the budget.
-func (l *Limiter) returnUnits(ctx context.Context, batch []lua.Taken) {
-	sh := l.shards.forID(batch[0].Keys.ID())
-	permit, ok := sh.breaker.Acquire()
-	if !ok {
-		return
-	}
-	c := newCall(l, func(ctx context.Context, c *call) error {
-		_, err := c.lua.GiveBack(ctx, 0, batch)
-		return err
-	})
-	err := sh.calls.do(ctx, c, l.budget, nil)
-	if l.settle(ctx, permit, err, time.Since(c.sent)) == breaker.ClassOK {
-		c.release()
-	}
+	m.l.giveBack(m.sweep(time.Now()))
 }

@@ -2,15 +2,12 @@ package limiter
 
 import (
 	"context"
-	"reflect"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
 // Limiter is a distributed rate limiter: processes that use the same Redis, the
@@ -18,30 +15,17 @@ import (
 // fallback does. It is safe for concurrent use. Make one with New; the zero
 // value is not usable.
 type Limiter struct {
-	config
-	spec    spec
-	rdb     redis.UniversalClient
-	lua     *lua.Client
-	names   *lua.Namer
+	*link
+	policies
 	local   *fallback.Store
 	denials *denials
 	turns   turns
 	leases  *leases // nil without
 
-	shards     *shards
-	slots      *slotMap // of a cluster
-	peers      *peers
-	background *background
-	nonce      nonces
-
+	credits     credits
 	settled     atomic.Uint64
 	settling    every
 	reconciling atomic.Bool
-	denied      sync.Once // logs missing permissions once
-	evalOnly    sync.Once // logs once that functions are not allowed
-
-	closing sync.Once
-	closed  chan struct{}
 }
 
 var _ Allower = (*Limiter)(nil)
@@ -53,73 +37,28 @@ var _ Allower = (*Limiter)(nil)
 //
 // The error is a *ConfigError when a value breaks a rule.
 func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, error) {
-	if isNil(rdb) {
-		return nil, &ConfigError{"client", "nil", "must be a go-redis client"}
-	}
-	c, err := newConfig(opts)
+	l := &Limiter{denials: newDenials()}
+	var err error
+	l.link, err = newLink(rdb, opts, func(b *breaker.Breaker, max int, sameSlot bool) *batches {
+		return newBatches(l, b, max, sameSlot)
+	})
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSpec(limit, c.tuning)
+	s, err := newSpec(limit, l.tuning)
 	if err != nil {
 		return nil, err
 	}
-	if c.lease > 0 && !s.leased {
-		return nil, leaseError(&s)
-	}
-	if err := c.fits(rdb); err != nil {
-		return nil, err
-	}
-	l := &Limiter{
-		config:     c,
-		spec:       s,
-		rdb:        rdb,
-		lua:        lua.NewClient(bounded(rdb, c.budget)),
-		names:      lua.NewNamer(c.prefix),
-		peers:      newPeers(c.prefix, c.process),
-		background: newBackground(),
-		nonce:      newNonces(),
-		closed:     make(chan struct{}),
-		denials:    newDenials(),
-	}
-	if c.lease > 0 {
+	if l.lease > 0 {
+		if !s.leased {
+			return nil, leaseError(&s)
+		}
 		l.leases = newLeases(l)
 	}
-	if c.functions {
-		l.lua.UseFunctions(rdb)
-	}
-	if l.local, err = fallback.NewStore(c.maxKeys); err != nil {
-		return nil, err
-	}
-	if l.shards, err = l.newShards(); err != nil {
-		return nil, err
-	}
-	return l, nil
+	l.live.Store(&s)
+	l.local, err = fallback.NewStore(l.maxKeys)
+	return l, err
 }
-
-// isNil also catches a nil pointer in an interface.
-func isNil(rdb redis.UniversalClient) bool {
-	if rdb == nil {
-		return true
-	}
-	v := reflect.ValueOf(rdb)
-	return v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-// bounded returns the client with the budget for its socket timeouts where the
-// client can do that: a reply that comes later is of no use, and its
-// connection is better dropped than waited on. The connections stay shared with
-// the caller's client.
-func bounded(rdb redis.UniversalClient, budget time.Duration) lua.Doer {
-	c, ok := rdb.(*redis.Client)
-	if !ok {
-		return rdb
-	}
-	return c.WithTimeout(budget)
-}
-
-// Limit returns the limiter's limit.
-func (l *Limiter) Limit() Limit { return l.spec.limit }
 
 // Allow is AllowN with a cost of 1.
 func (l *Limiter) Allow(ctx context.Context, key string, opts ...CallOption) (Result, error) {
@@ -128,7 +67,7 @@ func (l *Limiter) Allow(ctx context.Context, key string, opts ...CallOption) (Re
 
 // AllowN is Decide without options.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int) (Result, error) {
-	return l.decide(ctx, &l.spec, key, n)
+	return l.decide(ctx, l.spec(ctx), key, n, nil)
 }
 
 // Peek looks without consuming: it is a cost of 0, writes nothing and creates no
@@ -145,11 +84,11 @@ func (l *Limiter) Peek(ctx context.Context, key string, opts ...CallOption) (Res
 // limit in the options), ErrClosed, ErrState, the context's own error, or, only
 // under the policy fallback.Closed, ErrUnavailable.
 func (l *Limiter) Decide(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
-	s, err := l.spec.forCall(opts)
+	s, err := l.forCall(ctx, opts)
 	if err != nil {
 		return Result{}, err
 	}
-	return l.decide(ctx, s, key, n)
+	return l.decide(ctx, s, key, n, nil)
 }
 
 // Wait is WaitN with a cost of 1.
@@ -161,7 +100,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Res
 // limit. When the context's deadline leaves too little time it returns a
 // *WaitError at once, and nothing is charged. Other errors are those of Decide.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
-	s, err := l.spec.forCall(opts)
+	s, err := l.forCall(ctx, opts)
 	if err != nil {
 		return Result{}, err
 	}
@@ -173,28 +112,11 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int, opts ...CallOpti
 // left behind; the client's own timeouts bound that. The client stays open.
 // Closing twice is harmless.
 func (l *Limiter) Close() error {
-	l.closing.Do(func() {
-		close(l.closed)
-		l.background.close()
-		for _, sh := range l.shards.list() {
-			sh.batches.drain()
-		}
+	l.close(func() {
 		if l.leases != nil {
 			l.leases.close()
 		}
-		l.goodbye()
-		for _, sh := range l.shards.list() {
-			sh.calls.drain()
-		}
+		l.giveBack(l.credits.take(l.answers))
 	})
 	return nil
-}
-
-func (l *Limiter) isClosed() bool {
-	select {
-	case <-l.closed:
-		return true
-	default:
-		return false
-	}
 }

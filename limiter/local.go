@@ -12,7 +12,7 @@ import (
 // and the same results, in bounded memory. It is safe for concurrent use and
 // runs no goroutine. Make one with NewLocal; the zero value is not usable.
 type Local struct {
-	spec    spec
+	policies
 	store   *fallback.Store
 	closing sync.Once
 	closed  chan struct{}
@@ -20,14 +20,14 @@ type Local struct {
 
 var _ Allower = (*Local)(nil)
 
-// NewLocal returns a limiter for this process. Of the options, WithMaxLocalKeys
-// matters; the others concern Redis. The error is a *ConfigError.
+// NewLocal returns a limiter for this process. Of the options,
+// WithMaxLocalKeys and WithReserve matter; the others concern Redis. The error is a *ConfigError.
 func NewLocal(limit Limit, opts ...Option) (*Local, error) {
 	c, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSpec(limit, tuning{})
+	s, err := newSpec(limit, tuning{reserve: c.reserve})
 	if err != nil {
 		return nil, err
 	}
@@ -35,11 +35,10 @@ func NewLocal(limit Limit, opts ...Option) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Local{spec: s, store: store, closed: make(chan struct{})}, nil
+	l := &Local{store: store, closed: make(chan struct{})}
+	l.live.Store(&s)
+	return l, nil
 }
-
-// Limit returns the limiter's limit.
-func (l *Local) Limit() Limit { return l.spec.limit }
 
 // Allow is AllowN with a cost of 1.
 func (l *Local) Allow(ctx context.Context, key string, opts ...CallOption) (Result, error) {
@@ -48,7 +47,7 @@ func (l *Local) Allow(ctx context.Context, key string, opts ...CallOption) (Resu
 
 // AllowN is Decide without options.
 func (l *Local) AllowN(ctx context.Context, key string, n int) (Result, error) {
-	return l.decide(ctx, &l.spec, key, n)
+	return l.decide(ctx, l.spec(ctx), key, n, nil)
 }
 
 // Peek looks without consuming: it is a cost of 0.
@@ -59,11 +58,11 @@ func (l *Local) Peek(ctx context.Context, key string, opts ...CallOption) (Resul
 // Decide asks for n units of key. The errors are those of Limiter.Decide that do
 // not concern Redis.
 func (l *Local) Decide(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
-	s, err := l.spec.forCall(opts)
+	s, err := l.forCall(ctx, opts)
 	if err != nil {
 		return Result{}, err
 	}
-	return l.decide(ctx, s, key, n)
+	return l.decide(ctx, s, key, n, nil)
 }
 
 // Wait is WaitN with a cost of 1.
@@ -73,7 +72,7 @@ func (l *Local) Wait(ctx context.Context, key string, opts ...CallOption) (Resul
 
 // WaitN waits as Limiter.WaitN does.
 func (l *Local) WaitN(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
-	s, err := l.spec.forCall(opts)
+	s, err := l.forCall(ctx, opts)
 	if err != nil {
 		return Result{}, err
 	}
@@ -87,7 +86,7 @@ func (l *Local) Block(ctx context.Context, key string, d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if err := l.enter(ctx, &l.spec, key, 0); err != nil {
+	if err := l.enter(ctx, l.live.Load(), key, 0); err != nil {
 		return err
 	}
 	l.store.Block(key, us)
@@ -96,7 +95,7 @@ func (l *Local) Block(ctx context.Context, key string, d time.Duration) error {
 
 // Reset makes key as if never used.
 func (l *Local) Reset(ctx context.Context, key string) error {
-	if err := l.enter(ctx, &l.spec, key, 0); err != nil {
+	if err := l.enter(ctx, l.live.Load(), key, 0); err != nil {
 		return err
 	}
 	l.store.Reset(key)
@@ -110,11 +109,11 @@ func (l *Local) Close() error {
 	return nil
 }
 
-func (l *Local) decide(ctx context.Context, s *spec, key string, n int) (Result, error) {
+func (l *Local) decide(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
 	if err := l.enter(ctx, s, key, n); err != nil {
 		return Result{}, err
 	}
-	return result(s.limit, l.store.Decide(key, s.args.Params, int64(n)), SourceLocal), nil
+	return s.result(l.store.Take(key, s.args.Params, int64(n), nil, rc.forLocal(s, key)), SourceLocal), nil
 }
 
 func (l *Local) enter(ctx context.Context, s *spec, key string, n int) error {

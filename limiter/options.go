@@ -30,6 +30,7 @@ type config struct {
 	share       float64 // 0 is learnt
 	shareSet    bool
 	leaseSet    bool
+	reserveSet  bool
 	budgetSet   bool
 	process     string
 	functions   bool
@@ -138,6 +139,17 @@ func WithLease(k int, maxAge time.Duration) Option {
 	return func(c *config) { c.lease, c.leaseAge, c.leaseSet = k, maxAge, true }
 }
 
+// WithReserve keeps the last part f of the limit for calls that are marked with
+// Critical; others are denied as if the limit ended before it. Above 0 and below
+// 1. The part is one of the burst, or of the window's units, rounded up; the rate
+// is not divided, so others may use all of it while there is no critical call, but
+// what is left of a bucket never falls below the reserve for them. The limit must
+// leave at least one unit to both. Every process should use the same reserve. It
+// holds in the fallback too, except in shares of a single unit.
+func WithReserve(f float64) Option {
+	return func(c *config) { c.reserve, c.reserveSet = f, true }
+}
+
 // WithBreaker sets when the circuit breakers open and for how long. Fields left
 // zero have the defaults of breaker.Settings, but for these: OpenMax is 5 s,
 // SlowCall half of the budget, ProbeTimeout a little more than the budget.
@@ -203,6 +215,8 @@ func (c *config) validate() error {
 		return &ConfigError{"lease", c.lease, "must be at least 1 unit"}
 	case c.leaseSet && (c.leaseAge < time.Millisecond || c.leaseAge > time.Hour):
 		return &ConfigError{"lease age", c.leaseAge, "must be between 1ms and 1h"}
+	case c.reserveSet && !(c.reserve > 0 && c.reserve < 1):
+		return &ConfigError{"reserve", c.reserve, "must be above 0 and below 1"}
 	case c.maxInFlight < 1:
 		return &ConfigError{"max in flight", c.maxInFlight, "must be at least 1"}
 	}

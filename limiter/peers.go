@@ -85,7 +85,7 @@ func (p *peers) leave() (last bool) {
 }
 
 // beat says that this process lives and learns how many do.
-func (l *Limiter) beat(ctx context.Context) {
+func (l *link) beat(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	l.peers.join()
@@ -125,7 +125,7 @@ func (p *peers) count(n int64, now time.Time) (again bool) {
 
 // goodbye takes this process off the list, if Redis can be asked and no other
 // limiter of the process is on it.
-func (l *Limiter) goodbye() {
+func (l *link) goodbye() {
 	if !l.peers.leave() {
 		return
 	}
@@ -146,7 +146,7 @@ func (l *Limiter) goodbye() {
 }
 
 // currentShare is the part of the limit that this process may use on its own.
-func (l *Limiter) currentShare() float64 {
+func (l *link) currentShare() float64 {
 	if l.share > 0 {
 		return l.share
 	}

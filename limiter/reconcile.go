@@ -34,9 +34,8 @@ func (l *Limiter) reconcile(ctx context.Context) {
 	if sleep(ctx, rand.N(reconcileSpread), nil) != nil {
 		return
 	}
-	debts := l.local.TakeDebts(func(id string) bool {
-		return l.shards.forID(lua.EncodeID(id)).breaker.State() == breaker.Closed
-	})
+	l.giveBack(l.credits.take(l.answers))
+	debts := l.local.TakeDebts(func(id string) bool { return l.answers(lua.EncodeID(id)) })
 	groups := map[algo.Kind][]lua.Item{}
 	for _, d := range debts {
 		groups[d.Limit.Kind] = append(groups[d.Limit.Kind], l.debit(d))
@@ -66,14 +65,18 @@ func (l *Limiter) debit(d fallback.Debt) lua.Item {
 // afterRedis does what rides on a decision that Redis has made: remember the
 // answer, and start what is due in the background.
 func (l *Limiter) afterRedis(s *spec, key string, d algo.Decision, now time.Time) {
-	if l.policy != fallback.Local {
-		return
+	if l.policy == fallback.Local {
+		l.local.Observe(key, s.args.Params, d)
+		if l.share == 0 && l.peers.turn.due(now, beatEvery) {
+			l.background.start(l.beat)
+		}
 	}
-	l.local.Observe(key, s.args.Params, d)
-	if l.share == 0 && l.peers.turn.due(now, beatEvery) {
-		l.background.start(l.beat)
-	}
-	if l.local.Owed() > 0 && l.settling.due(now, reconcileEvery) && l.reconciling.CompareAndSwap(false, true) {
-		l.background.start(l.reconcile)
+	if (l.local.Owed() > 0 || l.credits.count.Load() > 0) && l.settling.due(now, reconcileEvery) && l.reconciling.CompareAndSwap(false, true) {
+		if !l.background.start(l.reconcile) {
+			l.reconciling.Store(false)
+		}
 	}
 }
+
+// answers reports whether the server of an id does.
+func (l *link) answers(id string) bool { return l.shards.forID(id).breaker.State() == breaker.Closed }

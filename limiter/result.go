@@ -68,15 +68,15 @@ func (s Source) String() string {
 }
 
 // result turns a decision in microseconds into a Result.
-func result(l Limit, d algo.Decision, s Source) Result {
+func (s *spec) result(d algo.Decision, from Source) Result {
 	return Result{
 		Allowed:    d.Allowed,
-		Limit:      l,
-		Remaining:  int(d.Remaining),
+		Limit:      s.limit,
+		Remaining:  int(max(0, d.Remaining-s.args.Keep)),
 		RetryAfter: duration(d.RetryAfter),
 		ResetAfter: duration(d.ResetAfter),
 		Delay:      duration(d.Delay),
-		Source:     s,
+		Source:     from,
 	}
 }
 

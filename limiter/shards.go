@@ -55,7 +55,10 @@ type shards struct {
 // it, new ones share a breaker.
 const maxShards = 4096
 
-func (l *Limiter) newShards() (*shards, error) {
+// newQueue makes the batches of a shard.
+type newQueue func(b *breaker.Breaker, max int, sameSlot bool) *batches
+
+func (l *link) newShards(queue newQueue) (*shards, error) {
 	s := &shards{all: make(map[string]*shard)}
 	settings := l.breakerSettings()
 	if _, err := breaker.New(settings); err != nil {
@@ -76,7 +79,11 @@ func (l *Limiter) newShards() (*shards, error) {
 			own.Name += "@" + name
 		}
 		b, _ := breaker.New(own) // the settings are good
-		return &shard{name: own.Name, breaker: b, calls: newCalls(l.maxInFlight), batches: newBatches(l, b, l.maxInFlight, sameSlot)}
+		sh := &shard{name: own.Name, breaker: b, calls: newCalls(l.maxInFlight)}
+		if queue != nil {
+			sh.batches = queue(b, l.maxInFlight, sameSlot)
+		}
+		return sh
 	}
 	switch rdb := l.rdb.(type) {
 	case *redis.ClusterClient:
@@ -96,7 +103,7 @@ func (l *Limiter) newShards() (*shards, error) {
 	return s, nil
 }
 
-func (l *Limiter) breakerSettings() breaker.Settings {
+func (l *link) breakerSettings() breaker.Settings {
 	set := l.config.breaker
 	if set.ProbeTimeout == 0 {
 		// A probe ends with the budget; a little more, so that one which just

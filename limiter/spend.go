@@ -22,8 +22,8 @@ func leaseError(s *spec) error {
 }
 
 // decideLeased spends what this process holds, and asks for what is missing.
-func (l *Limiter) decideLeased(ctx context.Context, sh *shard, s *spec, key, id string, n int) (Result, error) {
-	r := request{sh: sh, s: s, key: key, id: id, n: n, budget: l.budget}
+func (l *Limiter) decideLeased(ctx context.Context, r request) (Result, error) {
+	sh, s, key, id, n := r.sh, r.s, r.key, r.id, r.n
 	ls := l.leases.find(id, &s.args, n > 0)
 	if ls == nil {
 		return l.request(ctx, r)
@@ -38,7 +38,7 @@ func (l *Limiter) decideLeased(ctx context.Context, sh *shard, s *spec, key, id 
 	if !ok && !sh.breaker.Refuses() {
 		if d, denied := l.knownDenied(s, id, n-int(rest.sum())); denied {
 			l.undo(ls, &rest)
-			return sh.count(ls.include(result(s.limit, d, SourceCache), now)), nil
+			return sh.count(ls.include(s.result(d, SourceCache), now)), nil
 		}
 		r.unknown = true
 		ls.await(ctx, now.Add(l.budget/2))
@@ -49,6 +49,7 @@ func (l *Limiter) decideLeased(ctx context.Context, sh *shard, s *spec, key, id 
 	if ok {
 		held, until, said := ls.view(now)
 		l.askAhead(sh, s, key, ls, now, held, until)
+		r.rc.fromLease(&r, ls, rest)
 		return sh.count(said.result(s, now, held)), nil
 	}
 	r.n, r.budget = n-int(rest.sum()), time.Until(deadline)
@@ -60,6 +61,7 @@ func (l *Limiter) decideLeased(ctx context.Context, sh *shard, s *spec, key, id 
 		ls.note(int64(res.Remaining), now.Add(res.ResetAfter))
 	}
 	if err == nil && res.Allowed {
+		r.rc.fromLease(&r, ls, rest)
 		return ls.include(res, now), nil
 	}
 	l.undo(ls, &rest)
@@ -71,6 +73,7 @@ func (l *Limiter) decideLeased(ctx context.Context, sh *shard, s *spec, key, id 
 		if rest, ok = ls.spend(int64(n), time.Now()); ok {
 			sh.counts[res.Source].Add(^uint64(0))
 			held, _, said := ls.view(now)
+			r.rc.fromLease(&r, ls, rest)
 			return sh.count(said.result(s, now, held)), nil
 		}
 		l.undo(ls, &rest)
@@ -87,7 +90,7 @@ func (l *Limiter) undo(ls *lease, units *scrape) {
 		}
 	}
 	if len(back) > 0 {
-		l.background.start(func(context.Context) { l.leases.giveBack(back) })
+		l.background.start(func(context.Context) { l.giveBack(back) })
 	}
 }
 

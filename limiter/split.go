@@ -53,7 +53,7 @@ func partKey(key string, i int) string {
 const partsAsked = 2
 
 // decideSplit asks the part whose turn it is; when that denies, another one.
-func (l *Limiter) decideSplit(ctx context.Context, s *spec, key string, n int) (Result, error) {
+func (l *Limiter) decideSplit(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
 	if n == 0 {
 		return l.lookSplit(ctx, s, key)
 	}
@@ -64,7 +64,7 @@ func (l *Limiter) decideSplit(ctx context.Context, s *spec, key string, n int) (
 	soonest, asked := first, 0
 	for k := uint32(0); k < parts && asked < partsAsked; k++ {
 		i := (first%parts + k) % parts
-		other, err := l.decidePart(ctx, s, key, i, n)
+		other, err := l.decidePart(ctx, s, key, i, n, rc)
 		if err != nil || other.Allowed {
 			return other, err
 		}
@@ -102,12 +102,12 @@ func either(a, b Result) Result {
 	return a
 }
 
-func (l *Limiter) decidePart(ctx context.Context, s *spec, key string, i uint32, n int) (Result, error) {
+func (l *Limiter) decidePart(ctx context.Context, s *spec, key string, i uint32, n int, rc *receipt) (Result, error) {
 	part := &s.parts[i]
 	if s.args.MaxDelay > 0 {
 		part = part.withMaxDelay(s.args.MaxDelay)
 	}
-	res, err := l.decideOne(ctx, part, partKey(key, int(i)), n)
+	res, err := l.decideOne(ctx, part, partKey(key, int(i)), n, rc)
 	return res, ofKey(err, key)
 }
 
@@ -115,7 +115,7 @@ func (l *Limiter) decidePart(ctx context.Context, s *spec, key string, i uint32,
 func (l *Limiter) lookSplit(ctx context.Context, s *spec, key string) (Result, error) {
 	all := make([]Result, len(s.parts))
 	err := l.eachPart(s, key, func(i int, part string) (err error) {
-		all[i], err = l.decideOne(ctx, &s.parts[i], part, 0)
+		all[i], err = l.decideOne(ctx, &s.parts[i], part, 0, nil)
 		return err
 	})
 	if err != nil {

@@ -7,9 +7,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
+// decider is the way of a limiter to a decision.
+type decider = func(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error)
+
 // wait asks until the cost is admitted, sleeping for exactly what each denial
 // says, and never past ctx.
-func wait(ctx context.Context, decide func(context.Context, *spec, string, int) (Result, error), closed <-chan struct{}, s *spec, key string, n int) (Result, error) {
+func wait(ctx context.Context, decide decider, closed <-chan struct{}, s *spec, key string, n int) (Result, error) {
 	for {
 		bounded := s
 		left := time.Duration(-1)
@@ -20,7 +23,7 @@ func wait(ctx context.Context, decide func(context.Context, *spec, string, int) 
 				bounded = s.withMaxDelay(max(1, left.Microseconds()))
 			}
 		}
-		res, err := decide(ctx, bounded, key, n)
+		res, err := decide(ctx, bounded, key, n, nil)
 		if err != nil {
 			return res, err
 		}

@@ -1,33 +1,33 @@
 package algo
 
-// GiveBack returns n units, taken at a time until now and not used, to the key,
-// and reports how many of them could be returned. What the key then admits is
-// never more than if they had not been taken.
+// GiveBack returns n of the units that were taken at a time until now, and not
+// used, to the key, and reports how many of them could be returned. What the key
+// then admits is never more than if they had not been taken.
 //
 // Windows count them no more, if the window in which they were taken still
-// counts. From a bucket they have drained since, as far as its rate drains: it
-// may have been full meanwhile, and what was not refilled then must not be
-// refilled now. What was taken for shaping keeps its place, since those behind
+// counts. From a bucket all that was taken has drained since, as far as its rate
+// drains: it may have been full meanwhile, and what was not refilled then must not
+// be refilled now. What was taken for shaping keeps its place, since those behind
 // it were told theirs.
-func GiveBack(p Params, s *State, now, taken, n int64) int64 {
+func GiveBack(p Params, s *State, now, at, taken, n int64) int64 {
 	switch p.Kind {
 	case FixedWindow:
-		return takeOut(&s.A, p.Den, p.Den, now, taken, n)
+		return takeOut(&s.A, p.Den, p.Den, now, at, n)
 	case SlidingWindowLog:
-		return giveBackLog(p, s, now, taken, n)
+		return giveBackLog(p, s, now, at, n)
 	case SlidingWindowCounter:
 		cell := &s.A
-		if taken/p.Den&1 == 1 {
+		if at/p.Den&1 == 1 {
 			cell = &s.B
 		}
-		return takeOut(cell, p.Den, 2*p.Den, now, taken, n)
+		return takeOut(cell, p.Den, 2*p.Den, now, at, n)
 	case LeakyBucketShaping:
 		return 0
 	}
 	if s.B.V == 0 {
 		return 0
 	}
-	back := n*p.Den - min(max(0, now-taken), p.fillTime())*p.Num
+	back := min(n*p.Den, p.undrained(now-at, taken))
 	if back <= 0 {
 		return 0
 	}
@@ -47,6 +47,31 @@ func GiveBack(p Params, s *State, now, taken, n int64) int64 {
 		s.A, s.B = Cell{now + level/p.Num, level % p.Num}, Cell{V: p.Num}
 	}
 	return back / p.Den
+}
+
+// undrained is what is left, in units of 1/Den, of taken units after a time in
+// which a bucket drained; not above 0 when that is nothing.
+func (p Params) undrained(elapsed, taken int64) int64 {
+	return taken*p.Den - min(max(0, elapsed), p.fillTime())*p.Num
+}
+
+// Refund returns n units of the key that were taken just now, whoever took them:
+// of the log the newest ones.
+func Refund(p Params, s *State, now, n int64) int64 {
+	if p.Kind != SlidingWindowLog {
+		return GiveBack(p, s, now, now, n, n)
+	}
+	var back int64
+	for i := len(s.Log) - 1; i >= 0 && back < n && s.Log[i].T > now-p.Den; i-- {
+		out := min(n-back, s.Log[i].V)
+		s.Log[i].V -= out
+		s.A.V -= out
+		back += out
+		if s.Log[i].V == 0 {
+			s.Log = s.Log[:i]
+		}
+	}
+	return back
 }
 
 // takeOut takes up to n units out of the window of length w in which they were
@@ -99,7 +124,7 @@ func (p Params) Late(d int64) (Params, bool) {
 		}
 		q.Cap -= ceilDiv(d*p.Num, p.Den)
 	}
-	return q, q.Cap >= 1
+	return q, q.Cap > q.Keep
 }
 
 // UntilBorder is the time for which units charged at a time with that outcome may
@@ -115,11 +140,11 @@ func (p Params) UntilBorder(d Decision) int64 {
 }
 
 // RetryAfterReset is the time in which a bucket that is as if never used after
-// reset has room for n units: at most a microsecond more than that. It is 0 for
+// reset has room for n units and what must remain: at most a microsecond more than that. It is 0 for
 // what is no bucket.
 func (p Params) RetryAfterReset(reset, n int64) int64 {
 	if !p.Kind.Bucket() {
 		return 0
 	}
-	return reset - (p.Full()-n*p.Den)/p.Num
+	return reset - (p.Full()-(n+p.Keep)*p.Den)/p.Num
 }

@@ -25,7 +25,7 @@ func TestGiveBackIsNoGift(t *testing.T) {
 				}
 				given[i] = true
 				n := rapid.Int64Range(1, used[i].n).Draw(t, "unused")
-				if got := GiveBack(p, &s, now, used[i].at, n); got < 0 || got > n {
+				if got := GiveBack(p, &s, now, used[i].at, used[i].n, n); got < 0 || got > n {
 					t.Fatalf("%+v: %d of %d were given back", p, got, n)
 				}
 				used[i].n -= n
@@ -56,7 +56,7 @@ func TestGiveBackAtOnce(t *testing.T) {
 		if kind == LeakyBucketShaping {
 			want, before.Remaining = 0, before.Remaining-n
 		}
-		if got := GiveBack(p, &s, now, now, n); got != want {
+		if got := GiveBack(p, &s, now, now, n, n); got != want {
 			t.Fatalf("%+v: %d of %d were given back", p, got, n)
 		}
 		if after := Step(p, &s, now, 0); after.Remaining != before.Remaining {

@@ -21,6 +21,26 @@ func Owe(p Params, s *State, now, n int64) {
 	s.A, s.B = Cell{now, level}, Cell{V: p.Den}
 }
 
+// Forgive takes n of the units back that were admitted at a time: as GiveBack, it
+// never forgives more than if they had not been admitted.
+func Forgive(p Params, s *State, now, at, admitted, n int64) {
+	if p.Kind.Windowed() {
+		w := p.Den
+		start := at - at%w
+		cell := &s.A
+		if at/w&1 == 1 {
+			cell = &s.B
+		}
+		if cell.T == start {
+			cell.V -= min(n, cell.V)
+		}
+		return
+	}
+	level := owedLevel(p, s, now)
+	level -= max(0, min(level, n*p.Den, p.undrained(now-at, admitted)))
+	s.A, s.B = Cell{now, level}, Cell{V: p.Den}
+}
+
 // Owed returns how many units still weigh at now: at most p.Cap, rounded up.
 func Owed(p Params, s *State, now int64) int64 {
 	if !p.Kind.Windowed() {

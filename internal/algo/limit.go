@@ -98,6 +98,9 @@ type Params struct {
 	// MaxDelay bounds the delay that shaping may hand out, in microseconds;
 	// 0 is no bound.
 	MaxDelay int64
+	// Keep is how many units must remain after a request was admitted: a reserve
+	// for others. It is below Cap.
+	Keep int64
 }
 
 // FieldError says which field of a configuration breaks which rule.
@@ -174,6 +177,7 @@ func (p Params) Scale(share float64) Params {
 	// A hair more than the product, so that a share of 1/k gives exact parts.
 	q := p
 	q.Cap = max(1, int64(float64(p.Cap)*share+1e-9))
+	q.Keep = p.keepOf(q.Cap)
 	if p.Kind.Windowed() {
 		return q
 	}
@@ -196,6 +200,7 @@ func (p Params) Scale(share float64) Params {
 		}
 	}
 	// Too slow a rate for exact arithmetic at this share: one unit at a time.
+	q.Keep = 0
 	q.Cap, q.Num, q.Den = 1, 1, min(MaxPeriod, ceilDiv(p.Den, p.Num)*ceilShare(1/share))
 	return q
 }
@@ -209,6 +214,7 @@ func (p Params) Part(i, n int64) (Params, error) {
 	if i < p.Cap%n {
 		q.Cap++
 	}
+	q.Keep = p.keepOf(q.Cap)
 	if p.Kind.Windowed() {
 		return q, nil
 	}

@@ -43,7 +43,7 @@ type Decision struct {
 // request and a cost of 0 leave s as it is, with one exception: a stored time
 // further ahead of now than the limit can explain (the clock stepped back, or
 // the limit was cut) is brought back by any request with a cost, so that it
-// cannot lock the key. It needs 0 ≤ n ≤ p.Cap.
+// cannot lock the key. It needs 0 ≤ n ≤ p.Cap, and does not heed p.Keep.
 func Step(p Params, s *State, now, n int64) Decision {
 	switch p.Kind {
 	case FixedWindow:
@@ -65,13 +65,13 @@ func Step(p Params, s *State, now, n int64) Decision {
 // denied, nothing changes, and RetryAfter is the later of the end of the block
 // and of the wait that the limit itself asks for. That is exact, because a
 // request that could be admitted at some time can also be admitted later if
-// nobody else asks.
+// nobody else asks. It heeds p.Keep, and needs n + p.Keep ≤ p.Cap.
 func StepBlocked(p Params, s *State, now, n, until int64) Decision {
 	if until <= now {
-		return Step(p, s, now, n)
+		return stepKeeping(p, s, now, n)
 	}
 	dry := s.clone()
-	retry := Step(p, &dry, now, n).RetryAfter
+	retry := stepKeeping(p, &dry, now, n).RetryAfter
 	d := Step(p, s, now, 0)
 	d.Allowed, d.Delay = false, 0
 	d.RetryAfter = max(retry, until-now)

@@ -11,7 +11,10 @@ type Taken struct {
 	Keys   Keys
 	Params Args
 	Units  int64
-	// At is when they were taken, by the server's clock.
+	// Of is how many were taken, at least Units; 0 is Units.
+	Of int64
+	// At is when they were taken, by the server's clock. 0 is a refund: now, by
+	// whoever.
 	At int64
 	// Member names those of the sliding window log: see Member. First is the
 	// number of the first of the units, from 1, among all that the call took of
@@ -25,8 +28,8 @@ func Member(nonce string, item int) string { return nonce + ":" + strconv.Itoa(i
 
 // GiveBack returns units to their keys, all of one algorithm, and reports how
 // many of each were taken back: see algo.GiveBack. What was taken for shaping is
-// not.
-func (c *Client) GiveBack(ctx context.Context, now int64, items []Taken) ([]int64, error) {
+// not. The nonce, of no use to Redis, tells the caller when it is written.
+func (c *Client) GiveBack(ctx context.Context, now int64, nonce any, items []Taken) ([]int64, error) {
 	kind := items[0].Params.Kind
 	s := backScripts[kind]
 	if s == nil {
@@ -37,10 +40,10 @@ func (c *Client) GiveBack(ctx context.Context, now int64, items []Taken) ([]int6
 		w.state(kind, &items[i].Keys)
 	}
 	w.sealKeys()
-	w.args = append(w.args, now)
+	w.args = append(w.args, now, nonce)
 	for i := range items {
 		it := &items[i]
-		w.args = append(w.args, it.Units, it.At, it.Params.boxed[0], it.Params.boxed[1], it.Params.boxed[2], it.Member, it.First)
+		w.args = append(w.args, it.Units, it.At, max(it.Of, it.Units), it.Params.boxed[0], it.Params.boxed[1], it.Params.boxed[2], it.Member, it.First)
 	}
 	v, err := c.run(ctx, s, w, false)
 	if err != nil {

@@ -31,12 +31,12 @@ type Item struct {
 // Args are the parameters of a limit, boxed once for every call that sends them.
 type Args struct {
 	algo.Params
-	boxed [4]any
+	boxed [5]any
 }
 
 // NewArgs boxes p.
 func NewArgs(p algo.Params) Args {
-	return Args{p, [4]any{p.Cap, p.Num, p.Den, p.MaxDelay}}
+	return Args{p, [5]any{p.Cap, p.Num, p.Den, p.MaxDelay, p.Keep}}
 }
 
 // WithMaxDelay returns a with the bound on the shaping delay.
@@ -91,11 +91,18 @@ func encode(kind algo.Kind, now int64, nonce any, items []Item) *wire {
 	}
 	w.sealKeys()
 	w.args = append(w.args, now, nonce)
+	keeps := false
+	for i := range items {
+		keeps = keeps || items[i].Params.Keep > 0
+	}
 	for i := range items {
 		p := &items[i].Params
 		w.args = append(w.args, items[i].Cost, max(1, items[i].Count), p.boxed[0], p.boxed[1], p.boxed[2])
 		if kind == algo.LeakyBucketShaping {
 			w.args = append(w.args, p.boxed[3])
+		}
+		if keeps {
+			w.args = append(w.args, p.boxed[4])
 		}
 	}
 	return w

@@ -92,16 +92,29 @@ func (tr *tracer) back(p algo.Params, key string) {
 	}
 	delete(tr.taken, key)
 	n := 1 + tr.rng.Int64N(g.units)
-	item := lua.Taken{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Units: n, At: g.at, Member: g.member, First: g.units - n + 1}
+	item := lua.Taken{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Units: n, Of: g.units, At: g.at, Member: g.member, First: g.units - n + 1}
 	// By a clock of ours, since the reply has none: at most a window later.
 	now := g.at + tr.rng.Int64N(tr.window(p)+1)
 	before := *tr.state[key]
-	got, err := tr.lua.GiveBack(context.Background(), now, []lua.Taken{item})
+	got, err := tr.lua.GiveBack(context.Background(), now, "n", []lua.Taken{item})
 	if err != nil {
 		tr.t.Fatal(err)
 	}
-	if want := algo.GiveBack(p, tr.state[key], now, g.at, n); got[0] != want {
+	if want := algo.GiveBack(p, tr.state[key], now, g.at, g.units, n); got[0] != want {
 		tr.t.Fatalf("call %d: %+v, %d units taken at %d are given back at %d, state %+v\nRedis: %d\nGo:    %d", tr.calls, p, n, g.at, now, before, got[0], want)
+	}
+}
+
+// refund gives back some of what anybody took.
+func (tr *tracer) refund(p algo.Params, key string, now int64) {
+	n := 1 + tr.rng.Int64N(p.Cap)
+	before := *tr.state[key]
+	got, err := tr.lua.GiveBack(context.Background(), now, "n", []lua.Taken{{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Units: n}})
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	if want := algo.Refund(p, tr.state[key], now, n); got[0] != want {
+		tr.t.Fatalf("call %d: %+v, a refund of %d at %d, state %+v\nRedis: %d\nGo:    %d", tr.calls, p, n, now, before, got[0], want)
 	}
 }
 
@@ -134,6 +147,10 @@ func TestTraceGiveBack(t *testing.T) {
 				if tr.rng.IntN(4) == 0 {
 					tr.back(p, key)
 				}
+				if tr.rng.IntN(20) == 0 {
+					tr.refund(p, key, now)
+					delete(tr.taken, key) // it may have been these
+				}
 			}
 		})
 	}
@@ -148,7 +165,7 @@ func (tr *tracer) several(limits map[string]algo.Params, now int64) {
 	for i := range items {
 		keys[i] = fmt.Sprint("k", tr.rng.IntN(len(limits)))
 		p := limits[keys[i]]
-		items[i] = lua.Item{Keys: tr.names.Keys(p.Kind, keys[i]), Params: lua.NewArgs(p), Cost: 1 + tr.rng.Int64N(min(p.Cap, 5)), Count: tr.rng.Int64N(6)}
+		items[i] = lua.Item{Keys: tr.names.Keys(p.Kind, keys[i]), Params: lua.NewArgs(p), Cost: 1 + tr.rng.Int64N(min(p.Cap-p.Keep, 5)), Count: tr.rng.Int64N(6)}
 		if p.Kind == algo.LeakyBucketShaping {
 			items[i].Count = 1
 		}
@@ -245,6 +262,9 @@ func (tr *tracer) limit(kind algo.Kind, shortest, longest time.Duration) algo.Pa
 			if kind == algo.LeakyBucketShaping && tr.rng.IntN(3) == 0 {
 				p.MaxDelay = 1 + tr.rng.Int64N(per)
 			}
+			if tr.rng.IntN(3) == 0 {
+				p.Keep = tr.rng.Int64N(p.Cap)
+			}
 			return p
 		}
 	}
@@ -339,7 +359,7 @@ func (tr *tracer) cost(p algo.Params) int64 {
 	case 0:
 		return 0
 	case 1, 2:
-		return tr.rng.Int64N(p.Cap) + 1
+		return tr.rng.Int64N(p.Cap-p.Keep) + 1
 	case 3:
 		return -tr.rng.Int64N(2*p.Cap) - 1
 	}

@@ -1,4 +1,4 @@
 local WIDTH = 1
-local function back(KEYS, k, n, taken, cap, num, w)
-  return takeout(KEYS[k + 1], w, w, n, taken)
+local function back(KEYS, k, n, at, taken, cap, num, w)
+  return takeout(KEYS[k + 1], w, w, n, at)
 end

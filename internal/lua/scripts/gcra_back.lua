@@ -1,6 +1,6 @@
-local function back(KEYS, k, n, taken, cap, num, den)
+local function back(KEYS, k, n, at, taken, cap, num, den)
   local key = KEYS[k + 1]
-  local give = undrained(key, n, taken, cap, num, den)
+  local give = undrained(key, n, at, taken, cap, num, den)
   if give <= 0 then return 0 end
   local level = queued(key, cap, num, den)
   if not level then return 0 end

@@ -1,6 +1,6 @@
 -- ARGV: now in µs (0: the server's clock), a nonce, then per item its cost, how
--- many ask for that, cap, num, den (and the largest delay, for shaping). KEYS: per item its state, and
--- the key that blocks it. Numbers stay below 2^53, where doubles are exact; they
+-- many ask for that, cap, num, den, for shaping the largest delay, and, where some
+-- must, how much must remain. KEYS: per item its state, and the key that blocks it. Numbers stay below 2^53, where doubles are exact; they
 -- are written with %.0f because tostring keeps only 14 digits.
 local now = tonumber(ARGV[1])
 if now == 0 then

@@ -1,8 +1,9 @@
 local WIDTH = 1
 
--- What is left of n units since they were taken, had the bucket drained alone; 0
--- for a key that is as if never used.
-local function undrained(key, n, taken, cap, num, den)
+-- What can be given back of n units: no more than is left of all that was taken
+-- at a time, had the bucket drained alone; 0 for a key that is as if never used.
+local function undrained(key, n, at, taken, cap, num, den)
   if redis.call('EXISTS', key) == 0 then return 0 end
-  return n * den - min(max(0, now - taken), ceil(cap * den / num)) * num
+  if at == 0 then return n * den end
+  return min(n * den, taken * den - min(max(0, now - at), ceil(cap * den / num)) * num)
 end

@@ -1,0 +1,92 @@
+package fallback
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
+
+// Receipt is for units that Take admitted. The zero value is for none.
+type Receipt struct {
+	entry  *entry
+	age    uint32
+	debt   *debt
+	params algo.Params
+	at     int64
+	units  int64
+}
+
+// GiveBack returns n of the units of rc to id, as algo.GiveBack does, and reports
+// how many that were. They are not owed any more either. What has begun anew since
+// takes nothing back: Redis has decided again, or the key was reset. A receipt must
+// be used once.
+func (s *Store) GiveBack(id string, rc *Receipt, n int64) int64 {
+	if rc.entry == nil {
+		return 0
+	}
+	now := s.now()
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if d := rc.debt; d != nil && sh.debts[debtKey{rc.params.Kind, id}] == d {
+		algo.Forgive(d.own, &d.state, now, rc.at, rc.units, n)
+	}
+	e := rc.entry
+	if e.age != rc.age || e.seenUntil != 0 {
+		return 0
+	}
+	return e.giveBack(rc.params, now, rc.at, rc.units, n)
+}
+
+// Refund returns n units of id, under p, that were taken just now, by whoever.
+func (s *Store) Refund(id string, p algo.Params, n int64) {
+	now := s.now()
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if d := sh.debts[debtKey{p.Kind, id}]; d != nil {
+		algo.Forgive(d.own, &d.state, now, now, n, n)
+	}
+	e := sh.keys[p.Kind][id]
+	switch {
+	case e == nil || e.seenUntil != 0:
+	case p.Kind == algo.TokenBucket:
+		e.giveBack(p, now, now, n, n)
+	default:
+		algo.Refund(p, &e.state, now, n)
+	}
+}
+
+// Charge takes up to n units of id, as many as there is room for, whatever they
+// are kept for. With a home all of them are owed.
+func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
+	now := s.now()
+	p.Keep, p.MaxDelay = 0, 0
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.at(id, p, now, min(n, p.Cap))
+	if left := e.decide(p, now, 0, 0).Remaining; left > 0 {
+		e.decide(p, now, min(n, left), 0)
+	}
+	if home != nil {
+		s.owe(sh, id, p, now, n, home)
+	}
+}
+
+func (e *entry) giveBack(p algo.Params, now, at, taken, n int64) int64 {
+	if p.Kind != algo.TokenBucket {
+		return algo.GiveBack(p, &e.state, now, at, taken, n)
+	}
+	if e.bucket == nil {
+		return 0
+	}
+	if e.fullAt > at {
+		// It has been full meanwhile: what was refilled into nothing is lost.
+		n = min(n, taken-int64(float64(now-at)*float64(p.Num)/float64(p.Den))-1)
+	}
+	if n > 0 {
+		e.bucket.AllowN(time.UnixMicro(now), -int(n)) // adds; the burst cuts off
+	}
+	return max(0, n)
+}

@@ -1,0 +1,16 @@
+package limiter
+
+import "context"
+
+type criticalKey struct{}
+
+// Critical marks the calls made with the returned context as critical: they may
+// use what WithReserve keeps from others. Without a reserve it changes nothing. The
+// mark travels with the context, through Multi, Concurrency and httpclient too, so
+// set it where the request is known to be critical, and never from what a client
+// says of itself.
+func Critical(ctx context.Context) context.Context {
+	return context.WithValue(ctx, criticalKey{}, true)
+}
+
+func isCritical(ctx context.Context) bool { return ctx.Value(criticalKey{}) != nil }

@@ -1,0 +1,134 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+)
+
+// Reservation is a decision whose units can be given back: for work that may not
+// take place, or whose cost is known only afterwards. It remembers where they were
+// taken, in Redis, in this process or from a lease, and when, and gives them back
+// there; a key never has more than its limit, whatever is given back.
+//
+// What can still be given back depends on the algorithm:
+//
+//   - FixedWindow, SlidingWindowLog, SlidingWindowCounter: all of it, while the
+//     window in which it was taken counts.
+//   - TokenBucket, LeakyBucket, GCRA: what cannot have drained since. When the
+//     limit produces r units per second, then of n units taken t seconds ago at
+//     most n - r·t: the bucket may have been full meanwhile, and what was not
+//     refilled then would be granted twice.
+//   - LeakyBucketShaping: nothing. Those behind were told their place.
+//
+// It is settled once, by Cancel or by Settle; one that is never settled keeps what
+// it took. It is safe for concurrent use.
+type Reservation struct {
+	// Result is the decision. When it is not Allowed, nothing was taken.
+	Result
+
+	of      keeper
+	receipt receipt
+	cost    int
+	settled atomic.Bool
+}
+
+// keeper is a limiter that takes units back.
+type keeper interface {
+	// giveUp gives n of the units of a receipt back.
+	giveUp(ctx context.Context, rc *receipt, n int) error
+	// charge takes n more, as many as there is room for.
+	charge(ctx context.Context, rc *receipt, n int) error
+}
+
+// Reserve is Decide, for units that may be given back.
+func (l *Limiter) Reserve(ctx context.Context, key string, n int, opts ...CallOption) (*Reservation, error) {
+	s, err := l.forCall(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	return reserve(ctx, l, l.decide, s, key, n)
+}
+
+// Reserve is Decide, for units that may be given back.
+func (l *Local) Reserve(ctx context.Context, key string, n int, opts ...CallOption) (*Reservation, error) {
+	s, err := l.forCall(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	return reserve(ctx, l, l.decide, s, key, n)
+}
+
+func reserve(ctx context.Context, of keeper, decide decider, s *spec, key string, n int) (*Reservation, error) {
+	r := &Reservation{of: of, cost: n}
+	var err error
+	if r.Result, err = decide(ctx, s, key, n, &r.receipt); err != nil {
+		return nil, err
+	}
+	if r.receipt.s == nil && s.parts != nil {
+		r.receipt.s, r.receipt.key = &s.parts[0], partKey(key, 0) // a cost of 0
+	}
+	return r, nil
+}
+
+// Cancel gives everything back. It is called with a context that may have ended:
+// only the limiter's budget bounds it. When Redis cannot be asked, the units are
+// given back when it can.
+//
+// The error is ErrSettled after Cancel or Settle, ErrNotReserved when the request
+// was denied, ErrClosed, or ErrUnavailable when a reply was lost, so that it is not
+// known whether they were given back; they are not given back twice.
+func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
+
+// Settle makes the cost what it was in truth, in one call: units beyond it are
+// given back as by Cancel, and what is missing is charged, as far as there is room
+// for it, whether or not the limit has been used up, and from the reserve of
+// WithReserve too. Under fallback.Open what is missing is not charged while Redis
+// cannot be reached. The errors are those of Cancel, and ErrInvalidCost for a cost
+// below 0, which settles nothing.
+func (r *Reservation) Settle(ctx context.Context, cost int) error {
+	switch {
+	case cost < 0:
+		return fmt.Errorf("%w: cost is %d: must not be negative", ErrInvalidCost, cost)
+	case !r.Allowed:
+		return ErrNotReserved
+	case r.settled.Swap(true):
+		return ErrSettled
+	case r.Source == SourceOpen || cost == r.cost:
+		return nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	if cost < r.cost {
+		return r.of.giveUp(ctx, &r.receipt, r.cost-cost)
+	}
+	return r.of.charge(ctx, &r.receipt, cost-r.cost)
+}
+
+func (l *Local) giveUp(_ context.Context, rc *receipt, n int) error {
+	l.store.GiveBack(rc.key, &rc.local, int64(n))
+	return nil
+}
+
+func (l *Local) charge(_ context.Context, rc *receipt, n int) error {
+	l.store.Charge(rc.key, rc.s.args.Params, int64(n), nil)
+	return nil
+}
+
+// Refund gives n units of key back that were taken just now, as Limiter.Refund
+// does.
+func (l *Local) Refund(ctx context.Context, key string, n int, opts ...CallOption) error {
+	s, err := l.forCall(ctx, opts)
+	if err != nil {
+		return err
+	}
+	if err := l.enter(ctx, s, key, n); err != nil || n == 0 {
+		return err
+	}
+	l.store.Refund(key, s.args.Params, int64(n))
+	return nil
+}
+
+var (
+	_ keeper = (*Limiter)(nil)
+	_ keeper = (*Local)(nil)
+)

@@ -1,0 +1,513 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/faultproxy"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/limiter/limitertest"
+)
+
+// reserver is what limiters of every kind have for costs that may change.
+type reserver interface {
+	limiter.Allower
+	Peek(context.Context, string, ...limiter.CallOption) (limiter.Result, error)
+	Reserve(context.Context, string, int, ...limiter.CallOption) (*limiter.Reservation, error)
+	Refund(context.Context, string, int, ...limiter.CallOption) error
+	Block(context.Context, string, time.Duration) error
+}
+
+// slow limits let nothing come back during a test.
+func slow(n int) []limiter.Limit { return limitertest.Limits(limiter.Per(n, 300*time.Hour)) }
+
+// eachKind runs a test for every algorithm on Redis, in process, and behind an
+// open breaker.
+func eachKind(t *testing.T, n int, opts []limiter.Option, run func(t *testing.T, lim reserver, limit limiter.Limit)) {
+	kinds := map[string]func(*testing.T, limiter.Limit) reserver{
+		"redis": func(t *testing.T, limit limiter.Limit) reserver {
+			return newLimiter(t, redistest.Client(t, redistest.Start(t)), limit, append(opts, patient())...)
+		},
+		"local": func(t *testing.T, limit limiter.Limit) reserver {
+			lim, err := limiter.NewLocal(limit, opts...)
+			must(t, err)
+			t.Cleanup(func() { _ = lim.Close() })
+			return lim
+		},
+		"down": func(t *testing.T, limit limiter.Limit) reserver { return down(t, limit, opts...) },
+	}
+	for name, newKind := range kinds {
+		for _, limit := range slow(n) {
+			t.Run(name+"/"+limit.Algorithm().String(), func(t *testing.T) { run(t, newKind(t, limit), limit) })
+		}
+	}
+}
+
+// fractions is how many units a bucket may look short of by what it gave back a
+// little less than was taken.
+func fractions(limit limiter.Limit) int {
+	switch limit.Algorithm() {
+	case limiter.AlgorithmTokenBucket, limiter.AlgorithmLeakyBucket, limiter.AlgorithmGCRA:
+		return 1
+	}
+	return 0
+}
+
+func reserve(t *testing.T, lim reserver, key string, n int) *limiter.Reservation {
+	t.Helper()
+	r, err := lim.Reserve(t.Context(), key, n)
+	must(t, err)
+	return r
+}
+
+func left(t *testing.T, lim reserver, key string) int {
+	t.Helper()
+	res, err := lim.Peek(t.Context(), key)
+	must(t, err)
+	return res.Remaining
+}
+
+// TestReservations: what each algorithm does with what is given back.
+func TestReservations(t *testing.T) {
+	eachKind(t, 10, nil, func(t *testing.T, lim reserver, limit limiter.Limit) {
+		ctx := t.Context()
+		shaping := limit.Algorithm() == limiter.AlgorithmLeakyBucketShaping
+		want := func(what string, n, shaped int) {
+			t.Helper()
+			if shaping {
+				n = shaped
+			}
+			if got := left(t, lim, "k"); got != n {
+				t.Fatalf("%s: %d remaining, want %d", what, got, n)
+			}
+		}
+		r := reserve(t, lim, "k", 3)
+		kept := r
+		want("3 reserved", 7, 7)
+		r = reserve(t, lim, "k", 2)
+		must(t, r.Cancel(ctx))
+		want("2 more cancelled", 7, 5)
+		r = reserve(t, lim, "k", 4)
+		must(t, r.Settle(ctx, 1))
+		want("4 more settled at 1", 6, 1)
+		must(t, reserve(t, lim, "k", 1).Settle(ctx, 1))
+		want("1 more settled at 1", 5, 0)
+		must(t, kept.Settle(ctx, 5))
+		want("3 settled at 5", 3, 0)
+		if !shaping {
+			must(t, reserve(t, lim, "k", 1).Settle(ctx, 100))
+			want("1 settled beyond the limit", 0, 0)
+		}
+		denied := reserve(t, lim, "k", 1)
+		if denied.Allowed || denied.RetryAfter <= 0 {
+			t.Fatalf("reserved beyond the limit: %+v", denied.Result)
+		}
+		if err := denied.Cancel(ctx); !errors.Is(err, limiter.ErrNotReserved) {
+			t.Errorf("a denied reservation was cancelled: %v", err)
+		}
+		refund := func(key string, n int) {
+			t.Helper()
+			// That Redis is down is said, but the refund holds in this process.
+			if err := lim.Refund(ctx, key, n); err != nil && !errors.Is(err, limiter.ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		refund("k", 4)
+		want("4 refunded", 4, 0)
+		refund("k", 10)
+		want("more refunded than used", 10, 0)
+		refund("k", 0)
+		refund("never used", 3)
+		if got := left(t, lim, "never used"); got != 10 {
+			t.Errorf("an unused key has %d remaining after a refund", got)
+		}
+		zero := reserve(t, lim, "zero", 0)
+		must(t, zero.Settle(ctx, 2))
+		if got := left(t, lim, "zero"); got != 8 {
+			t.Errorf("0 settled at 2: %d remaining", got)
+		}
+	})
+}
+
+// TestSettledOnce: what is settled stays so, whoever tries again, at once or
+// later, and bad input settles nothing.
+func TestSettledOnce(t *testing.T) {
+	eachKind(t, 10, nil, func(t *testing.T, lim reserver, limit limiter.Limit) {
+		ctx, end := context.WithCancel(t.Context())
+		r := reserve(t, lim, "k", 6)
+		if err := r.Settle(ctx, -1); !errors.Is(err, limiter.ErrInvalidCost) {
+			t.Errorf("settled at -1: %v", err)
+		}
+		end() // does not keep anybody from giving back
+		var won atomic.Int64
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				switch err := r.Cancel(ctx); {
+				case err == nil:
+					won.Add(1)
+				case !errors.Is(err, limiter.ErrSettled):
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if won.Load() != 1 {
+			t.Errorf("%d of 50 cancelled", won.Load())
+		}
+		if err := r.Settle(t.Context(), 3); !errors.Is(err, limiter.ErrSettled) {
+			t.Errorf("a cancelled reservation was settled: %v", err)
+		}
+		want := 10
+		if limit.Algorithm() == limiter.AlgorithmLeakyBucketShaping {
+			want = 4
+		}
+		if got := left(t, lim, "k"); got != want {
+			t.Errorf("%d remaining, want %d", got, want)
+		}
+		for _, err := range []error{lim.Refund(t.Context(), "", 1), lim.Refund(t.Context(), "k", -1), lim.Refund(t.Context(), "k", 11)} {
+			if err == nil {
+				t.Error("a bad refund was accepted")
+			}
+		}
+	})
+}
+
+// TestReservationsAgreeWithAModel: any sequence of reservations, settlements,
+// refunds and looks has the outcome of plain counting.
+func TestReservationsAgreeWithAModel(t *testing.T) {
+	var keys atomic.Int64
+	eachKind(t, 12, nil, func(t *testing.T, lim reserver, limit limiter.Limit) {
+		if limit.Algorithm() == limiter.AlgorithmLeakyBucketShaping {
+			return // takes nothing back
+		}
+		fuzz := fractions(limit)
+		rapid.Check(t, func(rt *rapid.T) {
+			key := fmt.Sprint("key", keys.Add(1))
+			ctx := t.Context()
+			var open []*limiter.Reservation
+			var costs []int
+			used, more := 0, 0
+			pick := func() (r *limiter.Reservation, n int) {
+				i := rapid.IntRange(0, len(open)-1).Draw(rt, "which")
+				r, n = open[i], costs[i]
+				open, costs = append(open[:i:i], open[i+1:]...), append(costs[:i:i], costs[i+1:]...)
+				return r, n
+			}
+			for range rapid.IntRange(1, 25).Draw(rt, "steps") {
+				switch what := rapid.IntRange(0, 5).Draw(rt, "what"); {
+				case what < 3:
+					n := rapid.IntRange(0, 12).Draw(rt, "cost")
+					r, err := lim.Reserve(ctx, key, n)
+					if err != nil {
+						rt.Fatal(err)
+					}
+					if used+n > 12+more && r.Allowed || used+n+fuzz <= 12 && !r.Allowed {
+						rt.Fatalf("%d of 12 used, %d reserved: %+v", used, n, r.Result)
+					}
+					if r.Allowed {
+						used += n
+						open, costs = append(open, r), append(costs, n)
+					}
+				case what == 3 && len(open) > 0:
+					r, n := pick()
+					if err := r.Cancel(ctx); err != nil {
+						rt.Fatal(err)
+					}
+					used -= n
+				case what == 4 && len(open) > 0:
+					r, n := pick()
+					real := rapid.IntRange(0, 15).Draw(rt, "real")
+					if err := r.Settle(ctx, real); err != nil {
+						rt.Fatal(err)
+					}
+					if used += real - n; used >= 12 && real > n {
+						// What had no room was not charged: units are whole.
+						used, more = 12, more+fuzz
+					}
+				}
+				res, err := lim.Peek(ctx, key)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				if res.Remaining > 12-used+more || res.Remaining < 12-used-fuzz {
+					rt.Fatalf("%d remaining with %d of 12 used", res.Remaining, used)
+				}
+			}
+		})
+	})
+}
+
+// TestReservationsInAnOutage: what is cancelled while Redis is away goes back when
+// it returns, once; what was taken and given back on our own is not owed.
+func TestReservationsInAnOutage(t *testing.T) {
+	for _, limit := range slow(100) {
+		t.Run(limit.Algorithm().String(), func(t *testing.T) {
+			if limit.Algorithm() == limiter.AlgorithmLeakyBucketShaping {
+				t.Skip("takes nothing back")
+			}
+			srv := redistest.Start(t)
+			proxy, rdb := behind(t, srv, redis.Options{MaxRetries: -1, DialerRetries: 1})
+			lim := newLimiter(t, rdb, limit, limiter.WithShare(1), limiter.WithoutDenialCache(),
+				limiter.WithBreaker(breaker.Settings{MinRequests: 1, OpenMin: 3 * time.Second, OpenMax: 3 * time.Second}))
+			ctx := t.Context()
+			var before []*limiter.Reservation
+			for range 10 {
+				before = append(before, reserve(t, lim, "k", 3))
+			}
+			proxy.Set(faultproxy.Mode{Refuse: true})
+			proxy.Reset()
+			until(t, "the breaker opens", func() bool {
+				_, err := lim.Allow(ctx, "other")
+				must(t, err)
+				return lim.Health().Shards[0].State == breaker.Open
+			})
+			for _, r := range before[:6] {
+				must(t, r.Cancel(ctx))
+			}
+			must(t, before[6].Settle(ctx, 5))
+			var own []*limiter.Reservation
+			for range 10 {
+				own = append(own, reserve(t, lim, "k", 1))
+				if r := own[len(own)-1]; !r.Allowed || r.Source != limiter.SourceLocal {
+					t.Fatalf("%+v", r.Result)
+				}
+			}
+			for _, r := range own[:7] {
+				must(t, r.Cancel(ctx))
+			}
+			proxy.Pass()
+			// 30 were taken, 18 given back, 2 and 3 added.
+			until(t, "everything is settled", func() bool {
+				_, err := lim.Allow(ctx, "other")
+				must(t, err)
+				return lim.Health().Owed == 0
+			})
+			until(t, "Redis has what is true", func() bool {
+				_, err := lim.Allow(ctx, "another")
+				must(t, err)
+				res, err := lim.Peek(ctx, "k")
+				must(t, err)
+				if res.Source == limiter.SourceRedis && res.Remaining > 83 {
+					t.Fatalf("given back twice: %+v", res)
+				}
+				return res.Source == limiter.SourceRedis && res.Remaining >= 83-fractions(limit)
+			})
+		})
+	}
+}
+
+// TestLostGiveBack: when the reply is lost it may have been done, so it is not
+// done again.
+func TestLostGiveBack(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy, rdb := behind(t, srv, redis.Options{})
+	lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(100, 300*time.Hour)), limiter.WithShare(1))
+	must(t, reserve(t, lim, "k", 1).Cancel(t.Context())) // Redis knows the script
+	r := reserve(t, lim, "k", 40)
+	other := reserve(t, lim, "k", 10)
+	proxy.Set(faultproxy.Mode{HalfOpen: true})
+	if err := r.Cancel(t.Context()); !errors.Is(err, limiter.ErrUnavailable) {
+		t.Fatalf("with the reply lost: %v", err)
+	}
+	proxy.Pass()
+	proxy.Reset()
+	until(t, "Redis decides", func() bool {
+		res, err := lim.Peek(t.Context(), "k")
+		must(t, err)
+		return res.Source == limiter.SourceRedis && res.Remaining == 90
+	})
+	must(t, other.Cancel(t.Context()))
+	if got := left(t, lim, "k"); got != 100 {
+		t.Errorf("%d remaining", got)
+	}
+}
+
+// TestConservation: whatever 200 callers reserve and give back at once, Redis is
+// charged exactly the difference; with leases too, once they are returned.
+func TestConservation(t *testing.T) {
+	const callers = 200
+	for _, leases := range []bool{false, true} {
+		for _, limit := range limitertest.Limits(limiter.Per(10_000, 100*time.Hour)) {
+			if limit.Algorithm() == limiter.AlgorithmLeakyBucketShaping {
+				continue
+			}
+			t.Run(fmt.Sprint(limit.Algorithm(), ", leases ", leases), func(t *testing.T) {
+				srv := redistest.Start(t)
+				opts := []limiter.Option{patient()}
+				if leases {
+					opts = append(opts, limiter.WithLease(50, time.Minute))
+				}
+				lim := newLimiter(t, redistest.Client(t, srv), limit, opts...)
+				var kept atomic.Int64
+				var wg sync.WaitGroup
+				for i := range callers {
+					wg.Go(func() {
+						for j := range 5 {
+							n := 1 + (i+j)%7
+							r, err := lim.Reserve(t.Context(), "k", n)
+							if err != nil || !r.Allowed {
+								t.Errorf("%+v, %v", r, err)
+								return
+							}
+							used := n
+							switch (i + j) % 4 {
+							case 0:
+								used, err = 0, r.Cancel(t.Context())
+							case 1:
+								used = n / 2
+								err = r.Settle(t.Context(), used)
+							case 2:
+								used = n + 3
+								err = r.Settle(t.Context(), used)
+							}
+							if err != nil {
+								t.Error(err)
+							}
+							kept.Add(int64(used))
+						}
+					})
+				}
+				wg.Wait()
+				must(t, lim.Close())
+				// A limiter of the same limits, so that a lease's margins are the same.
+				check := newLimiter(t, redistest.Client(t, srv), limit, opts...)
+				res, err := check.Peek(t.Context(), "k")
+				must(t, err)
+				fresh, err := check.Peek(t.Context(), "fresh")
+				must(t, err)
+				if got := int64(fresh.Remaining - res.Remaining); got < kept.Load() || got > kept.Load()+int64(fractions(limit)) {
+					t.Errorf("Redis was charged %d, %d were used", got, kept.Load())
+				}
+			})
+		}
+	}
+}
+
+// TestReservationsOfParts: a part takes back what was taken from it.
+func TestReservationsOfParts(t *testing.T) {
+	lim := newLimiter(t, redistest.Client(t, redistest.Start(t)), limiter.FixedWindow(limiter.Per(40, 300*time.Hour)), patient(), limiter.WithKeyShards(4))
+	var all []*limiter.Reservation
+	for range 8 {
+		all = append(all, reserve(t, lim, "k", 5))
+	}
+	if r := reserve(t, lim, "k", 1); r.Allowed {
+		t.Fatalf("%+v", r.Result)
+	}
+	for _, r := range all {
+		must(t, r.Cancel(t.Context()))
+	}
+	for i := range 8 {
+		if r := reserve(t, lim, "k", 5); !r.Allowed {
+			t.Fatalf("after everything was given back, number %d: %+v", i, r.Result)
+		}
+	}
+	must(t, lim.Refund(t.Context(), "k", 10))
+	must(t, lim.Refund(t.Context(), "k", 10))
+	admitted := 0
+	for range 100 { // a part with room is not always asked
+		if r := reserve(t, lim, "k", 1); r.Allowed {
+			admitted++
+		}
+	}
+	if admitted != 20 {
+		t.Fatalf("after a refund of 20, %d were admitted", admitted)
+	}
+}
+
+// TestReserveForCritical: the last part is for critical calls, in Redis, in
+// process and in the fallback.
+func TestReserveForCritical(t *testing.T) {
+	eachKind(t, 10, []limiter.Option{limiter.WithReserve(0.2)}, func(t *testing.T, lim reserver, limit limiter.Limit) {
+		ctx := t.Context()
+		critical := limiter.Critical(ctx)
+		allow := func(ctx context.Context, n int, admitted bool, remaining int) {
+			t.Helper()
+			res, err := lim.AllowN(ctx, "k", n)
+			must(t, err)
+			if res.Allowed != admitted || res.Remaining != remaining || admitted == (res.RetryAfter > 0) {
+				t.Fatalf("%+v, want %v with %d remaining", res, admitted, remaining)
+			}
+		}
+		if _, err := lim.AllowN(ctx, "k", 9); !errors.Is(err, limiter.ErrCostExceedsLimit) {
+			t.Errorf("a cost of 9 of 10 with 2 in reserve: %v", err)
+		}
+		if got := left(t, lim, "k"); got != 8 {
+			t.Errorf("a fresh key has %d remaining", got)
+		}
+		allow(ctx, 5, true, 3)
+		allow(ctx, 4, false, 3)
+		allow(critical, 1, true, 4)
+		allow(ctx, 2, true, 0)
+		allow(ctx, 1, false, 0)
+		allow(critical, 1, true, 1)
+		allow(ctx, 1, false, 0)
+		allow(critical, 2, false, 1)
+		allow(critical, 1, true, 0)
+		allow(critical, 1, false, 0)
+		if err := lim.Block(ctx, "b", time.Hour); err != nil && !errors.Is(err, limiter.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		if res, err := lim.AllowN(critical, "b", 1); err != nil && !errors.Is(err, limiter.ErrUnavailable) || res.Allowed {
+			t.Errorf("a block does not hold for critical calls: %+v, %v", res, err)
+		}
+	})
+}
+
+// TestReserveUnderLoad: of many callers of both kinds at once, exactly the
+// reserve is left to the critical ones.
+func TestReserveUnderLoad(t *testing.T) {
+	for _, limit := range slow(100) {
+		t.Run(limit.Algorithm().String(), func(t *testing.T) {
+			lim := newLimiter(t, redistest.Client(t, redistest.Start(t)), limit, patient(), limiter.WithReserve(0.25))
+			var normal, critical atomic.Int64
+			together(300, func(int) (limiter.Result, error) {
+				res, err := lim.Allow(t.Context(), "k")
+				if res.Allowed {
+					normal.Add(1)
+				}
+				return res, err
+			})
+			together(300, func(int) (limiter.Result, error) {
+				res, err := lim.Allow(limiter.Critical(t.Context()), "k")
+				if res.Allowed {
+					critical.Add(1)
+				}
+				return res, err
+			})
+			if normal.Load() != 75 || critical.Load() != 25 {
+				t.Errorf("%d and %d admitted, want 75 and 25", normal.Load(), critical.Load())
+			}
+		})
+	}
+}
+
+// TestBadReserves: what is no part, or leaves nothing to one side.
+func TestBadReserves(t *testing.T) {
+	for _, f := range []float64{0, 1, -0.5, 1.5, nan()} {
+		if _, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(10), 10), limiter.WithReserve(f)); !errors.Is(err, limiter.ErrInvalidConfig) {
+			t.Errorf("a reserve of %v: %v", f, err)
+		}
+	}
+	if _, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(10), 1), limiter.WithReserve(0.5)); !errors.Is(err, limiter.ErrInvalidConfig) {
+		t.Errorf("a reserve of a burst of 1: %v", err)
+	}
+	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(10), 10), limiter.WithReserve(0.5))
+	must(t, err)
+	defer lim.Close()
+	if _, err := lim.Allow(t.Context(), "k", limiter.UseLimit(limiter.GCRA(limiter.PerSecond(1), 1))); !errors.Is(err, limiter.ErrInvalidConfig) {
+		t.Errorf("a tier without room for the reserve: %v", err)
+	}
+}
+
+func nan() float64 { var z float64; return z / z }

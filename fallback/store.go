@@ -108,23 +108,31 @@ func (s *Store) Take(id string, p algo.Params, n int64, home *algo.Params, rc *R
 	return s.decide(id, p, n, home, rc)
 }
 
+// Look is what Decide would say, and changes nothing. What it would admit has the
+// Remaining of now.
+func (s *Store) Look(id string, p algo.Params, n int64) algo.Decision {
+	now := s.now()
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	until := sh.blockedUntil(id)
+	e := sh.at(id, p, now, 0)
+	d := e.decide(p, now, 0, until)
+	if n == 0 || d.Allowed && d.Remaining >= n+p.Keep {
+		return d
+	}
+	return e.denied(p, now, n, until)
+}
+
 func (s *Store) decide(id string, p algo.Params, n int64, home *algo.Params, rc *Receipt) algo.Decision {
 	now := s.now()
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 
-	var until int64
-	if sh.blocks > 0 {
-		if b := sh.keys[blocked][id]; b != nil {
-			until = b.idleAt
-		}
-	}
+	until := sh.blockedUntil(id)
 	if n > 0 && n+p.Keep > p.Cap {
-		d := sh.at(id, p, now, 0).decide(p, now, 0, until)
-		d.Allowed, d.Delay = false, 0
-		d.RetryAfter = max(d.RetryAfter, produceTime(p, n+p.Keep))
-		return d
+		return sh.at(id, p, now, 0).denied(p, now, n, until)
 	}
 	e := sh.at(id, p, now, n)
 	d := e.decide(p, now, n, until)
@@ -138,6 +146,27 @@ func (s *Store) decide(id string, p algo.Params, n int64, home *algo.Params, rc 
 	if rc != nil {
 		*rc = Receipt{entry: e, age: e.age, debt: owed, params: p, at: now, units: n}
 	}
+	return d
+}
+
+// blockedUntil is the end of the block of id; 0 without.
+func (sh *shard) blockedUntil(id string) int64 {
+	if sh.blocks > 0 {
+		if b := sh.keys[blocked][id]; b != nil {
+			return b.idleAt
+		}
+	}
+	return 0
+}
+
+// denied is the decision on n units for which there is no room, or will never be.
+func (e *entry) denied(p algo.Params, now, n, until int64) algo.Decision {
+	if n+p.Keep <= p.Cap {
+		return e.decide(p, now, n, until)
+	}
+	d := e.decide(p, now, 0, until)
+	d.Allowed, d.Delay = false, 0
+	d.RetryAfter = max(d.RetryAfter, produceTime(p, n+p.Keep))
 	return d
 }
 

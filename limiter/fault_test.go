@@ -52,7 +52,7 @@ func (l *load) halt() {
 	l.wg.Wait()
 }
 
-func startLoad(t *testing.T, lim *limiter.Limiter, callers, keys int) *load {
+func startLoad(t *testing.T, lim limiter.Allower, callers, keys int) *load {
 	l := &load{stop: make(chan struct{})}
 	t.Cleanup(l.halt)
 	for i := range callers {
@@ -64,7 +64,7 @@ func startLoad(t *testing.T, lim *limiter.Limiter, callers, keys int) *load {
 				default:
 				}
 				start := time.Now()
-				res, err := lim.Allow(context.Background(), fmt.Sprint("k", n%keys))
+				res, err := lim.AllowN(context.Background(), fmt.Sprint("k", n%keys), 1)
 				took := int64(time.Since(start))
 				for old := l.slowest.Load(); took > old && !l.slowest.CompareAndSwap(old, took); old = l.slowest.Load() {
 				}
@@ -115,7 +115,19 @@ func (l *load) more(s limiter.Source, n int64) func() bool {
 // options no caller sees an error or waits beyond the budget, decisions go on
 // locally, and return to Redis afterwards.
 func TestFaultsUnderLoad(t *testing.T) {
-	const budget = limiter.DefaultBudget
+	underFaults(t, limiter.DefaultBudget, func(t *testing.T, rdb redis.UniversalClient) (limiter.Allower, func() breaker.State) {
+		lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(1000), 100))
+		return lim, stateOf(lim)
+	})
+}
+
+// stateOf is the state of the only breaker.
+func stateOf(lim interface{ Health() limiter.Health }) func() breaker.State {
+	return func() breaker.State { return lim.Health().Shards[0].State }
+}
+
+// underFaults is that test for anything that decides.
+func underFaults(t *testing.T, budget time.Duration, made func(*testing.T, redis.UniversalClient) (limiter.Allower, func() breaker.State)) {
 	for name, fault := range map[string]struct {
 		begin, end func(*testing.T, *redisproc.Server)
 	}{
@@ -126,14 +138,14 @@ func TestFaultsUnderLoad(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := redistest.Start(t)
-			lim := newLimiter(t, redistest.Client(t, srv), limiter.GCRA(limiter.PerSecond(1000), 100))
+			lim, state := made(t, redistest.Client(t, srv))
 			l := startLoad(t, lim, 50, 10)
 			until(t, "decisions by Redis", l.more(limiter.SourceRedis, 200))
 			fault.begin(t, srv)
-			until(t, "the breaker opens", func() bool { return lim.Health().Shards[0].State == breaker.Open })
+			until(t, "the breaker opens", func() bool { return state() == breaker.Open })
 			until(t, "decisions go on locally", l.more(limiter.SourceLocal, 500))
 			fault.end(t, srv)
-			until(t, "decisions return to Redis", func() bool { return lim.Health().Shards[0].State == breaker.Closed })
+			until(t, "decisions return to Redis", func() bool { return state() == breaker.Closed })
 			until(t, "decisions by Redis again", l.more(limiter.SourceRedis, 200))
 			l.end(t, budget)
 		})

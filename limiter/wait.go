@@ -10,20 +10,31 @@ import (
 // decider is the way of a limiter to a decision.
 type decider = func(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error)
 
-// wait asks until the cost is admitted, sleeping for exactly what each denial
-// says, and never past ctx.
 func wait(ctx context.Context, decide decider, closed <-chan struct{}, s *spec, key string, n int) (Result, error) {
+	return waitFor(ctx, closed, func(most time.Duration) (Result, error) {
+		return decide(ctx, s.boundedBy(most), key, n, nil)
+	})
+}
+
+// boundedBy returns the spec for a caller that cannot wait for longer than most,
+// if that is not 0: a place in the queue that comes too late must not be taken.
+func (s *spec) boundedBy(most time.Duration) *spec {
+	if most == 0 || s.args.Kind != algo.LeakyBucketShaping {
+		return s
+	}
+	return s.withMaxDelay(max(1, most.Microseconds()))
+}
+
+// waitFor asks until the cost is admitted, sleeping for exactly what each denial
+// says, and never past ctx. ask is told how long the caller can wait, 0 for as long
+// as it takes.
+func waitFor(ctx context.Context, closed <-chan struct{}, ask func(most time.Duration) (Result, error)) (Result, error) {
 	for {
-		bounded := s
-		left := time.Duration(-1)
+		var left time.Duration
 		if deadline, ok := ctx.Deadline(); ok {
-			left = time.Until(deadline)
-			if s.args.Kind == algo.LeakyBucketShaping {
-				// A place in the queue that comes too late must not be taken.
-				bounded = s.withMaxDelay(max(1, left.Microseconds()))
-			}
+			left = max(1, time.Until(deadline))
 		}
-		res, err := decide(ctx, bounded, key, n, nil)
+		res, err := ask(left)
 		if err != nil {
 			return res, err
 		}

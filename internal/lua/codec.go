@@ -82,6 +82,34 @@ func (c *Client) Decide(ctx context.Context, now int64, nonce any, items []Item,
 	return decode(v, items, out)
 }
 
+// DecideAll asks Redis for all of the items or none, each of any algorithm and with
+// a key of its own, in one atomic call: as algo.StepAll does. A cost must not be
+// negative, and counts are not heeded. If an item is Broken the error says so, and
+// nothing was charged.
+func (c *Client) DecideAll(ctx context.Context, now int64, nonce any, items []Item) ([]algo.Decision, error) {
+	w := newWire()
+	looks := true
+	for i := range items {
+		it := &items[i]
+		looks = looks && it.Cost == 0
+		w.state(it.Params.Kind, &it.Keys)
+		w.key(it.Keys.block, it.Keys.id, "}")
+	}
+	w.sealKeys()
+	w.args = append(w.args, now, nonce)
+	for i := range items {
+		p := &items[i].Params
+		w.args = append(w.args, p.Kind.Short(), items[i].Cost, p.boxed[0], p.boxed[1], p.boxed[2], p.boxed[3], p.boxed[4])
+		items[i].Count = 1
+	}
+	v, err := c.run(ctx, allScript, w, looks)
+	if err != nil {
+		return nil, err
+	}
+	_, out, err := decode(v, items, make([]algo.Decision, 0, len(items)))
+	return out, err
+}
+
 func encode(kind algo.Kind, now int64, nonce any, items []Item) *wire {
 	w := newWire()
 	for i := range items {

@@ -35,6 +35,7 @@ func library() string {
 			add(s, false)
 		}
 	}
+	add(allScript, true)
 	add(blockScript, false)
 	add(beatScript, false)
 	return b.String()

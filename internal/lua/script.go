@@ -28,8 +28,29 @@ type Script struct {
 	boxed any // sha
 }
 
-func newScript(name string, files ...string) *Script {
-	src := parts(files...)
+func newScript(name string, files ...string) *Script { return named(name, parts(files...)) }
+
+// steps are the files of each algorithm's step.
+var steps = [...][]string{
+	algo.FixedWindow:          {"fw"},
+	algo.SlidingWindowLog:     {"swl"},
+	algo.SlidingWindowCounter: {"swc"},
+	algo.TokenBucket:          {"tb_load", "tb"},
+	algo.LeakyBucket:          {"lb_load", "lb", "lb_policing"},
+	algo.LeakyBucketShaping:   {"lb_load", "lb", "lb_shaping"},
+	algo.GCRA:                 {"gcra_load", "gcra"},
+}
+
+// newAllScript makes the script that knows the steps of all algorithms.
+func newAllScript() *Script {
+	src := parts("head", "all_begin")
+	for _, k := range algo.Kinds {
+		src += "do\n" + parts(steps[k]...) + "steps['" + k.Short() + "'] = {step = step, width = WIDTH, strings = STRINGS}\nend\n"
+	}
+	return named("all", src+parts("tail_all"))
+}
+
+func named(name, src string) *Script {
 	sum := sha1.Sum([]byte(src))
 	sha := hex.EncodeToString(sum[:])
 	return &Script{name: functionPrefix + name, src: src, sha: sha, boxed: sha}
@@ -56,15 +77,12 @@ func parts(names ...string) string {
 }
 
 // The scripts that decide, by algorithm.
-var scripts = [...]*Script{
-	algo.FixedWindow:          newScript("fw", "head", "fw", "tail"),
-	algo.SlidingWindowLog:     newScript("swl", "head", "swl", "tail"),
-	algo.SlidingWindowCounter: newScript("swc", "head", "swc", "tail"),
-	algo.TokenBucket:          newScript("tb", "head", "tb_load", "tb", "tail"),
-	algo.LeakyBucket:          newScript("lb", "head", "lb_load", "lb", "lb_policing", "tail"),
-	algo.LeakyBucketShaping:   newScript("lbs", "head", "lb_load", "lb", "lb_shaping", "tail"),
-	algo.GCRA:                 newScript("gcra", "head", "gcra_load", "gcra", "tail"),
-}
+var scripts = func() (all [len(algo.Kinds) + 1]*Script) {
+	for _, k := range algo.Kinds {
+		all[k] = newScript(k.Short(), append(append([]string{"head"}, steps[k]...), "tail")...)
+	}
+	return all
+}()
 
 // The scripts that give back; what shaping took keeps its place.
 var backScripts = [...]*Script{
@@ -77,6 +95,7 @@ var backScripts = [...]*Script{
 }
 
 var (
+	allScript   = newAllScript()
 	blockScript = newScript("block", "block")
 	beatScript  = newScript("beat", "beat")
 )

@@ -222,6 +222,101 @@ func TestTraceSeveral(t *testing.T) {
 	}
 }
 
+// TestTraceAll: several limits of any algorithms in one call are charged all or not
+// at all, as in Go.
+func TestTraceAll(t *testing.T) {
+	rdb := newClient(t)
+	for _, functions := range []bool{false, true} {
+		t.Run(fmt.Sprint("functions ", functions), func(t *testing.T) {
+			tr := newTracer(t, rdb)
+			if functions {
+				tr.lua.UseFunctions(rdb)
+			}
+			limits := make([]algo.Params, 12)
+			for i := range limits {
+				limits[i] = tr.limit(algo.Kinds[i%len(algo.Kinds)], 100*time.Microsecond, 50*time.Millisecond)
+			}
+			denied := 0
+			for range *traceSteps / 5 {
+				if !tr.all(limits) {
+					denied++
+				}
+				if tr.rng.IntN(100) == 0 {
+					tr.blockFor(fmt.Sprint("k", tr.rng.IntN(len(limits))), 0, 1+tr.rng.Int64N(5000))
+				}
+				if tr.rng.IntN(50) == 0 {
+					pause(time.Duration(tr.rng.IntN(5000)) * time.Microsecond)
+				}
+			}
+			if denied == 0 || denied == *traceSteps/5 {
+				t.Errorf("%d of %d denied: not much of a trace", denied, *traceSteps/5)
+			}
+		})
+	}
+}
+
+func (tr *tracer) all(limits []algo.Params) bool {
+	tr.calls++
+	chosen := tr.rng.Perm(len(limits))[:1+tr.rng.IntN(4)]
+	items := make([]lua.Item, len(chosen))
+	asks := make([]algo.Ask, len(chosen))
+	for i, k := range chosen {
+		p, key := limits[k], fmt.Sprint("k", k)
+		n := tr.rng.Int64N(min(p.Cap-p.Keep, 3) + 1)
+		items[i] = lua.Item{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Cost: n}
+		if tr.state[key] == nil {
+			tr.state[key] = new(algo.State)
+		}
+		asks[i] = algo.Ask{Params: p, State: tr.state[key], N: n, Until: tr.block[key]}
+	}
+	out, err := tr.lua.DecideAll(context.Background(), 0, fmt.Sprint("a", tr.calls), items)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	want, all := algo.StepAll(asks, items[0].At)
+	for i := range out {
+		if out[i] != want[i] {
+			tr.t.Fatalf("call %d, item %d of %d: %+v\nRedis: %+v\nGo:    %+v", tr.calls, i, len(items), asks[i], out[i], want[i])
+		}
+	}
+	return all
+}
+
+// TestBrokenKeyChargesNothing: when one of several keys is not ours, none of the
+// others is charged.
+func TestBrokenKeyChargesNothing(t *testing.T) {
+	rdb := newClient(t)
+	tr := newTracer(t, rdb)
+	for _, kind := range algo.Kinds {
+		for _, value := range []string{"list", "string", "hash"} {
+			bad := fmt.Sprint("bad ", kind, value)
+			items := make([]lua.Item, len(algo.Kinds)+1)
+			for i, k := range algo.Kinds {
+				items[i] = lua.Item{Keys: tr.names.Keys(k, fmt.Sprint(k, "with", bad)), Params: lua.NewArgs(tr.limit(k, time.Hour, 24*time.Hour)), Cost: 1}
+				items[i].Params.Keep = 0
+				items[i].Params = lua.NewArgs(items[i].Params.Params)
+			}
+			items[len(items)-1] = lua.Item{Keys: tr.names.Keys(kind, bad), Params: items[kind-1].Params, Cost: 1}
+			ctx, key := t.Context(), items[len(items)-1].Keys.State()
+			switch value {
+			case "list":
+				rdb.LPush(ctx, key, "x")
+			case "string":
+				rdb.Set(ctx, key, "x", 0)
+			case "hash":
+				rdb.HSet(ctx, key, "l", "x")
+			}
+			before := len(rdb.Keys(ctx, "*").Val())
+			if _, err := tr.lua.DecideAll(ctx, 0, bad, items); err == nil {
+				t.Errorf("%v, a %s: no error", kind, value)
+			}
+			if after := len(rdb.Keys(ctx, "*").Val()); after != before {
+				t.Errorf("%v, a %s: %d keys before, %d after", kind, value, before, after)
+			}
+		}
+	}
+}
+
 // TestBrokenKeyFailsAlone: what is not ours under one key, of whatever type, is
 // no harm to the decisions on others in the same call.
 func TestBrokenKeyFailsAlone(t *testing.T) {

@@ -1,0 +1,32 @@
+package algo
+
+// Ask is one of several limits that a request needs.
+type Ask struct {
+	Params Params
+	State  *State
+	N      int64
+	Until  int64 // blocked until then
+}
+
+// StepAll decides a request that needs all of several limits, each with a state of
+// its own: all of them are charged, or none. A decision that is Allowed says that
+// its limit had room, charged or not; Remaining is what it has now. It reports
+// whether all had room.
+func StepAll(asks []Ask, now int64) ([]Decision, bool) {
+	out := make([]Decision, len(asks))
+	all := true
+	for i, a := range asks {
+		dry := a.State.clone()
+		out[i] = StepBlocked(a.Params, &dry, now, a.N, a.Until)
+		all = all && out[i].Allowed
+	}
+	for i, a := range asks {
+		if all {
+			out[i] = StepBlocked(a.Params, a.State, now, a.N, a.Until)
+			continue
+		}
+		look := Step(a.Params, a.State, now, 0)
+		out[i].Remaining, out[i].ResetAfter, out[i].Delay = look.Remaining, look.ResetAfter, 0
+	}
+	return out, all
+}

@@ -1,0 +1,2 @@
+-- The steps of all algorithms, by their names in ARGV.
+local steps = {}

@@ -1,0 +1,281 @@
+package limiter
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// group is what one call decides.
+type group struct {
+	parts []int // their indices
+	alone bool  // one that makes its own decision
+}
+
+// all is one decision of a Multi.
+type all struct {
+	m        *Multi
+	requests []request
+	receipts []receipt
+	results  []Result
+	asked    []bool
+}
+
+// decide checks everything, then asks: what was denied a moment ago, then Redis.
+func (m *Multi) decide(ctx context.Context, asks []Ask, most time.Duration, receipts []receipt) (MultiResult, error) {
+	if len(asks) != len(m.parts) {
+		return MultiResult{}, &ConfigError{"asks", len(asks), "must be one for each part"}
+	}
+	a := &all{m: m, requests: make([]request, len(asks)), receipts: receipts, results: make([]Result, len(asks)), asked: make([]bool, len(asks))}
+	for i := range asks {
+		l := m.parts[i].Limiter
+		s := l.spec(ctx)
+		if err := l.enter(ctx, s, asks[i].Key, asks[i].N); err != nil {
+			return MultiResult{}, ofPart(m.parts[i].Name, err)
+		}
+		id := lua.EncodeID(asks[i].Key)
+		a.requests[i] = request{sh: l.shards.forID(id), s: s.boundedBy(most), key: asks[i].Key, id: id, n: asks[i].N, budget: l.budget}
+	}
+	if a.known() {
+		return a.result(), nil
+	}
+	failed, err := a.askAll(ctx)
+	if crossSlot(err) && !m.allBySlot.Swap(true) {
+		failed, err = a.askAll(ctx)
+	}
+	if err != nil {
+		return MultiResult{}, ofPart(m.parts[failed].Name, err)
+	}
+	return a.result(), nil
+}
+
+// askAll asks one group after the other, and gives back what was taken when one
+// denies. failed is the part that an error is of.
+func (a *all) askAll(ctx context.Context) (failed int, err error) {
+	groups := a.groups()
+	if a.receipts == nil && len(groups) > 1 {
+		a.receipts = make([]receipt, len(a.requests))
+	}
+	for i := range a.receipts {
+		a.requests[i].rc = &a.receipts[i]
+	}
+	for i, g := range groups {
+		ok, failed, err := a.ask(ctx, g)
+		if err != nil || !ok {
+			a.giveUp(ctx, groups[:i])
+			return failed, err
+		}
+	}
+	return 0, nil
+}
+
+// crossSlot reports that Redis has refused keys of several slots in one call.
+func crossSlot(err error) bool {
+	return err != nil && redis.HasErrorPrefix(err, "CROSSSLOT")
+}
+
+// known reports whether a part was denied a moment ago.
+func (a *all) known() (denied bool) {
+	for i := range a.requests {
+		r, l := &a.requests[i], a.m.parts[i].Limiter
+		if r.n == 0 || r.s.args.MaxDelay != 0 || r.s.leased || r.s.parts != nil || r.sh.breaker.Refuses() {
+			continue
+		}
+		if d, ok := l.knownDenied(r.s, r.id, r.n); ok {
+			a.set(i, r.sh.count(r.s.result(d, SourceCache)))
+			denied = true
+		}
+	}
+	return denied
+}
+
+// set notes the decision on a part.
+func (a *all) set(i int, res Result) { a.results[i], a.asked[i] = res, true }
+
+// groups puts together what one script can decide: the keys of one server, in a
+// cluster of one slot.
+func (a *all) groups() []group {
+	if len(a.requests) == 1 {
+		return []group{{parts: []int{0}, alone: true}}
+	}
+	var out []group
+next:
+	for i := range a.requests {
+		r := &a.requests[i]
+		if r.s.leased || r.s.parts != nil {
+			out = append(out, group{[]int{i}, true})
+			continue
+		}
+		for g := range out {
+			if !out[g].alone && a.together(out[g].parts[0], i) {
+				out[g].parts = append(out[g].parts, i)
+				continue next
+			}
+		}
+		out = append(out, group{parts: []int{i}})
+	}
+	for g := range out {
+		out[g].alone = len(out[g].parts) == 1
+	}
+	return out
+}
+
+func (a *all) together(i, j int) bool {
+	if !sameClient(a.m.parts[i].Limiter, a.m.parts[j].Limiter) {
+		return false
+	}
+	return !a.m.bySlot[i] && !a.m.allBySlot.Load() || slotOf(a.requests[i].id) == slotOf(a.requests[j].id)
+}
+
+// ask decides a group: all of it or nothing.
+func (a *all) ask(ctx context.Context, g group) (ok bool, failed int, err error) {
+	first := g.parts[0]
+	r, l := &a.requests[first], a.m.parts[first].Limiter
+	if g.alone {
+		res, err := l.decide(ctx, r.s, r.key, r.n, r.rc)
+		a.set(first, res)
+		return res.Allowed, first, err
+	}
+	items := make([]lua.Item, len(g.parts))
+	ages := make([]uint32, len(g.parts))
+	for k, i := range g.parts {
+		r, l := &a.requests[i], a.m.parts[i].Limiter
+		items[k] = lua.Item{Keys: l.names.KeysOf(r.s.args.Kind, r.id), Params: r.s.args, Cost: int64(r.n)}
+		ages[k] = l.denials.age(l.denials.hash(r.id)).Load()
+	}
+	var out []algo.Decision
+	start := time.Now()
+	var nonce string
+	err = l.tell(ctx, r.id, func(ctx context.Context, c *call) (err error) {
+		nonce = string(c.ticket.nonce)
+		out, err = c.lua.DecideAll(ctx, 0, &c.ticket, items)
+		return err
+	})
+	end := time.Now()
+	l.watchTopology(classOf(err), end)
+	switch {
+	case err == nil:
+		return a.decided(g, items, ages, out, nonce, start, end), 0, nil
+	case fallsBack(err):
+		return a.fallBack(ctx, g, err)
+	}
+	return false, first, l.unavailable(ctx, r.key, err)
+}
+
+// decided takes note of what Redis said.
+func (a *all) decided(g group, items []lua.Item, ages []uint32, out []algo.Decision, nonce string, start, end time.Time) bool {
+	ok := true
+	for _, d := range out {
+		ok = ok && d.Allowed
+	}
+	for k, i := range g.parts {
+		r, l, d := &a.requests[i], a.m.parts[i].Limiter, out[k]
+		if !d.Allowed && r.s.args.MaxDelay == 0 && !l.askAgain {
+			l.denials.put(l.denials.hash(r.id), r.id, &r.s.args.Params, r.n, ages[k], d, start, end)
+		}
+		if ok && r.rc != nil {
+			r.rc.fromRedis(l, r, &decision{at: items[k].At, first: 1, member: lua.Member(nonce, k)})
+		}
+		l.afterRedis(r.s, r.key, d, end)
+		a.set(i, r.sh.count(r.s.result(d, SourceRedis)))
+	}
+	return ok
+}
+
+// fallBack decides a group without Redis, each part by its own policy. It looks
+// first, so that one which denies keeps the others from being charged.
+func (a *all) fallBack(ctx context.Context, g group, cause error) (bool, int, error) {
+	ok := true
+	for _, i := range g.parts {
+		r, l := &a.requests[i], a.m.parts[i].Limiter
+		if l.policy != fallback.Local {
+			continue
+		}
+		own := r.s.local(l.currentShare())
+		res := r.s.result(l.local.Look(r.key, own, int64(r.n)), SourceLocal)
+		a.set(i, res)
+		ok = ok && res.Allowed
+	}
+	if !ok {
+		for _, i := range g.parts {
+			if a.asked[i] {
+				a.requests[i].sh.count(a.results[i])
+			}
+		}
+		return false, 0, nil
+	}
+	taken := make([]receipt, len(g.parts))
+	for k, i := range g.parts {
+		r, l := &a.requests[i], a.m.parts[i].Limiter
+		if r.rc == nil {
+			r.rc = &taken[k]
+		}
+		res, err := l.fallBack(r, cause)
+		if err == nil && res.Allowed {
+			a.set(i, res)
+			continue
+		}
+		a.giveUp(ctx, []group{{parts: g.parts[:k]}})
+		a.set(i, res)
+		return false, i, err
+	}
+	return true, 0, nil
+}
+
+// giveUp gives back what the groups took. That Redis cannot be told now is no error
+// of the decision.
+func (a *all) giveUp(ctx context.Context, groups []group) {
+	ctx = context.WithoutCancel(ctx)
+	for _, g := range groups {
+		for _, i := range g.parts {
+			r := &a.requests[i]
+			if r.n > 0 && a.results[i].Source != SourceOpen {
+				_ = a.m.parts[i].Limiter.giveUp(ctx, r.rc, r.n)
+			}
+			*r.rc = receipt{}
+		}
+	}
+}
+
+// result puts the parts together.
+func (a *all) result() MultiResult {
+	out := MultiResult{Result: Result{Allowed: true}, Parts: make([]PartResult, 0, len(a.results))}
+	least := -1
+	for i, res := range a.results {
+		if !a.asked[i] {
+			continue
+		}
+		name := a.m.parts[i].Name
+		out.Parts = append(out.Parts, PartResult{name, res})
+		out.Allowed = out.Allowed && res.Allowed
+		out.Delay, out.ResetAfter = max(out.Delay, res.Delay), max(out.ResetAfter, res.ResetAfter)
+		if !res.Allowed && res.RetryAfter > out.RetryAfter {
+			out.RetryAfter, out.Denied = res.RetryAfter, name
+			out.Limit, out.Source = res.Limit, res.Source
+		}
+		if least < 0 || res.Remaining < a.results[least].Remaining {
+			least = i
+		}
+	}
+	out.Remaining = a.results[least].Remaining
+	if out.Allowed {
+		out.Limit, out.Source = a.results[least].Limit, a.results[least].Source
+	} else {
+		out.Delay = 0
+	}
+	return out
+}
+
+// classOf is that of an error of tell.
+func classOf(err error) breaker.Class {
+	if failed, ok := err.(*callError); ok {
+		return failed.class
+	}
+	return breaker.ClassOK
+}

@@ -1,0 +1,239 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Part is one limit of a Multi.
+type Part struct {
+	// Name tells the parts of a Multi apart, in results and in errors.
+	Name string
+	// Limiter decides. Parts that keep their state in the same Redis need
+	// prefixes of their own: see WithPrefix.
+	Limiter *Limiter
+	// Key makes the part's key of the one that the Multi is asked for, as in
+	// "the tenant of this user". Nil is the key itself.
+	Key func(key string) string
+}
+
+// Multi is several limits for one request, all or nothing: per second and per hour;
+// per user, per tenant and for all. What one of them denies, none is charged for.
+//
+// Parts whose keys are on one server are decided by one atomic call: a standalone
+// Redis, or in a cluster keys of one slot. Others are asked in order, and what was
+// taken is given back when a later one denies; other callers may be denied because
+// of it for that moment, and a bucket may keep a fraction of a unit.
+//
+// Each part has its own fallback: what Redis cannot decide, its limiter does.
+// Limiters with leases or key shards are asked one by one too. A Multi is safe for
+// concurrent use and needs no Close; its limiters do.
+type Multi struct {
+	parts []Part
+	// bySlot says that one call can have keys of one slot only.
+	bySlot []bool
+	// allBySlot is that for all: there is a cluster behind a plain client.
+	allBySlot atomic.Bool
+}
+
+var _ Allower = (*Multi)(nil)
+
+// NewMulti returns the limits as one. The error is a *ConfigError: there must be a
+// part, each with a limiter, a name and, among those of one Redis, a prefix that no
+// other has.
+func NewMulti(parts ...Part) (*Multi, error) {
+	if len(parts) == 0 {
+		return nil, &ConfigError{"parts", 0, "must be at least 1"}
+	}
+	m := &Multi{parts: slices.Clone(parts)}
+	for i, p := range parts {
+		switch {
+		case p.Name == "":
+			return nil, &ConfigError{"name", fmt.Sprintf("empty for part %d", i), "must not be empty"}
+		case p.Limiter == nil:
+			return nil, &ConfigError{"limiter", fmt.Sprintf("nil for part %q", p.Name), "must not be nil"}
+		}
+		for _, other := range parts[:i] {
+			switch {
+			case other.Name == p.Name:
+				return nil, &ConfigError{"name", p.Name, "must be used for one part only"}
+			case other.Limiter.prefix == p.Limiter.prefix && sameClient(other.Limiter, p.Limiter):
+				return nil, &ConfigError{"prefix", p.Limiter.prefix, fmt.Sprintf("is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)}
+			}
+		}
+		_, single := p.Limiter.rdb.(*redis.Client)
+		m.bySlot = append(m.bySlot, !single)
+	}
+	return m, nil
+}
+
+// sameClient also knows clients that cannot be compared, and takes them for
+// different ones.
+func sameClient(a, b *Limiter) bool {
+	return reflect.TypeOf(a.rdb).Comparable() && a.rdb == b.rdb
+}
+
+// Ask is what one part of a Multi is asked for: N units of Key. N may be 0.
+type Ask struct {
+	Key string
+	N   int
+}
+
+// MultiResult is the decision of a Multi.
+type MultiResult struct {
+	// Result is that of all: Allowed if all are, with the longest RetryAfter of
+	// those that denied, the longest Delay and ResetAfter, and the least
+	// Remaining. Limit and Source are those of the part with that RetryAfter, or,
+	// when allowed, with that Remaining.
+	Result
+	// Denied names the part that denied with the longest RetryAfter. It is empty
+	// when the request is allowed.
+	Denied string
+	// Parts are those that were asked, in order. When the request is denied, none
+	// of them was charged, and those that are Allowed had room for it.
+	Parts []PartResult
+}
+
+// PartResult is the decision of one part.
+type PartResult struct {
+	Name string
+	Result
+}
+
+// Allow is Decide with a cost of 1.
+func (m *Multi) Allow(ctx context.Context, key string) (MultiResult, error) {
+	return m.Decide(ctx, key, 1)
+}
+
+// AllowN is Decide for those who take an Allower.
+func (m *Multi) AllowN(ctx context.Context, key string, n int) (Result, error) {
+	res, err := m.Decide(ctx, key, n)
+	return res.Result, err
+}
+
+// Decide asks all parts for n units of their key for key. A cost of 0 looks.
+//
+// The error is that of a part, with its name, as by Limiter.Decide; then none is
+// charged.
+func (m *Multi) Decide(ctx context.Context, key string, n int) (MultiResult, error) {
+	return m.DecideEach(ctx, m.asks(key, n)...)
+}
+
+// DecideEach asks each part for what stands at its place: requests and their cost
+// in tokens, say. There must be as many as parts.
+func (m *Multi) DecideEach(ctx context.Context, asks ...Ask) (MultiResult, error) {
+	return m.decide(ctx, asks, 0, nil)
+}
+
+// Wait is WaitN with a cost of 1.
+func (m *Multi) Wait(ctx context.Context, key string) (MultiResult, error) {
+	return m.WaitN(ctx, key, 1)
+}
+
+// WaitN waits until all parts admit n units, and for the Delay of those that shape.
+// When the context's deadline leaves too little time it returns a *WaitError at
+// once. It does not hold on to what some of them would admit already.
+func (m *Multi) WaitN(ctx context.Context, key string, n int) (MultiResult, error) {
+	asks := m.asks(key, n)
+	var last MultiResult
+	var err error
+	last.Result, err = waitFor(ctx, m.parts[0].Limiter.closed, func(most time.Duration) (Result, error) {
+		var err error
+		last, err = m.decide(ctx, asks, most, nil)
+		return last.Result, err
+	})
+	return last, err
+}
+
+func (m *Multi) asks(key string, n int) []Ask {
+	asks := make([]Ask, len(m.parts))
+	for i := range m.parts {
+		asks[i] = Ask{key, n}
+		if of := m.parts[i].Key; of != nil {
+			asks[i].Key = of(key)
+		}
+	}
+	return asks
+}
+
+// MultiReservation is a Reservation of each part of a Multi.
+type MultiReservation struct {
+	MultiResult
+	parts []*Reservation
+	names []Part
+}
+
+// Reserve is Decide, for units that may be given back.
+func (m *Multi) Reserve(ctx context.Context, key string, n int) (*MultiReservation, error) {
+	return m.ReserveEach(ctx, m.asks(key, n)...)
+}
+
+// ReserveEach is DecideEach, for units that may be given back.
+func (m *Multi) ReserveEach(ctx context.Context, asks ...Ask) (*MultiReservation, error) {
+	receipts := make([]receipt, len(m.parts))
+	res, err := m.decide(ctx, asks, 0, receipts)
+	if err != nil {
+		return nil, err
+	}
+	r := &MultiReservation{MultiResult: res, names: m.parts}
+	if !res.Allowed {
+		return r, nil
+	}
+	for i, p := range res.Parts {
+		r.parts = append(r.parts, &Reservation{Result: p.Result, of: m.parts[i].Limiter, receipt: receipts[i], cost: asks[i].N})
+	}
+	return r, nil
+}
+
+// Part returns the reservation of a part, to be settled for itself. It is nil when
+// nothing was reserved, or there is no such part.
+func (r *MultiReservation) Part(name string) *Reservation {
+	for i, p := range r.parts {
+		if r.names[i].Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// Cancel gives back what was not settled yet, as Reservation.Cancel does. The error
+// is ErrNotReserved when the request was denied, ErrSettled when every part had
+// been settled, or what giving back met with.
+func (r *MultiReservation) Cancel(ctx context.Context) error {
+	return r.each(func(p *Reservation) error { return p.Cancel(ctx) })
+}
+
+// Settle settles every part that is not settled yet at one real cost. The errors
+// are those of Cancel and of Reservation.Settle.
+func (r *MultiReservation) Settle(ctx context.Context, cost int) error {
+	return r.each(func(p *Reservation) error { return p.Settle(ctx, cost) })
+}
+
+func (r *MultiReservation) each(settle func(*Reservation) error) error {
+	if !r.Allowed {
+		return ErrNotReserved
+	}
+	errs := make([]error, 0, len(r.parts))
+	settled := 0
+	for i, p := range r.parts {
+		switch err := settle(p); {
+		case errors.Is(err, ErrSettled):
+			settled++
+		case err != nil:
+			errs = append(errs, ofPart(r.names[i].Name, err))
+		}
+	}
+	if settled == len(r.parts) {
+		return ErrSettled
+	}
+	return errors.Join(errs...)
+}
+
+func ofPart(name string, err error) error { return fmt.Errorf("part %q: %w", name, err) }

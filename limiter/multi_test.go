@@ -1,0 +1,421 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+func newMulti(t *testing.T, parts ...limiter.Part) *limiter.Multi {
+	t.Helper()
+	m, err := limiter.NewMulti(parts...)
+	must(t, err)
+	return m
+}
+
+// layers are parts named a, b, c and so on, each with a prefix of its own.
+func layers(t *testing.T, clients []redis.UniversalClient, limits []limiter.Limit, opts ...limiter.Option) []limiter.Part {
+	var parts []limiter.Part
+	for i, limit := range limits {
+		name := string(rune('a' + i))
+		parts = append(parts, limiter.Part{
+			Name:    name,
+			Limiter: newLimiter(t, clients[i%len(clients)], limit, append([]limiter.Option{limiter.WithPrefix(name)}, opts...)...),
+			Key:     func(key string) string { return key + "@" + name },
+		})
+	}
+	return parts
+}
+
+// TestMultiIsAllOrNothing: the request passes when every limit has room, else no
+// limit is charged, and the result says which one denied.
+func TestMultiIsAllOrNothing(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	second := newLimiter(t, rdb, limiter.TokenBucket(limiter.PerHour(1), 3), patient(), limiter.WithPrefix("second"))
+	hour := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(5, 300*time.Hour)), patient(), limiter.WithPrefix("hour"))
+	m := newMulti(t, limiter.Part{Name: "burst", Limiter: second}, limiter.Part{Name: "quota", Limiter: hour})
+	ctx := t.Context()
+	res, err := m.Decide(ctx, "k", 2)
+	must(t, err)
+	if !res.Allowed || res.Denied != "" || res.Remaining != 1 || len(res.Parts) != 2 || res.Parts[0].Remaining != 1 || res.Parts[1].Remaining != 3 || res.Source != limiter.SourceRedis {
+		t.Fatalf("%+v", res)
+	}
+	res, err = m.Decide(ctx, "k", 2)
+	must(t, err)
+	if res.Allowed || res.Denied != "burst" || res.RetryAfter != res.Parts[0].RetryAfter || res.Parts[1].Remaining != 3 || !res.Parts[1].Allowed || res.Limit != second.Limit() {
+		t.Fatalf("%+v", res)
+	}
+	// The cache knows, and says whose limit it was.
+	again, err := m.Decide(ctx, "k", 2)
+	must(t, err)
+	if again.Allowed || again.Denied != "burst" || again.Source != limiter.SourceCache || len(again.Parts) != 1 || again.Parts[0].Name != "burst" {
+		t.Fatalf("%+v", again)
+	}
+	if _, err := hour.AllowN(ctx, "k", 3); err != nil {
+		t.Fatal(err)
+	}
+	res, err = m.Decide(ctx, "k", 1)
+	must(t, err)
+	if res.Allowed || res.Denied != "quota" || left(t, second, "k") != 1 {
+		t.Fatalf("%+v", res)
+	}
+	both, err := m.DecideEach(ctx, limiter.Ask{Key: "k", N: 2}, limiter.Ask{Key: "k", N: 1})
+	must(t, err)
+	if both.Allowed || both.Denied != "quota" && both.Denied != "burst" || both.RetryAfter < 100*time.Minute/2 {
+		t.Fatalf("%+v", both)
+	}
+	look, err := m.DecideEach(ctx, limiter.Ask{Key: "k"}, limiter.Ask{Key: "other", N: 1})
+	must(t, err)
+	if !look.Allowed || look.Parts[0].Remaining != 1 || look.Parts[1].Remaining != 4 {
+		t.Fatalf("%+v", look)
+	}
+	var sum uint64
+	for _, n := range second.Health().Decisions {
+		sum += n
+	}
+	if sum == 0 {
+		t.Error("no decision was counted")
+	}
+}
+
+// TestMultiIsOneCall: parts on one server take one command, whatever their
+// algorithms.
+func TestMultiIsOneCall(t *testing.T) {
+	srv := redistest.Start(t)
+	m := newMulti(t, layers(t, []redis.UniversalClient{redistest.Client(t, srv)}, slow(1000), patient())...)
+	if _, err := m.Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	before := redistest.Calls(t, srv, "evalsha")
+	for range 100 {
+		res, err := m.Allow(t.Context(), "k")
+		must(t, err)
+		if len(res.Parts) != 7 {
+			t.Fatalf("%+v", res)
+		}
+	}
+	if calls := redistest.Calls(t, srv, "evalsha") - before; calls != 100 {
+		t.Errorf("%d calls for 100 decisions of seven parts", calls)
+	}
+}
+
+// wheres are the places in which a Multi can be decided.
+func wheres() map[string]func(t *testing.T, limits []limiter.Limit) *limiter.Multi {
+	return map[string]func(t *testing.T, limits []limiter.Limit) *limiter.Multi{
+		"one call": func(t *testing.T, limits []limiter.Limit) *limiter.Multi {
+			return newMulti(t, layers(t, []redis.UniversalClient{redistest.Client(t, redistest.Start(t))}, limits, patient(), limiter.WithoutDenialCache())...)
+		},
+		"two servers": func(t *testing.T, limits []limiter.Limit) *limiter.Multi {
+			return newMulti(t, layers(t, []redis.UniversalClient{redistest.Client(t, redistest.Start(t)), redistest.Client(t, redistest.Start(t))}, limits, patient(), limiter.WithoutDenialCache())...)
+		},
+		"down": func(t *testing.T, limits []limiter.Limit) *limiter.Multi {
+			var parts []limiter.Part
+			for i, limit := range limits {
+				parts = append(parts, limiter.Part{Name: fmt.Sprint(i), Limiter: down(t, limit, limiter.WithPrefix(fmt.Sprint("p", i)))})
+			}
+			return newMulti(t, parts...)
+		},
+	}
+}
+
+// TestMultiAgreesWithAModel: any sequence of requests, reservations, cancellations
+// and settlements has the outcome of plain counting, wherever it is decided.
+func TestMultiAgreesWithAModel(t *testing.T) {
+	caps := []int{12, 9, 15}
+	limits := []limiter.Limit{
+		of(limiter.AlgorithmFixedWindow)(caps[0]),
+		of(limiter.AlgorithmSlidingWindowLog)(caps[1]),
+		of(limiter.AlgorithmSlidingWindowCounter)(caps[2]),
+	}
+	for name, newIn := range wheres() {
+		t.Run(name, func(t *testing.T) {
+			m := newIn(t, limits)
+			var keys atomic.Int64
+			rapid.Check(t, func(rt *rapid.T) {
+				key := fmt.Sprint("key", keys.Add(1))
+				ctx := t.Context()
+				type taken struct {
+					r     *limiter.MultiReservation
+					costs [3]int
+				}
+				var open []taken
+				var used [3]int
+				for range rapid.IntRange(1, 20).Draw(rt, "steps") {
+					var asks [3]limiter.Ask
+					fits := true
+					for i := range asks {
+						asks[i] = limiter.Ask{Key: key, N: rapid.IntRange(0, 9).Draw(rt, "cost")}
+						if used[i]+asks[i].N > caps[i] {
+							fits = false
+						}
+					}
+					switch what := rapid.IntRange(0, 4).Draw(rt, "what"); {
+					case what < 3:
+						r, err := m.ReserveEach(ctx, asks[:]...)
+						if err != nil {
+							rt.Fatal(err)
+						}
+						if r.Allowed != fits || r.Allowed != (r.Denied == "") || r.Allowed != (r.RetryAfter == 0) {
+							rt.Fatalf("%v used, %v asked: %+v", used, asks, r.MultiResult)
+						}
+						if !fits {
+							if err := r.Cancel(ctx); !errors.Is(err, limiter.ErrNotReserved) {
+								rt.Fatal(err)
+							}
+							break
+						}
+						tk := taken{r: r}
+						for i := range asks {
+							tk.costs[i] = asks[i].N
+							used[i] += asks[i].N
+						}
+						open = append(open, tk)
+					case len(open) > 0:
+						k := rapid.IntRange(0, len(open)-1).Draw(rt, "which")
+						tk := open[k]
+						open = append(open[:k:k], open[k+1:]...)
+						if what == 3 {
+							// One part is settled for itself, the others are cancelled.
+							part := rapid.IntRange(0, 2).Draw(rt, "part")
+							real := rapid.IntRange(0, tk.costs[part]).Draw(rt, "real")
+							if err := tk.r.Part(tk.r.Parts[part].Name).Settle(ctx, real); err != nil {
+								rt.Fatal(err)
+							}
+							used[part] += real
+						}
+						if err := tk.r.Cancel(ctx); err != nil {
+							rt.Fatal(err)
+						}
+						for i := range used {
+							used[i] -= tk.costs[i]
+						}
+						if err := tk.r.Cancel(ctx); !errors.Is(err, limiter.ErrSettled) {
+							rt.Fatalf("cancelled twice: %v", err)
+						}
+					}
+					look, err := m.DecideEach(ctx, limiter.Ask{Key: key}, limiter.Ask{Key: key}, limiter.Ask{Key: key})
+					if err != nil {
+						rt.Fatal(err)
+					}
+					for i, p := range look.Parts {
+						if p.Remaining != caps[i]-used[i] {
+							rt.Fatalf("part %d: %d remaining with %d of %d used", i, p.Remaining, used[i], caps[i])
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestMultiUnderLoad: of many callers at once exactly as many pass as the smallest
+// limit admits, and what they gave back is there again.
+func TestMultiUnderLoad(t *testing.T) {
+	for name, newIn := range wheres() {
+		t.Run(name, func(t *testing.T) {
+			m := newIn(t, []limiter.Limit{limiter.GCRA(limiter.PerHour(1), 300), of(limiter.AlgorithmFixedWindow)(100), limiter.TokenBucket(limiter.PerHour(1), 200)})
+			var admitted, kept atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 400 {
+				wg.Go(func() {
+					r, err := m.Reserve(t.Context(), "k", 1)
+					switch {
+					case err != nil:
+						t.Error(err)
+					case r.Allowed:
+						admitted.Add(1)
+						if i%2 == 0 {
+							if err := r.Cancel(t.Context()); err != nil {
+								t.Error(err)
+							}
+						} else {
+							kept.Add(1)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			look, err := m.Decide(t.Context(), "k", 0)
+			must(t, err)
+			for i, size := range []int{300, 100, 200} {
+				used := size - look.Parts[i].Remaining
+				if short := used - int(kept.Load()); short < 0 || short > 1 {
+					t.Errorf("%d used of part %d, %d are kept", used, i, kept.Load())
+				}
+			}
+			if name == "one call" && admitted.Load() < 100 {
+				t.Errorf("%d admitted", admitted.Load())
+			}
+			for used := int(kept.Load()); used < 100; used++ {
+				if res, err := m.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+					t.Fatalf("with %d of 100 used: %+v, %v", used, res, err)
+				}
+			}
+			if res, err := m.Allow(t.Context(), "k"); err != nil || res.Allowed || res.Denied == "" {
+				t.Errorf("beyond the limit: %+v, %v", res, err)
+			}
+		})
+	}
+}
+
+// TestMultiInACluster: keys of one slot take one call, and others are given back
+// when one denies; also when the client does not know of the cluster.
+func TestMultiInACluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 0)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	limits := []limiter.Limit{of(limiter.AlgorithmFixedWindow)(50), of(limiter.AlgorithmGCRA)(20), of(limiter.AlgorithmSlidingWindowLog)(40)}
+	parts := layers(t, []redis.UniversalClient{rdb}, limits, limiter.WithBudget(2*time.Second), limiter.WithShare(1))
+	apart := newMulti(t, parts...)
+	for i := range parts {
+		parts[i].Key = nil
+	}
+	same := newMulti(t, parts...)
+	for key, m := range map[string]*limiter.Multi{"k": apart, "s": same} {
+		for i := range 30 {
+			res, err := m.Allow(t.Context(), key)
+			must(t, err)
+			if res.Allowed != (i < 20) || !res.Allowed && res.Denied != "b" {
+				t.Fatalf("%s, request %d: %+v", key, i, res)
+			}
+		}
+		look, err := m.Decide(t.Context(), key, 0)
+		must(t, err)
+		if look.Parts[0].Remaining != 30 || look.Parts[2].Remaining != 20 {
+			t.Errorf("%s: %+v", key, look)
+		}
+	}
+}
+
+// TestMultiReserve: critical calls pass where others are kept off, in one call and
+// in the fallback.
+func TestMultiReserve(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	user := newLimiter(t, rdb, of(limiter.AlgorithmGCRA)(10), patient(), limiter.WithPrefix("user"), limiter.WithReserve(0.5))
+	all := newLimiter(t, rdb, of(limiter.AlgorithmFixedWindow)(8), patient(), limiter.WithPrefix("all"), limiter.WithReserve(0.25))
+	m := newMulti(t, limiter.Part{Name: "user", Limiter: user}, limiter.Part{Name: "all", Limiter: all})
+	ctx, critical := t.Context(), limiter.Critical(t.Context())
+	for i, want := range []struct {
+		ctx     context.Context
+		allowed bool
+		denied  string
+	}{
+		{ctx, true, ""}, {ctx, true, ""}, {ctx, true, ""}, {ctx, true, ""}, {ctx, true, ""}, {ctx, false, "user"},
+		{critical, true, ""}, {critical, true, ""}, {critical, true, ""}, {critical, false, "all"},
+	} {
+		res, err := m.Allow(want.ctx, "k")
+		must(t, err)
+		if res.Allowed != want.allowed || res.Denied != want.denied {
+			t.Fatalf("call %d: %+v, want %v, %q", i, res, want.allowed, want.denied)
+		}
+	}
+}
+
+// TestMultiWaits: for the slowest of those that deny.
+func TestMultiWaits(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	fastOne := newLimiter(t, rdb, limiter.GCRA(limiter.Per(1, 10*time.Millisecond), 1), patient(), limiter.WithPrefix("fast"))
+	slowOne := newLimiter(t, rdb, limiter.LeakyBucketShaping(limiter.Per(1, 60*time.Millisecond), 3), patient(), limiter.WithPrefix("slow"))
+	m := newMulti(t, limiter.Part{Name: "fast", Limiter: fastOne}, limiter.Part{Name: "slow", Limiter: slowOne})
+	start := time.Now()
+	for range 3 {
+		if res, err := m.Wait(t.Context(), "k"); err != nil || !res.Allowed || len(res.Parts) != 2 {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	if took := time.Since(start); took < 120*time.Millisecond {
+		t.Errorf("three starts at 60 ms took %v", took)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := m.WaitN(ctx, "k", 1)
+	var wait *limiter.WaitError
+	if !errors.As(err, &wait) {
+		t.Errorf("a wait that cannot be met: %v", err)
+	}
+}
+
+// TestMultiUnderFaults: the fault table of a single limit.
+func TestMultiUnderFaults(t *testing.T) {
+	underFaults(t, limiter.DefaultBudget, func(t *testing.T, rdb redis.UniversalClient) (limiter.Allower, func() breaker.State) {
+		parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{
+			limiter.GCRA(limiter.PerSecond(1000), 100), limiter.FixedWindow(limiter.PerSecond(2000)), limiter.SlidingWindowLog(limiter.PerSecond(2000)),
+		})
+		return newMulti(t, parts...), stateOf(parts[0].Limiter)
+	})
+}
+
+// TestMultiPolicies: a part that fails closed denies, and nobody else is charged;
+// one that fails open lets its part pass.
+func TestMultiPolicies(t *testing.T) {
+	local := down(t, of(limiter.AlgorithmFixedWindow)(5), limiter.WithPrefix("local"))
+	open := down(t, of(limiter.AlgorithmFixedWindow)(1), limiter.WithPrefix("open"), limiter.WithFallback(fallback.Open))
+	closed := down(t, of(limiter.AlgorithmFixedWindow)(5), limiter.WithPrefix("closed"), limiter.WithFallback(fallback.Closed))
+	m := newMulti(t, limiter.Part{Name: "local", Limiter: local}, limiter.Part{Name: "open", Limiter: open})
+	for i := range 6 {
+		res, err := m.Allow(t.Context(), "k")
+		must(t, err)
+		if res.Allowed != (i < 5) || !res.Allowed && res.Denied != "local" {
+			t.Fatalf("request %d: %+v", i, res)
+		}
+	}
+	m = newMulti(t, limiter.Part{Name: "local", Limiter: local}, limiter.Part{Name: "closed", Limiter: closed})
+	if res, err := m.Allow(t.Context(), "other"); !errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(err.Error(), `"closed"`) || res.Allowed {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if got := left(t, local, "other"); got != 5 {
+		t.Errorf("%d remaining: the part before the closed one was charged", got)
+	}
+}
+
+// TestBadMultis: what cannot be several limits for one request.
+func TestBadMultis(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	a := newLimiter(t, rdb, good, limiter.WithPrefix("a"))
+	b := newLimiter(t, rdb, good, limiter.WithPrefix("b"))
+	sameAsA := newLimiter(t, rdb, limiter.FixedWindow(limiter.PerHour(7)), limiter.WithPrefix("a"))
+	for want, parts := range map[string][]limiter.Part{
+		"at least 1":        nil,
+		"must not be empty": {{Limiter: a}},
+		"must not be nil":   {{Name: "a"}},
+		"for one part only": {{Name: "a", Limiter: a}, {Name: "a", Limiter: b}},
+		"prefix of its own": {{Name: "a", Limiter: a}, {Name: "b", Limiter: sameAsA}},
+		"share their count": {{Name: "a", Limiter: a}, {Name: "b", Limiter: a}},
+	} {
+		if _, err := limiter.NewMulti(parts...); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	m := newMulti(t, limiter.Part{Name: "a", Limiter: a}, limiter.Part{Name: "b", Limiter: b})
+	for _, c := range []struct {
+		asks []limiter.Ask
+		want error
+	}{
+		{[]limiter.Ask{{"k", 1}}, limiter.ErrInvalidConfig},
+		{[]limiter.Ask{{"k", 1}, {"", 1}}, limiter.ErrInvalidKey},
+		{[]limiter.Ask{{"k", 1}, {"k", -1}}, limiter.ErrInvalidCost},
+		{[]limiter.Ask{{"k", 1}, {"k", 1 << 30}}, limiter.ErrCostExceedsLimit},
+	} {
+		if res, err := m.DecideEach(t.Context(), c.asks...); !errors.Is(err, c.want) || res.Allowed {
+			t.Errorf("%v: %+v, %v", c.asks, res, err)
+		}
+	}
+	must(t, b.Close())
+	if _, err := m.Allow(t.Context(), "k"); !errors.Is(err, limiter.ErrClosed) || !strings.Contains(err.Error(), `part "b"`) {
+		t.Errorf("with a closed limiter: %v", err)
+	}
+}

@@ -50,13 +50,17 @@ type ShardHealth struct {
 
 // Health reports without asking Redis.
 func (l *Limiter) Health() Health {
+	h := l.health()
+	h.Reconciled, h.Owed, h.LocalKeys = l.settled.Load(), l.local.Owed(), l.local.Len()
+	return h
+}
+
+// health is what every limiter knows of Redis.
+func (l *link) health() Health {
 	h := Health{
-		Share:      l.currentShare(),
-		Processes:  int(l.peers.alive.Load()),
-		Decisions:  make(map[Source]uint64, numSources),
-		Reconciled: l.settled.Load(),
-		Owed:       l.local.Owed(),
-		LocalKeys:  l.local.Len(),
+		Share:     l.currentShare(),
+		Processes: int(l.peers.alive.Load()),
+		Decisions: make(map[Source]uint64, numSources),
 	}
 	if l.functions {
 		_, h.FunctionsError = l.lua.Functions()

@@ -45,6 +45,9 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 	if err != nil {
 		return nil, err
 	}
+	if l.slotTTLSet {
+		return nil, &ConfigError{"slot TTL", l.slotTTL, "has a meaning only for NewConcurrency"}
+	}
 	s, err := newSpec(limit, l.tuning)
 	if err != nil {
 		return nil, err

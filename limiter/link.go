@@ -199,7 +199,11 @@ func (e *callError) Unwrap() error { return e.err }
 // tell runs an operation that is not a decision, under the breaker and the budget.
 // The error is a *callError.
 func (l *link) tell(ctx context.Context, id string, run func(context.Context, *call) error) error {
-	sh := l.shards.forID(id)
+	return l.tellShard(ctx, l.shards.forID(id), run)
+}
+
+// tellShard is tell for a shard that is known.
+func (l *link) tellShard(ctx context.Context, sh *shard, run func(context.Context, *call) error) error {
 	permit, ok := sh.breaker.Acquire()
 	if !ok {
 		return &callError{breaker.ClassUnavailable, errOpen}

@@ -18,6 +18,7 @@ const (
 	DefaultBudget      = 50 * time.Millisecond
 	DefaultPrefix      = "holdfast"
 	DefaultMaxInFlight = 128
+	DefaultSlotTTL     = 15 * time.Second
 )
 
 // Option tunes a limiter.
@@ -31,6 +32,8 @@ type config struct {
 	shareSet    bool
 	leaseSet    bool
 	reserveSet  bool
+	slotTTL     time.Duration
+	slotTTLSet  bool
 	budgetSet   bool
 	process     string
 	functions   bool
@@ -150,6 +153,13 @@ func WithReserve(f float64) Option {
 	return func(c *config) { c.reserve, c.reserveSet = f, true }
 }
 
+// WithSlotTTL sets after which time Redis frees a slot of a Concurrency whose
+// process is not heard of any more, by default 15 s: at least 100 ms and at most
+// 1 h. Slots that are held are kept by a heartbeat every third of it.
+func WithSlotTTL(d time.Duration) Option {
+	return func(c *config) { c.slotTTL, c.slotTTLSet = d, true }
+}
+
 // WithBreaker sets when the circuit breakers open and for how long. Fields left
 // zero have the defaults of breaker.Settings, but for these: OpenMax is 5 s,
 // SlowCall half of the budget, ProbeTimeout a little more than the budget.
@@ -176,6 +186,7 @@ func newConfig(opts []Option) (config, error) {
 		process:     processID,
 		maxKeys:     fallback.DefaultMaxKeys,
 		maxInFlight: DefaultMaxInFlight,
+		slotTTL:     DefaultSlotTTL,
 		tuning:      tuning{keyShards: 1},
 	}
 	for _, o := range opts {
@@ -217,6 +228,8 @@ func (c *config) validate() error {
 		return &ConfigError{"lease age", c.leaseAge, "must be between 1ms and 1h"}
 	case c.reserveSet && !(c.reserve > 0 && c.reserve < 1):
 		return &ConfigError{"reserve", c.reserve, "must be above 0 and below 1"}
+	case c.slotTTLSet && (c.slotTTL < 100*time.Millisecond || c.slotTTL > time.Hour):
+		return &ConfigError{"slot TTL", c.slotTTL, "must be between 100ms and 1h"}
 	case c.maxInFlight < 1:
 		return &ConfigError{"max in flight", c.maxInFlight, "must be at least 1"}
 	}

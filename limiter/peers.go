@@ -84,6 +84,13 @@ func (p *peers) leave() (last bool) {
 	return true
 }
 
+// beatIfDue starts the heartbeat that rides on traffic.
+func (l *link) beatIfDue(now time.Time) {
+	if l.share == 0 && l.peers.turn.due(now, beatEvery) {
+		l.background.start(l.beat)
+	}
+}
+
 // beat says that this process lives and learns how many do.
 func (l *link) beat(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -67,9 +67,7 @@ func (l *Limiter) debit(d fallback.Debt) lua.Item {
 func (l *Limiter) afterRedis(s *spec, key string, d algo.Decision, now time.Time) {
 	if l.policy == fallback.Local {
 		l.local.Observe(key, s.args.Params, d)
-		if l.share == 0 && l.peers.turn.due(now, beatEvery) {
-			l.background.start(l.beat)
-		}
+		l.beatIfDue(now)
 	}
 	if (l.local.Owed() > 0 || l.credits.count.Load() > 0) && l.settling.due(now, reconcileEvery) && l.reconciling.CompareAndSwap(false, true) {
 		if !l.background.start(l.reconcile) {

@@ -38,6 +38,8 @@ func library() string {
 	add(allScript, true)
 	add(blockScript, false)
 	add(beatScript, false)
+	add(slotsScript, false)
+	add(slotsBeatScript, false)
 	return b.String()
 }
 

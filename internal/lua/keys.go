@@ -37,11 +37,12 @@ type Namer struct {
 	state [len(algo.Kinds) + 1]string
 	block string
 	peers string
+	slots string
 }
 
 // NewNamer returns the namer of a prefix, which must pass CheckPrefix.
 func NewNamer(prefix string) *Namer {
-	n := &Namer{block: prefix + ":v1:block:{", peers: prefix + ":v1:peers"}
+	n := &Namer{block: prefix + ":v1:block:{", peers: prefix + ":v1:peers", slots: prefix + ":v1:slots:{"}
 	for _, k := range algo.Kinds {
 		n.state[k] = prefix + ":v1:" + k.Short() + ":{"
 	}

@@ -97,7 +97,10 @@ var backScripts = [...]*Script{
 var (
 	allScript   = newAllScript()
 	blockScript = newScript("block", "block")
-	beatScript  = newScript("beat", "beat")
+
+	slotsScript     = newScript("slots", "slots")
+	slotsBeatScript = newScript("slots_beat", "slots_beat")
+	beatScript      = newScript("beat", "beat")
 )
 
 // For returns the script of an algorithm.

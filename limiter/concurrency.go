@@ -1,0 +1,411 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// Concurrency bounds how many of something are in flight at once, per key, over
+// all processes that use the same Redis and prefix: calls to an API that allows 10
+// at a time, exports per tenant. It is safe for concurrent use. Make one with
+// NewConcurrency; the zero value is not usable.
+//
+// Redis keeps a slot for a time to live (WithSlotTTL), and a heartbeat extends it
+// while it is held. A process that dies frees its slots by that; one that cannot
+// reach Redis for so long, or stands still, may lose one: see Slot.Lost. While
+// Redis answers, and no slot is lost, there are never more than max.
+//
+// While Redis cannot decide, each process has its share of max, at least 1, and
+// what it holds already counts. With shares that add up to 1 there are then at most
+// max in flight, and in addition what processes held beyond their share when Redis
+// went away, so less than 2·max. A Redis that lost its state knows all who hold a
+// slot after a third of the time to live; until then it may admit up to max more.
+type Concurrency struct {
+	*link
+	max, keep int
+	shared    atomic.Pointer[scaledSlots]
+
+	mu    sync.Mutex
+	gates map[string]*gate
+	held  int
+	timer *time.Timer // of the heartbeat; nil while it is stopped
+}
+
+// gate is a key that somebody of this process holds slots of, or waits for.
+type gate struct {
+	key     string
+	keys    lua.SlotKeys
+	sh      *shard
+	holding map[string]*Slot
+	waiting [2][]*waiter // the critical ones before the others
+	wake    chan struct{}
+	polling bool
+	pending int // callers on their way
+}
+
+// waiter is a caller in the queue.
+type waiter struct {
+	caller string
+	asked  bool
+	slot   *Slot
+	err    error
+	done   chan struct{} // closed when there is a slot or an error
+}
+
+type scaledSlots struct {
+	share     float64
+	max, keep int
+}
+
+// NewConcurrency returns a limit of max in flight for each key. Of the options,
+// those about leases and key shards have no meaning here and are refused. Like New
+// it does not talk to Redis. The error is a *ConfigError.
+func NewConcurrency(rdb redis.UniversalClient, max int, opts ...Option) (*Concurrency, error) {
+	l, err := newLink(rdb, opts, nil)
+	if err != nil {
+		return nil, err
+	}
+	c := &Concurrency{link: l, max: max, gates: make(map[string]*gate)}
+	switch {
+	case max < 1 || max > math.MaxInt32:
+		return nil, &ConfigError{"max", max, "must be at least 1 and below 2^31"}
+	case l.leaseSet:
+		return nil, &ConfigError{"lease", l.lease, "has no meaning for slots"}
+	case l.keyShards > 1:
+		return nil, &ConfigError{"key shards", l.keyShards, "cannot be used with slots"}
+	}
+	if l.reserve > 0 {
+		if c.keep = reserveOf(max, l.reserve); c.keep >= max {
+			return nil, &ConfigError{"reserve", l.reserve, fmt.Sprintf("leaves no slot of %d to calls that are not critical", max)}
+		}
+	}
+	return c, nil
+}
+
+// reserveOf is the part f of n, rounded up but for what floating point adds.
+func reserveOf(n int, f float64) int { return int(math.Ceil(float64(n)*f*(1-1e-12) - 1e-9)) }
+
+// Max returns how many may be in flight for one key.
+func (c *Concurrency) Max() int { return c.max }
+
+// Slot is the right to be in flight. It is safe for concurrent use.
+type Slot struct {
+	// Result says whether there is one. Remaining is how many more there are,
+	// RetryAfter when it makes sense to ask again. The Limit is the zero value: this
+	// is no rate.
+	Result
+
+	c        *Concurrency
+	g        *gate
+	caller   string
+	known    atomic.Bool // to Redis
+	released atomic.Bool
+	lost     chan struct{}
+	losing   sync.Once
+}
+
+// Lost is closed when the slot has ended although it was not released: Redis has
+// not heard of this process for the time to live, because it stood still, or Redis
+// has lost its state. It is held again from then on, but somebody else may have had
+// it meanwhile: work that must not run twice should stop.
+func (s *Slot) Lost() <-chan struct{} { return s.lost }
+
+// Release frees the slot. When Redis cannot be told, it ends with its time to live.
+// The error is ErrReleased when it was released before, and ErrNotReserved when
+// there was none.
+func (s *Slot) Release() error {
+	switch {
+	case !s.Allowed:
+		return ErrNotReserved
+	case s.released.Swap(true):
+		return ErrReleased
+	case s.g == nil:
+		return nil // nobody counts
+	}
+	s.c.release(s.g, s.caller)
+	return nil
+}
+
+// TryAcquire takes a slot if there is one, and nobody waits for it. One that is not
+// Allowed needs no Release.
+//
+// The error is ErrInvalidKey, ErrClosed, ErrState, the context's own error, or,
+// only under the policy fallback.Closed, ErrUnavailable.
+func (c *Concurrency) TryAcquire(ctx context.Context, key string) (*Slot, error) {
+	g, err := c.enter(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	defer c.leave(g)
+	w := c.newWaiter()
+	return c.ask(ctx, g, w, false)
+}
+
+// Acquire waits for a slot. Those who wait get theirs in the order in which they
+// came, over all processes, critical ones before others. Processes ask again every
+// 10 to 200 ms, the later the more are ahead of them, and at once when one of their
+// own slots is released; in a process only the first ones ask. One that stands
+// still loses its place after 2 s.
+//
+// The error is the context's own when it ends before, or one of TryAcquire.
+func (c *Concurrency) Acquire(ctx context.Context, key string) (*Slot, error) {
+	g, err := c.enter(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	defer c.leave(g)
+	w := c.newWaiter()
+	rank := 1
+	if isCritical(ctx) {
+		rank = 0
+	}
+	if c.first(g, rank) {
+		slot, err := c.ask(ctx, g, w, true)
+		if err != nil || slot.Allowed {
+			return slot, err
+		}
+		w.asked = true
+	}
+	c.queue(g, w, rank)
+	select {
+	case <-w.done:
+		return w.slot, w.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-c.closed:
+		err = ErrClosed
+	}
+	c.unqueue(g, w, rank)
+	return nil, err
+}
+
+// InFlight returns how many slots of key are held. While Redis cannot be asked
+// those of this process are, with ErrUnavailable.
+func (c *Concurrency) InFlight(ctx context.Context, key string) (int, error) {
+	g, err := c.enter(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	defer c.leave(g)
+	var held int64
+	err = c.link.ask(ctx, key, func(ctx context.Context, call *call) error {
+		reply, err := call.lua.Acquire(ctx, 0, &call.ticket, &lua.SlotAsk{Keys: g.keys, Most: int64(c.max), TTL: c.slotTTL.Microseconds()})
+		held = reply.Held
+		return err
+	})
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(g.holding), err
+	}
+	return int(held), nil
+}
+
+// Health reports without asking Redis. Decisions are those of callers who got a
+// slot or were refused one.
+func (c *Concurrency) Health() Health { return c.health() }
+
+// Close fails later calls, and those that wait, with ErrClosed, and ends the
+// heartbeat. Slots that are still held end with their time to live. The client
+// stays open. Closing twice is harmless.
+func (c *Concurrency) Close() error {
+	c.mu.Lock()
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.mu.Unlock()
+	c.close(nil)
+	return nil
+}
+
+func (c *Concurrency) newWaiter() *waiter {
+	return &waiter{caller: string(c.nonce.next(nil)), done: make(chan struct{})}
+}
+
+// enter returns the gate of a key, which stays until leave.
+func (c *Concurrency) enter(ctx context.Context, key string) (*gate, error) {
+	switch {
+	case key == "":
+		return nil, fmt.Errorf("%w: key is empty", ErrInvalidKey)
+	case c.isClosed():
+		return nil, ErrClosed
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.gates[key]
+	if g == nil {
+		id := lua.EncodeID(key)
+		g = &gate{key: key, keys: c.names.Slots(id), sh: c.shards.forID(id), holding: make(map[string]*Slot), wake: make(chan struct{}, 1)}
+		c.gates[key] = g
+	}
+	g.pending++
+	return g, nil
+}
+
+func (c *Concurrency) leave(g *gate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.pending--
+	c.tidy(g)
+}
+
+// tidy drops a gate that nobody uses. mu is held.
+func (c *Concurrency) tidy(g *gate) {
+	if g.pending == 0 && len(g.holding) == 0 && !g.polling && c.gates[g.key] == g {
+		delete(c.gates, g.key)
+	}
+}
+
+// ask asks for one caller.
+func (c *Concurrency) ask(ctx context.Context, g *gate, w *waiter, wait bool) (*Slot, error) {
+	reply, err := c.askRedis(ctx, g, []string{w.caller}, isCritical(ctx), false, wait)
+	switch {
+	case err == nil:
+		if !reply.Granted[0] {
+			return c.refused(g, reply.NextEnd, SourceRedis), nil
+		}
+		return c.grant(g, w.caller, c.max-int(reply.Held), SourceRedis), nil
+	case fallsBack(err):
+		slot, failed := c.fallBack(ctx, g, w.caller, isCritical(ctx), err)
+		if failed != nil || slot.g == nil {
+			c.regret(g, w.caller, err)
+		}
+		return slot, failed
+	}
+	c.regret(g, w.caller, err)
+	return nil, c.unavailable(ctx, g.key, err)
+}
+
+// regret takes back what a caller may have been granted that does not know of it.
+func (c *Concurrency) regret(g *gate, caller string, err error) {
+	if !neverExecuted(err) {
+		c.background.start(func(ctx context.Context) { c.forgetCallers(ctx, g, caller) })
+	}
+}
+
+func (c *Concurrency) askRedis(ctx context.Context, g *gate, callers []string, critical, again, wait bool) (reply lua.SlotReply, err error) {
+	ask := &lua.SlotAsk{
+		Keys: g.keys, Most: int64(c.max), Keep: int64(c.keep), TTL: c.slotTTL.Microseconds(),
+		Critical: critical, Again: again, Callers: callers,
+	}
+	if critical {
+		ask.Keep = 0
+	}
+	if wait {
+		ask.Patience = slotPatience.Microseconds()
+	}
+	var answer lua.SlotReply
+	err = c.tellShard(ctx, g.sh, func(ctx context.Context, call *call) (err error) {
+		answer, err = call.lua.Acquire(ctx, 0, &call.ticket, ask)
+		return err
+	})
+	now := time.Now()
+	c.watchTopology(classOf(err), now)
+	if err != nil {
+		return reply, err
+	}
+	c.beatIfDue(now)
+	return answer, nil
+}
+
+// fallBack decides without Redis.
+func (c *Concurrency) fallBack(ctx context.Context, g *gate, caller string, critical bool, cause error) (*Slot, error) {
+	switch c.policy {
+	case fallback.Open:
+		return &Slot{Result: g.sh.count(Result{Allowed: true, Remaining: c.max, Source: SourceOpen}), c: c, lost: make(chan struct{})}, nil
+	case fallback.Closed:
+		return c.refused(g, 0, SourceClosed), fmt.Errorf("%w: %w", ErrUnavailable, cause)
+	}
+	max, keep := c.share()
+	if critical {
+		keep = 0
+	}
+	c.mu.Lock()
+	room := max - len(g.holding)
+	if room <= keep {
+		c.mu.Unlock()
+		return c.refused(g, 0, SourceLocal), nil
+	}
+	slot := c.hold(g, caller, room-1, SourceLocal)
+	c.mu.Unlock()
+	return slot, nil
+}
+
+// share is this process's part of the slots, and of those kept.
+func (c *Concurrency) share() (max, keep int) {
+	share := c.currentShare()
+	s := c.shared.Load()
+	if s == nil || s.share != share {
+		s = &scaledSlots{share: share, max: scaleSlots(c.max, share)}
+		if c.keep > 0 {
+			s.keep = min(reserveOf(s.max, c.reserve), s.max-1)
+		}
+		c.shared.Store(s)
+	}
+	return s.max, s.keep
+}
+
+func scaleSlots(n int, share float64) int { return max(1, int(float64(n)*share+1e-9)) }
+
+// refused is a slot that is none.
+func (c *Concurrency) refused(g *gate, nextEnd int64, from Source) *Slot {
+	again := slotAgain
+	if nextEnd > 0 {
+		again = min(again, duration(nextEnd))
+	}
+	return &Slot{Result: g.sh.count(Result{RetryAfter: max(again, time.Millisecond), Source: from}), c: c, lost: make(chan struct{})}
+}
+
+// grant makes the slot of a caller.
+func (c *Concurrency) grant(g *gate, caller string, remaining int, from Source) *Slot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hold(g, caller, max(0, remaining), from)
+}
+
+// hold is grant with mu held.
+func (c *Concurrency) hold(g *gate, caller string, remaining int, from Source) *Slot {
+	s := &Slot{Result: g.sh.count(Result{Allowed: true, Remaining: remaining, Source: from}), c: c, g: g, caller: caller, lost: make(chan struct{})}
+	s.known.Store(from == SourceRedis)
+	g.holding[caller] = s
+	c.held++
+	c.wind()
+	return s
+}
+
+// release frees a slot, here and in Redis.
+func (c *Concurrency) release(g *gate, caller string) {
+	c.mu.Lock()
+	delete(g.holding, caller)
+	c.held--
+	c.tidy(g)
+	c.mu.Unlock()
+	c.forgetCallers(context.Background(), g, caller)
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// forgetCallers takes callers out of all that Redis keeps of the key.
+func (c *Concurrency) forgetCallers(ctx context.Context, g *gate, callers ...string) {
+	held := make([]any, 2, 2+len(callers))
+	held[0], held[1] = "zrem", g.keys.Held
+	for _, caller := range callers {
+		held = append(held, caller)
+	}
+	_ = c.tellShard(ctx, g.sh, func(ctx context.Context, call *call) error {
+		return call.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, held...))
+	})
+}

@@ -1,0 +1,568 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/faultproxy"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+func newConcurrency(t *testing.T, rdb redis.UniversalClient, max int, opts ...limiter.Option) *limiter.Concurrency {
+	t.Helper()
+	c, err := limiter.NewConcurrency(rdb, max, append([]limiter.Option{quiet(), fast()}, opts...)...)
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func acquire(t *testing.T, c *limiter.Concurrency, key string) *limiter.Slot {
+	t.Helper()
+	s, err := c.TryAcquire(t.Context(), key)
+	must(t, err)
+	if !s.Allowed {
+		t.Fatalf("no slot: %+v", s.Result)
+	}
+	return s
+}
+
+func inFlight(t *testing.T, c *limiter.Concurrency, key string) int {
+	t.Helper()
+	n, err := c.InFlight(t.Context(), key)
+	must(t, err)
+	return n
+}
+
+// TestSlots: as many as there are, each once, in Redis and without it.
+func TestSlots(t *testing.T) {
+	for _, where := range []string{"redis", "down", "functions"} {
+		t.Run(where, func(t *testing.T) {
+			opts := []limiter.Option{patient()}
+			var rdb *redis.Client
+			if where == "down" {
+				rdb = redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+				t.Cleanup(func() { _ = rdb.Close() })
+			} else {
+				rdb = redistest.Client(t, redistest.Start(t))
+			}
+			if where == "functions" {
+				opts = append(opts, limiter.WithFunctions())
+			}
+			c := newConcurrency(t, rdb, 3, opts...)
+			var slots []*limiter.Slot
+			for i := range 3 {
+				s := acquire(t, c, "k")
+				if s.Remaining != 2-i || s.RetryAfter != 0 || !s.Limit.IsZero() || (s.Source == limiter.SourceRedis) != (where != "down") {
+					t.Errorf("slot %d: %+v", i, s.Result)
+				}
+				slots = append(slots, s)
+			}
+			none, err := c.TryAcquire(t.Context(), "k")
+			if err != nil || none.Allowed || none.RetryAfter <= 0 || none.RetryAfter > time.Second {
+				t.Fatalf("a fourth of three: %+v, %v", none, err)
+			}
+			if err := none.Release(); !errors.Is(err, limiter.ErrNotReserved) {
+				t.Errorf("a slot that is none was released: %v", err)
+			}
+			acquire(t, c, "another key")
+			must(t, slots[1].Release())
+			if err := slots[1].Release(); !errors.Is(err, limiter.ErrReleased) {
+				t.Errorf("released twice: %v", err)
+			}
+			if n, err := c.InFlight(t.Context(), "k"); n != 2 || (err != nil) != (where == "down") {
+				t.Errorf("%d in flight, %v", n, err)
+			}
+			acquire(t, c, "k")
+			if s, err := c.TryAcquire(t.Context(), "k"); err != nil || s.Allowed {
+				t.Errorf("one released, two taken: %+v, %v", s, err)
+			}
+		})
+	}
+}
+
+// TestSlotsAgreeWithAModel: whatever several processes take and release, Redis
+// counts it.
+func TestSlotsAgreeWithAModel(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	var all []*limiter.Concurrency
+	for i := range 3 {
+		all = append(all, newConcurrency(t, rdb, 5, patient(), limiter.WithReserve(0.4), limiter.WithProcess(fmt.Sprint(i))))
+	}
+	var keys atomic.Int64
+	rapid.Check(t, func(rt *rapid.T) {
+		key := fmt.Sprint("k", keys.Add(1))
+		var held []*limiter.Slot
+		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+			c := rapid.SampledFrom(all).Draw(rt, "process")
+			if len(held) > 0 && rapid.IntRange(0, 2).Draw(rt, "what") == 0 {
+				i := rapid.IntRange(0, len(held)-1).Draw(rt, "which")
+				if err := held[i].Release(); err != nil {
+					rt.Fatal(err)
+				}
+				held = append(held[:i:i], held[i+1:]...)
+			} else {
+				ctx, most := t.Context(), 3
+				if rapid.Bool().Draw(rt, "critical") {
+					ctx, most = limiter.Critical(ctx), 5
+				}
+				s, err := c.TryAcquire(ctx, key)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				if s.Allowed != (len(held) < most) {
+					rt.Fatalf("%d held, at most %d: %+v", len(held), most, s.Result)
+				}
+				if s.Allowed {
+					held = append(held, s)
+				}
+			}
+			if n, err := c.InFlight(t.Context(), key); err != nil || n != len(held) {
+				rt.Fatalf("%d in flight, %d held, %v", n, len(held), err)
+			}
+		}
+		for _, s := range held {
+			_ = s.Release()
+		}
+	})
+}
+
+// slotsModel is what TryAcquire (true) and Release (false) do one after the other.
+func slotsModel(max int) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return 0 },
+		Step: func(state, input, output any) (bool, any) {
+			held := state.(int)
+			if !input.(bool) {
+				return true, held - 1
+			}
+			if output.(bool) {
+				return held < max, held + 1
+			}
+			return held >= max, held
+		},
+		DescribeOperation: func(input, output any) string { return fmt.Sprint("acquire ", input, ": ", output) },
+	}
+}
+
+// TestSlotsAreLinearizable: the answers that several processes get at once are those
+// of one that answers them in some order in which they overlap.
+func TestSlotsAreLinearizable(t *testing.T) {
+	const max = 3
+	rdb := redistest.Client(t, redistest.Start(t))
+	for round := range 20 {
+		var mu sync.Mutex
+		var history []porcupine.Operation
+		record := func(client int, acquires bool, do func() bool) bool {
+			op := porcupine.Operation{ClientId: client, Input: acquires, Call: time.Now().UnixNano()}
+			out := do()
+			op.Output, op.Return = out, time.Now().UnixNano()
+			mu.Lock()
+			defer mu.Unlock()
+			history = append(history, op)
+			return out
+		}
+		var wg sync.WaitGroup
+		for client := range 6 {
+			c := newConcurrency(t, rdb, max, patient(), limiter.WithProcess(fmt.Sprint(client)))
+			wg.Go(func() {
+				for range 12 {
+					var s *limiter.Slot
+					if record(client, true, func() bool {
+						var err error
+						s, err = c.TryAcquire(context.Background(), fmt.Sprint("k", round))
+						if err != nil || s.Source != limiter.SourceRedis {
+							t.Errorf("%+v, %v", s, err)
+							return false
+						}
+						return s.Allowed
+					}) {
+						record(client, false, func() bool { return s.Release() == nil })
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if !porcupine.CheckOperations(slotsModel(max), history) {
+			t.Fatalf("round %d: no order of these operations explains the answers", round)
+		}
+	}
+}
+
+// TestNeverMoreThanMax: of many processes and goroutines that wait for a slot, never
+// more than max are in flight, and all get their turn.
+func TestNeverMoreThanMax(t *testing.T) {
+	const max, processes, callers, turns = 4, 6, 20, 3
+	srv := redistest.Start(t)
+	rdb := redistest.Client(t, srv)
+	var now, most, done atomic.Int64
+	var wg sync.WaitGroup
+	for p := range processes {
+		c := newConcurrency(t, rdb, max, patient(), limiter.WithProcess(fmt.Sprint(p)))
+		for range callers {
+			wg.Go(func() {
+				for range turns {
+					s, err := c.Acquire(t.Context(), "k")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					n := now.Add(1)
+					for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+					}
+					time.Sleep(200 * time.Microsecond)
+					now.Add(-1)
+					if err := s.Release(); err != nil {
+						t.Error(err)
+					}
+					done.Add(1)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if most.Load() > max || done.Load() != processes*callers*turns {
+		t.Errorf("at most %d of %d in flight; %d turns", most.Load(), max, done.Load())
+	}
+	if keys := rdb.Keys(t.Context(), "*slots*").Val(); len(keys) > 0 {
+		t.Errorf("left in Redis: %v", keys)
+	}
+}
+
+// waiters lets callers queue for a slot one after the other, and returns the order
+// in which they get it.
+func waiters(t *testing.T, rdb *redis.Client, first *limiter.Slot, callers []func(context.Context) (*limiter.Slot, error)) []int {
+	t.Helper()
+	var mu sync.Mutex
+	var order []int
+	var wg sync.WaitGroup
+	for i, call := range callers {
+		wg.Go(func() {
+			s, err := call(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			order = append(order, i)
+			mu.Unlock()
+			if err := s.Release(); err != nil {
+				t.Error(err)
+			}
+		})
+		until(t, "the caller waits", func() bool {
+			return rdb.ZCard(t.Context(), "holdfast:v1:slots:{k}:q").Val() == int64(i+1)
+		})
+	}
+	must(t, first.Release())
+	wg.Wait()
+	return order
+}
+
+// TestSlotsInTurn: over processes and within one, who came first is first; critical
+// callers are before all others.
+func TestSlotsInTurn(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	var all []*limiter.Concurrency
+	for i := range 3 {
+		all = append(all, newConcurrency(t, rdb, 1, patient(), limiter.WithProcess(fmt.Sprint(i))))
+	}
+	var callers []func(context.Context) (*limiter.Slot, error)
+	for i := range 9 {
+		callers = append(callers, func(ctx context.Context) (*limiter.Slot, error) {
+			if i == 4 || i == 7 {
+				ctx = limiter.Critical(ctx)
+			}
+			return all[i%3].Acquire(ctx, "k")
+		})
+	}
+	order := waiters(t, rdb, acquire(t, all[0], "k"), callers)
+	if got := fmt.Sprint(order); got != "[4 7 0 1 2 3 5 6 8]" {
+		t.Errorf("order %s", got)
+	}
+	// While somebody waits nobody passes by.
+	s := acquire(t, all[0], "k")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	waits := make(chan error, 1)
+	go func() {
+		_, err := all[1].Acquire(ctx, "k")
+		waits <- err
+	}()
+	until(t, "somebody waits", func() bool { return rdb.ZCard(t.Context(), "holdfast:v1:slots:{k}:q").Val() == 1 })
+	// One who leaves makes room for those behind, here and in Redis.
+	cancel()
+	if err := <-waits; !errors.Is(err, context.Canceled) {
+		t.Errorf("a wait that was cancelled: %v", err)
+	}
+	until(t, "the place is given up", func() bool { return rdb.ZCard(t.Context(), "holdfast:v1:slots:{k}:q").Val() == 0 })
+	must(t, s.Release())
+	must(t, acquire(t, all[2], "k").Release())
+}
+
+// TestCrashedProcess: slots of one that dies are free after the time to live; those
+// of one that lives are not, however long they are held.
+func TestCrashedProcess(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	const ttl = 300 * time.Millisecond
+	dies := newConcurrency(t, rdb, 2, patient(), limiter.WithSlotTTL(ttl), limiter.WithProcess("a"))
+	lives := newConcurrency(t, rdb, 2, patient(), limiter.WithSlotTTL(ttl), limiter.WithProcess("b"))
+	acquire(t, dies, "k")
+	held := acquire(t, lives, "k")
+	must(t, dies.Close()) // does not release: the work goes on, for all it knows
+	if n := inFlight(t, lives, "k"); n != 2 {
+		t.Fatalf("%d in flight", n)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	s, err := lives.Acquire(ctx, "k")
+	must(t, err)
+	// Several times to live later both are still held.
+	for range 5 {
+		pause := time.NewTimer(ttl / 2)
+		<-pause.C
+		if other, err := lives.TryAcquire(t.Context(), "k"); err != nil || other.Allowed {
+			t.Fatalf("a third of two: %+v, %v", other, err)
+		}
+	}
+	select {
+	case <-s.Lost():
+		t.Error("a slot was lost")
+	case <-held.Lost():
+		t.Error("a slot was lost")
+	default:
+	}
+}
+
+// TestLostSlots: a Redis that forgets its data knows the holders again after the next
+// heartbeat, and they know that they had lost their slots.
+func TestLostSlots(t *testing.T) {
+	srv := redistest.Start(t)
+	c := newConcurrency(t, redistest.Client(t, srv), 2, patient(), limiter.WithSlotTTL(300*time.Millisecond))
+	a, b := acquire(t, c, "k"), acquire(t, c, "k")
+	must(t, redistest.Admin(t, srv).FlushAll(t.Context()).Err())
+	<-a.Lost()
+	<-b.Lost()
+	if n := inFlight(t, c, "k"); n != 2 {
+		t.Errorf("%d in flight", n)
+	}
+	must(t, a.Release())
+	if n := inFlight(t, c, "k"); n != 1 {
+		t.Errorf("%d in flight after a release", n)
+	}
+}
+
+// TestSlotsInAnOutage: without Redis each process has its share, and what it holds
+// counts; those who wait are served; Redis learns of all when it is back.
+func TestSlotsInAnOutage(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy, rdb := behind(t, srv, redis.Options{MaxRetries: -1, DialerRetries: 1})
+	c := newConcurrency(t, rdb, 6, limiter.WithShare(0.5), limiter.WithReserve(0.34), limiter.WithSlotTTL(300*time.Millisecond))
+	before := acquire(t, c, "k")
+	proxy.Set(faultproxy.Mode{Refuse: true})
+	proxy.Reset()
+	var own []*limiter.Slot
+	until(t, "this process decides", func() bool {
+		s, err := c.TryAcquire(t.Context(), "k")
+		must(t, err)
+		if s.Allowed {
+			own = append(own, s)
+		}
+		return s.Source == limiter.SourceLocal
+	})
+	// 3 of 6, of which 1 is for critical callers, and 1 was held already.
+	if s, err := c.TryAcquire(t.Context(), "k"); err != nil || s.Allowed || s.Source != limiter.SourceLocal {
+		t.Fatalf("beyond the share: %+v, %v", s, err)
+	}
+	s, err := c.TryAcquire(limiter.Critical(t.Context()), "k")
+	if err != nil || !s.Allowed {
+		t.Fatalf("a critical caller: %+v, %v", s, err)
+	}
+	got := make(chan *limiter.Slot, 1)
+	go func() {
+		s, err := c.Acquire(context.Background(), "k")
+		if err != nil {
+			t.Error(err)
+		}
+		got <- s
+	}()
+	must(t, s.Release())
+	must(t, before.Release())
+	waited := <-got
+	proxy.Pass()
+	until(t, "Redis knows what is held", func() bool {
+		n, err := c.InFlight(t.Context(), "k")
+		return err == nil && n == len(own)+1
+	})
+	must(t, waited.Release())
+	for _, s := range own {
+		must(t, s.Release())
+	}
+	until(t, "nothing is left", func() bool {
+		n, err := c.InFlight(t.Context(), "k")
+		return err == nil && n == 0
+	})
+}
+
+// TestSlotPolicies: open counts nobody, closed admits nobody.
+func TestSlotPolicies(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	open := newConcurrency(t, rdb, 1, limiter.WithFallback(fallback.Open))
+	for range 3 {
+		s, err := open.Acquire(t.Context(), "k")
+		if err != nil || s.Source != limiter.SourceOpen {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		defer func() { must(t, s.Release()) }()
+	}
+	closed := newConcurrency(t, rdb, 1, limiter.WithFallback(fallback.Closed))
+	if s, err := closed.Acquire(t.Context(), "k"); !errors.Is(err, limiter.ErrUnavailable) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s, err := closed.TryAcquire(t.Context(), "k"); !errors.Is(err, limiter.ErrUnavailable) {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// slotAllower acquires and releases, for the fault table.
+type slotAllower struct{ c *limiter.Concurrency }
+
+func (a slotAllower) AllowN(ctx context.Context, key string, _ int) (limiter.Result, error) {
+	s, err := a.c.TryAcquire(ctx, key)
+	if err != nil {
+		return limiter.Result{}, err
+	}
+	if s.Allowed {
+		if err := s.Release(); err != nil {
+			return limiter.Result{}, err
+		}
+	}
+	return s.Result, nil
+}
+
+// TestSlotsUnderFaults: the fault table of a limiter. Each turn is two calls.
+func TestSlotsUnderFaults(t *testing.T) {
+	underFaults(t, 2*limiter.DefaultBudget, func(t *testing.T, rdb redis.UniversalClient) (limiter.Allower, func() breaker.State) {
+		c := newConcurrency(t, rdb, 20)
+		return slotAllower{c}, stateOf(c)
+	})
+}
+
+// TestNoSlotLeaks: whatever callers do, cancel before, while or after they are
+// served, and whatever becomes of Redis, everything is free in the end.
+func TestNoSlotLeaks(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy, rdb := behind(t, srv, redis.Options{})
+	c := newConcurrency(t, rdb, 3, limiter.WithShare(1), limiter.WithSlotTTL(500*time.Millisecond))
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			for j := range 15 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration((i*7+j*13)%40)*time.Millisecond/4)
+				s, err := c.Acquire(ctx, "k")
+				cancel()
+				switch {
+				case err == nil:
+					if err := s.Release(); err != nil {
+						t.Error(err)
+					}
+				case !errors.Is(err, context.DeadlineExceeded):
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 3 {
+		proxy.Set(faultproxy.Mode{HalfOpen: true})
+		until(t, "calls get stuck", func() bool {
+			return c.Health().Decisions[limiter.SourceLocal] > 0 || c.Health().Shards[0].LastFailure != breaker.ClassOK
+		})
+		proxy.Pass()
+		proxy.Reset()
+	}
+	wg.Wait()
+	until(t, "nothing is held", func() bool {
+		n, err := c.InFlight(t.Context(), "k")
+		return err == nil && n == 0
+	})
+	s, err := c.Acquire(t.Context(), "k")
+	must(t, err)
+	must(t, s.Release())
+}
+
+// TestSlotsInACluster: keys on all masters.
+func TestSlotsInACluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 0)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := newConcurrency(t, rdb, 2, limiter.WithBudget(2*time.Second), limiter.WithShare(1), limiter.WithSlotTTL(300*time.Millisecond))
+	for i := range 30 {
+		key := fmt.Sprint("k", i)
+		acquire(t, c, key)
+		acquire(t, c, key)
+		if s, err := c.TryAcquire(t.Context(), key); err != nil || s.Allowed || s.Source != limiter.SourceRedis {
+			t.Fatalf("%+v, %v", s, err)
+		}
+	}
+	ends := func(i int) float64 {
+		return rdb.ZRangeWithScores(t.Context(), fmt.Sprintf("holdfast:v1:slots:{k%d}", i), 0, 0).Val()[0].Score
+	}
+	for i := range 30 {
+		first := ends(i)
+		until(t, "the heartbeat reaches the key", func() bool { return ends(i) > first })
+		if n := inFlight(t, c, fmt.Sprint("k", i)); n != 2 {
+			t.Errorf("key %d: %d in flight", i, n)
+		}
+	}
+}
+
+// TestBadConcurrency: what is refused, by name.
+func TestBadConcurrency(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	for want, make := range map[string]func() (*limiter.Concurrency, error){
+		"client":    func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(nil, 1) },
+		"max is 0":  func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(rdb, 0) },
+		"max is -1": func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(rdb, -1) },
+		"lease is": func() (*limiter.Concurrency, error) {
+			return limiter.NewConcurrency(rdb, 1, limiter.WithLease(1, time.Second))
+		},
+		"key shards":  func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(rdb, 9, limiter.WithKeyShards(2)) },
+		"slot TTL is": func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(rdb, 1, limiter.WithSlotTTL(0)) },
+		"reserve is":  func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(rdb, 1, limiter.WithReserve(0.5)) },
+	} {
+		if _, err := make(); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	if _, err := limiter.New(rdb, good, limiter.WithSlotTTL(time.Second)); !errors.Is(err, limiter.ErrInvalidConfig) {
+		t.Errorf("a limiter with a slot TTL: %v", err)
+	}
+	c := newConcurrency(t, rdb, 1)
+	if _, err := c.Acquire(t.Context(), ""); !errors.Is(err, limiter.ErrInvalidKey) {
+		t.Errorf("an empty key: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Acquire(ended, "k"); !errors.Is(err, context.Canceled) {
+		t.Errorf("an ended context: %v", err)
+	}
+	must(t, c.Close())
+	must(t, c.Close())
+	if _, err := c.TryAcquire(t.Context(), "k"); !errors.Is(err, limiter.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}

@@ -1,0 +1,261 @@
+package limiter
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+const (
+	// slotPatience is how long Redis believes that somebody waits who does not ask.
+	slotPatience = 2 * time.Second
+	// Between these a process asks again for those who wait, the later the more are
+	// ahead of them.
+	slotPollLeast = 10 * time.Millisecond
+	slotPollMost  = 200 * time.Millisecond
+	slotPollEach  = 5 * time.Millisecond
+	// slotAgain is the most that a caller who was refused is told to wait: a slot may
+	// be released at any time.
+	slotAgain = time.Second
+	// slotCallers is how many of those who wait are asked for in one call.
+	slotCallers = 64
+	// slotBeats is how many heartbeats there are in a slot's time to live.
+	slotBeats = 3
+	// slotsPerBeat bounds one call of the heartbeat.
+	slotsPerBeat = 1000
+)
+
+// first reports whether nobody of this process waits before a caller of that rank.
+func (c *Concurrency) first(g *gate, rank int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for r := 0; r <= rank; r++ {
+		if len(g.waiting[r]) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// queue lets w wait, and sees to it that somebody asks for it.
+func (c *Concurrency) queue(g *gate, w *waiter, rank int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.waiting[rank] = append(g.waiting[rank], w)
+	if g.polling {
+		return
+	}
+	g.polling = c.background.start(func(ctx context.Context) { c.poll(ctx, g) })
+	if !g.polling {
+		w.err = ErrClosed
+		close(w.done)
+	}
+}
+
+// unqueue is for a waiter that has left. A slot that it got at the same moment is
+// released.
+func (c *Concurrency) unqueue(g *gate, w *waiter, rank int) {
+	c.mu.Lock()
+	g.waiting[rank] = slices.DeleteFunc(g.waiting[rank], func(other *waiter) bool { return other == w })
+	c.mu.Unlock()
+	select {
+	case <-w.done:
+		if w.slot != nil && w.slot.Allowed {
+			_ = w.slot.Release()
+		}
+		return
+	default:
+	}
+	// Its place would hold others up until it is not believed any more.
+	c.background.start(func(ctx context.Context) {
+		c.forgetCallers(ctx, g, w.caller)
+		_ = c.tellShard(ctx, g.sh, func(ctx context.Context, call *call) error {
+			return call.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, "zrem", g.keys.Queue, w.caller))
+		})
+	})
+}
+
+// poll asks for those who wait, until there are none.
+func (c *Concurrency) poll(ctx context.Context, g *gate) {
+	timer := time.NewTimer(slotPollLeast)
+	defer timer.Stop()
+	for {
+		ahead, more := c.round(ctx, g)
+		if !more {
+			return
+		}
+		pause := min(slotPollMost, slotPollLeast+time.Duration(ahead)*slotPollEach)
+		timer.Reset(pause*3/4 + rand.N(pause/2))
+		select {
+		case <-timer.C:
+		case <-g.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// round asks once for the first of those who wait, the critical ones for
+// themselves. It reports how many are ahead, and whether anybody still waits.
+func (c *Concurrency) round(ctx context.Context, g *gate) (ahead int64, more bool) {
+	ahead = -1
+	for rank := range g.waiting {
+		c.mu.Lock()
+		batch := slices.Clone(g.waiting[rank][:min(slotCallers, len(g.waiting[rank]))])
+		c.mu.Unlock()
+		if len(batch) == 0 {
+			continue
+		}
+		if n := c.askFor(ctx, g, batch, rank == 0); ahead < 0 || n < ahead {
+			ahead = n
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(g.waiting[0])+len(g.waiting[1]) > 0 && ctx.Err() == nil {
+		return max(0, ahead), true
+	}
+	g.polling = false
+	c.tidy(g)
+	return 0, false
+}
+
+// askFor asks for a batch of waiters and gives them what there is.
+func (c *Concurrency) askFor(ctx context.Context, g *gate, batch []*waiter, critical bool) (ahead int64) {
+	callers := make([]string, len(batch))
+	again := false
+	for i, w := range batch {
+		callers[i] = w.caller
+		again = again || w.asked
+	}
+	reply, err := c.askRedis(ctx, g, callers, critical, again, true)
+	for i, w := range batch {
+		w.asked = true
+		switch {
+		case err == nil && reply.Granted[i]:
+			c.settleWaiter(g, w, func() { w.slot = c.hold(g, w.caller, max(0, c.max-int(reply.Held)), SourceRedis) })
+		case fallsBack(err):
+			slot, err := c.fallBack(ctx, g, w.caller, critical, err)
+			if err != nil {
+				c.settleWaiter(g, w, func() { w.err = err })
+			} else if slot.Allowed {
+				c.settleWaiter(g, w, func() { w.slot = slot })
+			}
+		case err != nil && ctx.Err() == nil:
+			told := c.unavailable(ctx, g.key, err)
+			c.settleWaiter(g, w, func() { w.err = told })
+		}
+	}
+	return reply.Ahead
+}
+
+// settleWaiter ends the wait of w. One that has left meanwhile leaves its slot.
+func (c *Concurrency) settleWaiter(g *gate, w *waiter, settle func()) {
+	c.mu.Lock()
+	settle()
+	here := false
+	for r := range g.waiting {
+		g.waiting[r] = slices.DeleteFunc(g.waiting[r], func(other *waiter) bool {
+			here = here || other == w
+			return other == w
+		})
+	}
+	close(w.done)
+	c.mu.Unlock()
+	if !here && w.slot != nil {
+		_ = w.slot.Release()
+	}
+}
+
+// wind makes sure that there is a heartbeat to come. mu is held.
+func (c *Concurrency) wind() {
+	if c.timer == nil && !c.isClosed() {
+		c.timer = time.AfterFunc(c.slotTTL/slotBeats, c.tick)
+	}
+}
+
+// tick keeps what is held, in the background, and goes on while there is something.
+func (c *Concurrency) tick() {
+	c.background.start(func(ctx context.Context) {
+		c.keepSlots(ctx)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.timer = nil
+		if c.held > 0 {
+			c.wind()
+		}
+	})
+}
+
+// beatOf is the slots of one key in a heartbeat.
+type beatOf struct {
+	g     *gate
+	slots []*Slot
+}
+
+// keepSlots extends all slots of this process, whoever granted them: those that it
+// granted itself count in Redis from then on.
+func (c *Concurrency) keepSlots(ctx context.Context) {
+	byShard := map[*shard][]beatOf{}
+	c.mu.Lock()
+	for _, g := range c.gates {
+		if len(g.holding) == 0 {
+			continue
+		}
+		b := beatOf{g: g}
+		for _, s := range g.holding {
+			b.slots = append(b.slots, s)
+		}
+		for part := range slices.Chunk(b.slots, slotsPerBeat) {
+			byShard[g.sh] = append(byShard[g.sh], beatOf{g, part})
+		}
+	}
+	c.mu.Unlock()
+	_, single := c.rdb.(*redis.Client)
+	for sh, all := range byShard {
+		for len(all) > 0 && ctx.Err() == nil {
+			n, slots := 1, len(all[0].slots)
+			for single && n < len(all) && n < reconcileBatch && slots+len(all[n].slots) <= slotsPerBeat {
+				slots += len(all[n].slots)
+				n++
+			}
+			c.keepOn(ctx, sh, all[:n])
+			all = all[n:]
+		}
+	}
+}
+
+// keepOn is one call of the heartbeat.
+func (c *Concurrency) keepOn(ctx context.Context, sh *shard, beats []beatOf) {
+	of := make([]lua.Holders, len(beats))
+	for i, b := range beats {
+		of[i].Held = b.g.keys.Held
+		for _, s := range b.slots {
+			of[i].Callers = append(of[i].Callers, s.caller)
+		}
+	}
+	var lost []bool
+	err := c.tellShard(ctx, sh, func(ctx context.Context, call *call) (err error) {
+		lost, err = call.lua.KeepSlots(ctx, 0, c.slotTTL.Microseconds(), of)
+		return err
+	})
+	i := 0
+	for _, b := range beats {
+		var gone []string
+		for _, s := range b.slots {
+			if s.released.Load() {
+				gone = append(gone, s.caller) // meanwhile: the heartbeat has brought it back
+			} else if err == nil && s.known.Swap(true) && lost[i] {
+				s.losing.Do(func() { close(s.lost) })
+			}
+			i++
+		}
+		if len(gone) > 0 {
+			c.forgetCallers(ctx, b.g, gone...)
+		}
+	}
+}

@@ -83,6 +83,9 @@ func NewConcurrency(rdb redis.UniversalClient, max int, opts ...Option) (*Concur
 	case l.keyShards > 1:
 		return nil, &ConfigError{"key shards", l.keyShards, "cannot be used with slots"}
 	}
+	if err := l.only("NewConcurrency"); err != nil {
+		return nil, err
+	}
 	if l.reserve > 0 {
 		if c.keep = reserveOf(max, l.reserve); c.keep >= max {
 			return nil, &ConfigError{"reserve", l.reserve, fmt.Sprintf("leaves no slot of %d to calls that are not critical", max)}
@@ -306,7 +309,7 @@ func (c *Concurrency) askRedis(ctx context.Context, g *gate, callers []string, c
 		ask.Patience = slotPatience.Microseconds()
 	}
 	var answer lua.SlotReply
-	err = c.tellShard(ctx, g.sh, func(ctx context.Context, call *call) (err error) {
+	err = c.tellShard(ctx, g.sh, c.closed, func(ctx context.Context, call *call) (err error) {
 		answer, err = call.lua.Acquire(ctx, 0, &call.ticket, ask)
 		return err
 	})
@@ -405,7 +408,7 @@ func (c *Concurrency) forgetCallers(ctx context.Context, g *gate, callers ...str
 	for _, caller := range callers {
 		held = append(held, caller)
 	}
-	_ = c.tellShard(ctx, g.sh, func(ctx context.Context, call *call) error {
+	_ = c.tellShard(ctx, g.sh, c.closed, func(ctx context.Context, call *call) error {
 		return call.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, held...))
 	})
 }

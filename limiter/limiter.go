@@ -45,8 +45,8 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 	if err != nil {
 		return nil, err
 	}
-	if l.slotTTLSet {
-		return nil, &ConfigError{"slot TTL", l.slotTTL, "has a meaning only for NewConcurrency"}
+	if err := l.only(""); err != nil {
+		return nil, err
 	}
 	s, err := newSpec(limit, l.tuning)
 	if err != nil {

@@ -199,17 +199,18 @@ func (e *callError) Unwrap() error { return e.err }
 // tell runs an operation that is not a decision, under the breaker and the budget.
 // The error is a *callError.
 func (l *link) tell(ctx context.Context, id string, run func(context.Context, *call) error) error {
-	return l.tellShard(ctx, l.shards.forID(id), run)
+	return l.tellShard(ctx, l.shards.forID(id), l.closed, run)
 }
 
-// tellShard is tell for a shard that is known.
-func (l *link) tellShard(ctx context.Context, sh *shard, run func(context.Context, *call) error) error {
+// tellShard is tell for a shard that is known, until closed is; a nil one is for what
+// Close has to say.
+func (l *link) tellShard(ctx context.Context, sh *shard, closed <-chan struct{}, run func(context.Context, *call) error) error {
 	permit, ok := sh.breaker.Acquire()
 	if !ok {
 		return &callError{breaker.ClassUnavailable, errOpen}
 	}
 	c := newCall(l, run)
-	err := sh.calls.do(ctx, c, l.budget, l.closed)
+	err := sh.calls.do(ctx, c, l.budget, closed)
 	class := l.settle(ctx, permit, err, time.Since(c.sent))
 	if class == breaker.ClassOK {
 		c.release()

@@ -1,7 +1,9 @@
 package limiter_test
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
 	"testing"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -12,6 +14,13 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable() // go-redis on every failed dial
+	if addr := os.Getenv("HOLDFAST_TEST_SAMPLED"); addr != "" {
+		if err := sampledProcess(addr, os.Getenv("HOLDFAST_TEST_RATE")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	redistest.VerifyNoLeaks(m)
 }
 

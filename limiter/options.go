@@ -19,6 +19,8 @@ const (
 	DefaultPrefix      = "holdfast"
 	DefaultMaxInFlight = 128
 	DefaultSlotTTL     = 15 * time.Second
+	DefaultInterval    = time.Second
+	DefaultTopKeys     = 1000
 )
 
 // Option tunes a limiter.
@@ -34,6 +36,10 @@ type config struct {
 	reserveSet  bool
 	slotTTL     time.Duration
 	slotTTLSet  bool
+	interval    time.Duration
+	intervalSet bool
+	topKeys     int
+	topKeysSet  bool
 	budgetSet   bool
 	process     string
 	functions   bool
@@ -160,6 +166,20 @@ func WithSlotTTL(d time.Duration) Option {
 	return func(c *config) { c.slotTTL, c.slotTTLSet = d, true }
 }
 
+// WithInterval sets how often a process of a Sampled reports, by default 1 s: at
+// least 100 ms and at most 1 min. A shorter one follows sooner and counts less in
+// each interval, which makes it less exact.
+func WithInterval(d time.Duration) Option {
+	return func(c *config) { c.interval, c.intervalSet = d, true }
+}
+
+// WithTopKeys sets how many keys a process of a Sampled follows, by default 1000: at
+// least 1 and at most 100,000. Each costs Redis about 0.7 µs per process and
+// interval.
+func WithTopKeys(n int) Option {
+	return func(c *config) { c.topKeys, c.topKeysSet = n, true }
+}
+
 // WithBreaker sets when the circuit breakers open and for how long. Fields left
 // zero have the defaults of breaker.Settings, but for these: OpenMax is 5 s,
 // SlowCall half of the budget, ProbeTimeout a little more than the budget.
@@ -187,6 +207,8 @@ func newConfig(opts []Option) (config, error) {
 		maxKeys:     fallback.DefaultMaxKeys,
 		maxInFlight: DefaultMaxInFlight,
 		slotTTL:     DefaultSlotTTL,
+		interval:    DefaultInterval,
+		topKeys:     DefaultTopKeys,
 		tuning:      tuning{keyShards: 1},
 	}
 	for _, o := range opts {
@@ -230,8 +252,26 @@ func (c *config) validate() error {
 		return &ConfigError{"reserve", c.reserve, "must be above 0 and below 1"}
 	case c.slotTTLSet && (c.slotTTL < 100*time.Millisecond || c.slotTTL > time.Hour):
 		return &ConfigError{"slot TTL", c.slotTTL, "must be between 100ms and 1h"}
+	case c.interval < 100*time.Millisecond || c.interval > time.Minute:
+		return &ConfigError{"interval", c.interval, "must be between 100ms and 1m"}
+	case c.topKeys < 1 || c.topKeys > 100_000:
+		return &ConfigError{"top keys", c.topKeys, "must be 1 to 100,000"}
 	case c.maxInFlight < 1:
 		return &ConfigError{"max in flight", c.maxInFlight, "must be at least 1"}
+	}
+	return nil
+}
+
+// only refuses options that are those of another constructor than the one named.
+func (c *config) only(constructor string) error {
+	const rule = "has a meaning only for "
+	switch {
+	case c.slotTTLSet && constructor != "NewConcurrency":
+		return &ConfigError{"slot TTL", c.slotTTL, rule + "NewConcurrency"}
+	case c.intervalSet && constructor != "NewSampled":
+		return &ConfigError{"interval", c.interval, rule + "NewSampled"}
+	case c.topKeysSet && constructor != "NewSampled":
+		return &ConfigError{"top keys", c.topKeys, rule + "NewSampled"}
 	}
 	return nil
 }

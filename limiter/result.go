@@ -53,11 +53,14 @@ const (
 	SourceOpen
 	// SourceClosed: refused without asking, by the policy Closed.
 	SourceClosed
+	// SourceSampled: in this process, with the probability that brings the fleet to
+	// the limit.
+	SourceSampled
 
-	numSources = int(SourceClosed) + 1
+	numSources = int(SourceSampled) + 1
 )
 
-var sourceNames = [numSources]string{"redis", "local", "cache", "lease", "open", "closed"}
+var sourceNames = [numSources]string{"redis", "local", "cache", "lease", "open", "closed", "sampled"}
 
 // String returns the source's name in lower case.
 func (s Source) String() string {

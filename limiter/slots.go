@@ -74,7 +74,7 @@ func (c *Concurrency) unqueue(g *gate, w *waiter, rank int) {
 	// Its place would hold others up until it is not believed any more.
 	c.background.start(func(ctx context.Context) {
 		c.forgetCallers(ctx, g, w.caller)
-		_ = c.tellShard(ctx, g.sh, func(ctx context.Context, call *call) error {
+		_ = c.tellShard(ctx, g.sh, c.closed, func(ctx context.Context, call *call) error {
 			return call.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, "zrem", g.keys.Queue, w.caller))
 		})
 	})
@@ -239,7 +239,7 @@ func (c *Concurrency) keepOn(ctx context.Context, sh *shard, beats []beatOf) {
 		}
 	}
 	var lost []bool
-	err := c.tellShard(ctx, sh, func(ctx context.Context, call *call) (err error) {
+	err := c.tellShard(ctx, sh, c.closed, func(ctx context.Context, call *call) (err error) {
 		lost, err = call.lua.KeepSlots(ctx, 0, c.slotTTL.Microseconds(), of)
 		return err
 	})

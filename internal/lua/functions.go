@@ -40,6 +40,8 @@ func library() string {
 	add(beatScript, false)
 	add(slotsScript, false)
 	add(slotsBeatScript, false)
+	add(sampledScript, false)
+	add(buryScript, false)
 	return b.String()
 }
 

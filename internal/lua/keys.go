@@ -38,11 +38,12 @@ type Namer struct {
 	block string
 	peers string
 	slots string
+	rates string
 }
 
 // NewNamer returns the namer of a prefix, which must pass CheckPrefix.
 func NewNamer(prefix string) *Namer {
-	n := &Namer{block: prefix + ":v1:block:{", peers: prefix + ":v1:peers", slots: prefix + ":v1:slots:{"}
+	n := &Namer{block: prefix + ":v1:block:{", peers: prefix + ":v1:peers", slots: prefix + ":v1:slots:{", rates: prefix + ":v1:sampled:{"}
 	for _, k := range algo.Kinds {
 		n.state[k] = prefix + ":v1:" + k.Short() + ":{"
 	}

@@ -100,7 +100,10 @@ var (
 
 	slotsScript     = newScript("slots", "slots")
 	slotsBeatScript = newScript("slots_beat", "slots_beat")
-	beatScript      = newScript("beat", "beat")
+
+	sampledScript = newScript("sampled", "sampled")
+	buryScript    = newScript("sampled_bury", "sampled_bury")
+	beatScript    = newScript("beat", "beat")
 )
 
 // For returns the script of an algorithm.

@@ -1,0 +1,57 @@
+-- What every process asks for, by key. KEYS: the sums over all (HASH), when each
+-- process was last heard of (SORTED SET), what this one has in the sums (HASH).
+-- ARGV: now, the process as a number, its time to live in µs (0: it leaves), then
+-- fields with the rate at which this process asks for them, as integers; a rate of 0
+-- takes the field out. Replies with the number of processes, the number of one that
+-- is dead or 0, and the sum of each field.
+local now = tonumber(ARGV[1])
+if now == 0 then
+  local t = redis.call('TIME')
+  now = t[1] * 1000000 + t[2]
+end
+local function int(x) return string.format('%.0f', x) end
+local sums, processes, mine = KEYS[1], KEYS[2], KEYS[3]
+local life = tonumber(ARGV[3])
+local hour = '3600000'
+
+local reply = {0, 0}
+for first = 4, #ARGV, 2000 do
+  local fields = {}
+  for a = first, math.min(#ARGV, first + 1999), 2 do fields[#fields + 1] = ARGV[a] end
+  local sum, own = redis.call('HMGET', sums, unpack(fields)), redis.call('HMGET', mine, unpack(fields))
+  local put, keep, out, drop = {}, {}, {}, {}
+  for i, field in ipairs(fields) do
+    local rate, old = tonumber(ARGV[first + 2 * i - 1]), tonumber(own[i] or 0) or 0
+    local all = math.max(rate, (tonumber(sum[i] or 0) or 0) - old + rate)
+    if rate > 0 then
+      keep[#keep + 1] = field
+      keep[#keep + 1] = int(rate)
+    elseif own[i] then
+      drop[#drop + 1] = field
+    end
+    if all > 0 then
+      put[#put + 1] = field
+      put[#put + 1] = int(all)
+    elseif sum[i] then
+      out[#out + 1] = field
+    end
+    reply[#reply + 1] = all
+  end
+  if #put > 0 then redis.call('HSET', sums, unpack(put)) end
+  if #keep > 0 then redis.call('HSET', mine, unpack(keep)) end
+  if #out > 0 then redis.call('HDEL', sums, unpack(out)) end
+  if #drop > 0 then redis.call('HDEL', mine, unpack(drop)) end
+end
+if life > 0 then
+  redis.call('ZADD', processes, int(now), ARGV[2])
+  local dead = redis.call('ZRANGEBYSCORE', processes, '-inf', '(' .. int(now - life), 'LIMIT', '0', '1')
+  if dead[1] then reply[2] = tonumber(dead[1]) end
+  redis.call('PEXPIRE', processes, hour)
+  redis.call('PEXPIRE', mine, hour)
+else
+  redis.call('ZREM', processes, ARGV[2])
+  redis.call('DEL', mine)
+end
+redis.call('PEXPIRE', sums, hour)
+reply[1] = redis.call('ZCARD', processes)
+return reply

@@ -1,0 +1,370 @@
+package limiter_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+func newSampled(t *testing.T, rdb redis.UniversalClient, rate limiter.Rate, opts ...limiter.Option) *limiter.Sampled {
+	t.Helper()
+	s, err := limiter.NewSampled(rdb, rate, append([]limiter.Option{quiet(), fast()}, opts...)...)
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// offer asks for a key at a steady rate until the end of the context, and returns
+// how many were admitted in each interval.
+func offer(ctx context.Context, s limiter.Allower, key string, perSecond int, interval time.Duration) (admitted []int, err error) {
+	const every = 2 * time.Millisecond
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	start, asked := time.Now(), 0
+	for {
+		select {
+		case <-ctx.Done():
+			return admitted, nil
+		case <-tick.C:
+		}
+		since := time.Since(start)
+		for ; asked < int(float64(perSecond)*since.Seconds()); asked++ {
+			res, err := s.AllowN(context.Background(), key, 1)
+			if err != nil {
+				return nil, err
+			}
+			i := int(since / interval)
+			for len(admitted) <= i {
+				admitted = append(admitted, 0)
+			}
+			if res.Allowed {
+				admitted[i]++
+			}
+		}
+	}
+}
+
+// sampledProcess is one process of the fleet of TestSampledFleet: the test program
+// runs it instead of the tests.
+func sampledProcess(addr, rate string) error {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	s, err := limiter.NewSampled(rdb, limiter.PerSecond(500), limiter.WithInterval(250*time.Millisecond), limiter.WithBudget(time.Second))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	perSecond, err := strconv.Atoi(rate)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Second)
+	defer cancel()
+	admitted, err := offer(ctx, s, "k", perSecond, time.Second)
+	fmt.Println("admitted", strings.Trim(fmt.Sprint(admitted), "[]"))
+	return err
+}
+
+// TestSampledFleet: eight processes that are asked for four times the limit, some for
+// much more than others, admit the limit together, without a call per decision.
+func TestSampledFleet(t *testing.T) {
+	srv := redistest.Start(t)
+	const processes, seconds = 8, 5
+	var total [seconds + 1]int
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i := range processes {
+		wg.Go(func() {
+			cmd := exec.Command(os.Args[0])
+			rate := 150
+			if i < 2 {
+				rate = 550
+			}
+			cmd.Env = append(os.Environ(), "HOLDFAST_TEST_SAMPLED="+srv.Addr(), fmt.Sprint("HOLDFAST_TEST_RATE=", rate))
+			out, err := cmd.Output()
+			if err != nil {
+				t.Errorf("process %d: %v\n%s", i, err, out)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for line := bufio.NewScanner(strings.NewReader(string(out))); line.Scan(); {
+				if list, ok := strings.CutPrefix(line.Text(), "admitted "); ok {
+					for s, n := range strings.Fields(list) {
+						v, _ := strconv.Atoi(n)
+						if s < len(total) {
+							total[s] += v
+						}
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("admitted per second, of 500: %v", total)
+	// The first second is the start, by shares that are yet to be learnt.
+	steady := 0
+	for _, n := range total[1:seconds] {
+		steady += n
+	}
+	mean := float64(steady) / (seconds - 1) / 500
+	if mean < 0.8 || mean > 1.15 {
+		t.Errorf("%.0f %% of the limit in a steady state: %v", 100*mean, total)
+	}
+	// Four reports a second and process, and one to join and one to leave.
+	if calls := redistest.Calls(t, srv, "evalsha"); calls > processes*(4*6+4) {
+		t.Errorf("%d calls by %d processes in 6 s", calls, processes)
+	}
+}
+
+// TestSampledBasics: arguments, sources, and what stays in Redis.
+func TestSampledBasics(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	s := newSampled(t, rdb, limiter.PerSecond(100), limiter.WithInterval(100*time.Millisecond), limiter.WithBudget(time.Second))
+	if s.Limit() != limiter.TokenBucket(limiter.PerSecond(100), 10) {
+		t.Errorf("the limit is %v", s.Limit())
+	}
+	ctx := t.Context()
+	for _, c := range []struct {
+		key  string
+		n    int
+		want error
+	}{{"", 1, limiter.ErrInvalidKey}, {"k", -1, limiter.ErrInvalidCost}, {"k", 11, limiter.ErrCostExceedsLimit}} {
+		if res, err := s.AllowN(ctx, c.key, c.n); !errors.Is(err, c.want) || res.Allowed {
+			t.Errorf("%q, %d: %+v, %v", c.key, c.n, res, err)
+		}
+	}
+	if res, err := s.AllowN(ctx, "fresh", 0); err != nil || !res.Allowed || res.Remaining != 10 {
+		t.Errorf("a look: %+v, %v", res, err)
+	}
+	if res, err := s.Allow(ctx, "k"); err != nil || !res.Allowed || res.Source != limiter.SourceLocal {
+		t.Errorf("the first one: %+v, %v", res, err)
+	}
+	until(t, "the fleet's rate is known", func() bool {
+		res, err := s.Allow(ctx, "k")
+		must(t, err)
+		if res.Allowed == (res.RetryAfter > 0) || res.Remaining < 0 || res.Limit != s.Limit() {
+			t.Fatalf("%+v", res)
+		}
+		return res.Source == limiter.SourceSampled
+	})
+	if h := s.Health(); h.Processes != 1 || h.Share != 1 || h.Decisions[limiter.SourceLocal]+h.Decisions[limiter.SourceSampled] == 0 || h.LocalKeys != 1 {
+		t.Errorf("%+v", h)
+	}
+	// An idle one forgets its keys, leaves the reports and runs nothing.
+	until(t, "it leaves when nobody asks", func() bool { return len(rdb.Keys(ctx, "*").Val()) == 0 })
+	if res, err := s.Allow(ctx, "k"); err != nil || !res.Allowed {
+		t.Errorf("after a pause: %+v, %v", res, err)
+	}
+	until(t, "it reports again", func() bool { return len(rdb.Keys(ctx, "*sampled*").Val()) > 0 })
+	must(t, s.Close())
+	must(t, s.Close())
+	if keys := rdb.Keys(ctx, "*").Val(); len(keys) > 0 {
+		t.Errorf("left in Redis: %v", keys)
+	}
+	if _, err := s.Allow(ctx, "k"); !errors.Is(err, limiter.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestSampledFollowsTheTop: what is asked for most is followed, however many keys
+// there are, and memory is bounded.
+func TestSampledFollowsTheTop(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	s := newSampled(t, rdb, limiter.PerSecond(1000), limiter.WithInterval(100*time.Millisecond), limiter.WithTopKeys(20), limiter.WithMaxLocalKeys(100), limiter.WithBudget(time.Second))
+	ctx := t.Context()
+	for i := range 1000 {
+		if _, err := s.Allow(ctx, fmt.Sprint("first come ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flood := 0
+	until(t, "the hot keys are followed", func() bool {
+		followed := 0
+		for i := range 10 {
+			for range 20 {
+				res, err := s.Allow(ctx, fmt.Sprint("hot ", i))
+				must(t, err)
+				if res.Source == limiter.SourceSampled {
+					followed++
+				}
+			}
+		}
+		for range 50 {
+			flood++
+			if _, err := s.Allow(ctx, fmt.Sprint("cold ", flood)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return followed == 200
+	})
+	if n := s.Health().LocalKeys; n > 120 {
+		t.Errorf("%d keys remembered", n)
+	}
+	if n := rdb.HLen(ctx, "holdfast:v1:sampled:{all}").Val(); n > 20 {
+		t.Errorf("%d keys reported", n)
+	}
+}
+
+// TestSampledBuriesTheDead: what a process asked for that died does not count for
+// ever.
+func TestSampledBuriesTheDead(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	ctx := t.Context()
+	// A process that reported 50,000 per second long ago, and was not heard of since.
+	long := float64(time.Now().Add(-time.Minute).UnixMicro())
+	must(t, rdb.ZAdd(ctx, "holdfast:v1:sampled:{all}:p", redis.Z{Score: long, Member: "4711"}).Err())
+	must(t, rdb.HSet(ctx, "holdfast:v1:sampled:{all}:4711", "k", 50_000_000).Err())
+	must(t, rdb.HSet(ctx, "holdfast:v1:sampled:{all}", "k", 50_000_000).Err())
+	s := newSampled(t, rdb, limiter.PerSecond(1000), limiter.WithInterval(100*time.Millisecond), limiter.WithBudget(time.Second))
+	until(t, "the dead one is forgotten", func() bool {
+		if _, err := s.Allow(ctx, "k"); err != nil {
+			t.Fatal(err)
+		}
+		sum, _ := rdb.HGet(ctx, "holdfast:v1:sampled:{all}", "k").Int64()
+		return sum > 0 && sum < 50_000_000 && s.Health().Processes == 1
+	})
+	if n := rdb.Exists(ctx, "holdfast:v1:sampled:{all}:4711").Val(); n != 0 {
+		t.Error("what it reported is still there")
+	}
+}
+
+// TestSampledInAnOutage: no decision waits or fails, the share decides, and Redis is
+// back in the game when it is back. Under the other policies all or none pass.
+func TestSampledInAnOutage(t *testing.T) {
+	for _, policy := range []fallback.Policy{fallback.Local, fallback.Open, fallback.Closed} {
+		t.Run(policy.String(), func(t *testing.T) {
+			srv := redistest.Start(t)
+			opts := []limiter.Option{limiter.WithInterval(100 * time.Millisecond), limiter.WithFallback(policy)}
+			if policy == fallback.Local {
+				opts = append(opts, limiter.WithShare(0.5))
+			}
+			s := newSampled(t, redistest.Client(t, srv), limiter.PerSecond(100), opts...)
+			var slowest time.Duration
+			ask := func() (limiter.Result, error) {
+				start := time.Now()
+				res, err := s.Allow(t.Context(), "k")
+				slowest = max(slowest, time.Since(start))
+				return res, err
+			}
+			sampled := func() bool {
+				res, err := ask()
+				if err != nil && policy != fallback.Closed {
+					t.Fatal(err)
+				}
+				return err == nil && res.Source == limiter.SourceSampled
+			}
+			until(t, "Redis is known", sampled)
+			must(t, srv.Freeze())
+			until(t, "the policy decides", func() bool {
+				res, err := ask()
+				switch policy {
+				case fallback.Closed:
+					return errors.Is(err, limiter.ErrUnavailable) && res.Source == limiter.SourceClosed && !res.Allowed
+				default:
+					must(t, err)
+					return res.Source == limiter.SourceLocal
+				}
+			})
+			if policy != fallback.Closed {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				admitted, err := offer(ctx, s, "k", 400, time.Second)
+				must(t, err)
+				// Half of 100 by share; all of 400 when open.
+				if got := admitted[0]; policy == fallback.Local && (got < 20 || got > 80) || policy == fallback.Open && got < 300 {
+					t.Errorf("%d admitted in a second", got)
+				}
+			}
+			must(t, srv.Thaw())
+			until(t, "Redis is known again", sampled)
+			if slowest > slack {
+				t.Errorf("a decision took %v", slowest)
+			}
+		})
+	}
+}
+
+// TestSampledUnderFaults: the fault table; the sources are the sampled ones.
+func TestSampledUnderFaults(t *testing.T) {
+	underFaults(t, limiter.DefaultBudget, func(t *testing.T, rdb redis.UniversalClient) (limiter.Allower, func() breaker.State) {
+		s := newSampled(t, rdb, limiter.PerSecond(1000), limiter.WithInterval(100*time.Millisecond),
+			limiter.WithBreaker(breaker.Settings{FailuresInRow: 2, OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond}))
+		return sampledAsRedis{s}, stateOf(s)
+	})
+}
+
+// sampledAsRedis calls what was sampled decided by Redis, as the fault table does.
+type sampledAsRedis struct{ *limiter.Sampled }
+
+func (s sampledAsRedis) AllowN(ctx context.Context, key string, n int) (limiter.Result, error) {
+	res, err := s.Sampled.AllowN(ctx, key, n)
+	if res.Source == limiter.SourceSampled {
+		res.Source = limiter.SourceRedis
+	}
+	return res, err
+}
+
+// TestSampledConcurrently: many goroutines and keys at once.
+func TestSampledConcurrently(t *testing.T) {
+	s := newSampled(t, redistest.Client(t, redistest.Start(t)), limiter.PerSecond(100), limiter.WithInterval(100*time.Millisecond), limiter.WithTopKeys(50))
+	var calls atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			for j := range 500 {
+				if _, err := s.AllowN(t.Context(), fmt.Sprint("k", (i*j)%120), 1+j%3); err != nil {
+					t.Error(err)
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	_ = s.Health()
+}
+
+// TestBadSampled: what is refused, by name.
+func TestBadSampled(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	for want, opt := range map[string]limiter.Option{
+		"interval is 1ms": limiter.WithInterval(time.Millisecond),
+		"top keys is 0":   limiter.WithTopKeys(0),
+		"lease is":        limiter.WithLease(1, time.Second),
+		"key shards":      limiter.WithKeyShards(2),
+		"reserve is":      limiter.WithReserve(0.5),
+		"slot TTL is":     limiter.WithSlotTTL(time.Second),
+	} {
+		if _, err := limiter.NewSampled(rdb, limiter.PerSecond(1), opt); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	for _, rate := range []limiter.Rate{{}, limiter.PerSecond(0), limiter.PerSecond(-1), limiter.Per(1, -1), limiter.Per(1, 0)} {
+		if _, err := limiter.NewSampled(rdb, rate); !errors.Is(err, limiter.ErrInvalidConfig) {
+			t.Errorf("%v: %v", rate, err)
+		}
+	}
+	if _, err := limiter.NewSampled(nil, limiter.PerSecond(1)); !errors.Is(err, limiter.ErrInvalidConfig) {
+		t.Errorf("no client: %v", err)
+	}
+	if _, err := limiter.New(rdb, good, limiter.WithTopKeys(5)); !errors.Is(err, limiter.ErrInvalidConfig) {
+		t.Errorf("a limiter with top keys: %v", err)
+	}
+}

@@ -112,15 +112,36 @@ type Slot struct {
 	caller   string
 	known    atomic.Bool // to Redis
 	released atomic.Bool
-	lost     chan struct{}
-	losing   sync.Once
+
+	mu   sync.Mutex
+	gone bool
+	lost chan struct{} // made when somebody asks
 }
 
 // Lost is closed when the slot has ended although it was not released: Redis has
 // not heard of this process for the time to live, because it stood still, or Redis
 // has lost its state. It is held again from then on, but somebody else may have had
 // it meanwhile: work that must not run twice should stop.
-func (s *Slot) Lost() <-chan struct{} { return s.lost }
+func (s *Slot) Lost() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost == nil {
+		s.lost = make(chan struct{})
+		if s.gone {
+			close(s.lost)
+		}
+	}
+	return s.lost
+}
+
+func (s *Slot) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.gone && s.lost != nil {
+		close(s.lost)
+	}
+	s.gone = true
+}
 
 // Release frees the slot. When Redis cannot be told, it ends with its time to live.
 // The error is ErrReleased when it was released before, and ErrNotReserved when
@@ -326,7 +347,7 @@ func (c *Concurrency) askRedis(ctx context.Context, g *gate, callers []string, c
 func (c *Concurrency) fallBack(ctx context.Context, g *gate, caller string, critical bool, cause error) (*Slot, error) {
 	switch c.policy {
 	case fallback.Open:
-		return &Slot{Result: g.sh.count(Result{Allowed: true, Remaining: c.max, Source: SourceOpen}), c: c, lost: make(chan struct{})}, nil
+		return &Slot{Result: g.sh.count(Result{Allowed: true, Remaining: c.max, Source: SourceOpen}), c: c}, nil
 	case fallback.Closed:
 		return c.refused(g, 0, SourceClosed), fmt.Errorf("%w: %w", ErrUnavailable, cause)
 	}
@@ -367,7 +388,7 @@ func (c *Concurrency) refused(g *gate, nextEnd int64, from Source) *Slot {
 	if nextEnd > 0 {
 		again = min(again, duration(nextEnd))
 	}
-	return &Slot{Result: g.sh.count(Result{RetryAfter: max(again, time.Millisecond), Source: from}), c: c, lost: make(chan struct{})}
+	return &Slot{Result: g.sh.count(Result{RetryAfter: max(again, time.Millisecond), Source: from}), c: c}
 }
 
 // grant makes the slot of a caller.
@@ -379,7 +400,7 @@ func (c *Concurrency) grant(g *gate, caller string, remaining int, from Source) 
 
 // hold is grant with mu held.
 func (c *Concurrency) hold(g *gate, caller string, remaining int, from Source) *Slot {
-	s := &Slot{Result: g.sh.count(Result{Allowed: true, Remaining: remaining, Source: from}), c: c, g: g, caller: caller, lost: make(chan struct{})}
+	s := &Slot{Result: g.sh.count(Result{Allowed: true, Remaining: remaining, Source: from}), c: c, g: g, caller: caller}
 	s.known.Store(from == SourceRedis)
 	g.holding[caller] = s
 	c.held++

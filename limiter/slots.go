@@ -250,7 +250,7 @@ func (c *Concurrency) keepOn(ctx context.Context, sh *shard, beats []beatOf) {
 			if s.released.Load() {
 				gone = append(gone, s.caller) // meanwhile: the heartbeat has brought it back
 			} else if err == nil && s.known.Swap(true) && lost[i] {
-				s.losing.Do(func() { close(s.lost) })
+				s.lose()
 			}
 			i++
 		}

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -174,12 +175,26 @@ func everyOperation(t *testing.T, lim *limiter.Limiter) {
 		t.Fatalf("%v: after a reset: %+v, %v", lim.Limit(), res, err)
 	}
 	must(t, lim.Reset(t.Context(), "k"))
+	for i, a := range together(100, func(i int) (limiter.Result, error) { return lim.Allow(t.Context(), fmt.Sprint("crowd", i)) }) {
+		if a.err != nil || !a.res.Allowed || a.res.Source != limiter.SourceRedis {
+			t.Fatalf("%v: caller %d: %+v, %v", lim.Limit(), i, a.res, a.err)
+		}
+	}
+	r := reserve(t, lim, "r", 5)
+	if r.Source != limiter.SourceRedis {
+		t.Fatalf("%v: %+v", lim.Limit(), r.Result)
+	}
+	must(t, r.Settle(t.Context(), 3))
+	must(t, reserve(t, lim, "r", 1).Settle(t.Context(), 2))
+	must(t, lim.Refund(t.Context(), "r", 2))
 }
 
 // The least that a Redis user needs. CONTRIBUTING and SECURITY quote it.
 const (
 	handshake = "+hello"
-	inScripts = "+time +get +set +hmget +hset +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore"
+	inScripts = "+time +get +set +hmget +hset +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore +exists +mget +zremrangebyrank"
+	inSlots   = "+zrank +zscore +zrange" // in addition, for a Concurrency
+	inSampled = "+zscore +hget +hdel +hgetall"
 	evalUser  = "user limiter on >secret ~holdfast:* -@all " + handshake + " +evalsha +evalsha_ro +eval +eval_ro +del " + inScripts
 	fcallUser = "user limiter on >secret ~holdfast:* -@all " + handshake + " +fcall +fcall_ro +function|load +del " + inScripts
 )
@@ -203,6 +218,47 @@ func TestLeastRights(t *testing.T) {
 	}
 }
 
+// TestLeastRightsOfOthers: of what decides about more than one limit, one by one.
+func TestLeastRightsOfOthers(t *testing.T) {
+	ctx := t.Context()
+	rdb := limitedUser(t, evalUser, false)
+	var parts []limiter.Part
+	for i, limit := range limitertest.Limits(limiter.PerHour(10)) {
+		parts = append(parts, limiter.Part{Name: fmt.Sprint(i), Limiter: newLimiter(t, rdb, limit, patient(), limiter.WithPrefix(fmt.Sprint("holdfast:", i)))})
+	}
+	for range 2 {
+		r, err := newMulti(t, parts...).Reserve(ctx, "k", 2)
+		if err != nil || !r.Allowed || r.Source != limiter.SourceRedis {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		must(t, r.Cancel(ctx))
+	}
+	c := newConcurrency(t, limitedUser(t, evalUser+" "+inSlots, false), 1, patient(), limiter.WithSlotTTL(300*time.Millisecond))
+	first, err := c.Acquire(ctx, "k")
+	must(t, err)
+	got := make(chan error, 1)
+	go func() {
+		s, err := c.Acquire(context.Background(), "k")
+		if err == nil && s.Source != limiter.SourceRedis {
+			err = fmt.Errorf("%+v", s.Result)
+		}
+		got <- err
+	}()
+	must(t, first.Release())
+	must(t, <-got)
+	until(t, "the heartbeat", func() bool {
+		n, err := c.InFlight(ctx, "k")
+		must(t, err)
+		return n == 1
+	})
+	s := newSampled(t, limitedUser(t, evalUser+" "+inSampled, false), limiter.PerSecond(100), limiter.WithInterval(100*time.Millisecond), limiter.WithBudget(10*time.Second))
+	until(t, "reports", func() bool {
+		res, err := s.Allow(ctx, "k")
+		must(t, err)
+		return res.Source == limiter.SourceSampled
+	})
+}
+
 // TestLeastRightsAreLeast: without any one of them something does not work.
 func TestLeastRightsAreLeast(t *testing.T) {
 	for _, right := range strings.Fields("+evalsha +eval " + inScripts) {
@@ -217,6 +273,10 @@ func TestLeastRightsAreLeast(t *testing.T) {
 				res, err := lim.AllowN(t.Context(), "k", 6)
 				fine = fine && err == nil && res.Source == limiter.SourceRedis
 			}
+			for _, a := range together(100, func(i int) (limiter.Result, error) { return lim.Allow(t.Context(), fmt.Sprint("crowd", i)) }) {
+				fine = fine && a.err == nil && a.res.Source == limiter.SourceRedis
+			}
+			fine = fine && lim.Refund(t.Context(), "k", 1) == nil
 		}
 		if fine {
 			t.Errorf("without %s everything works", right)

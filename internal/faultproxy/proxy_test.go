@@ -124,8 +124,12 @@ func TestCounts(t *testing.T) {
 	c := dial(t, p)
 	works(t, c)
 	works(t, dial(t, p))
-	if s := p.Stats(); s.Accepted != 2 || s.Open != 2 || s.ToServer != 12 || s.ToClient != 12 || s.Swallowed != 0 || p.Accepted() != 2 {
-		t.Errorf("%+v", s)
+	// What is counted once it was written may be answered before.
+	soon(t, "all is counted", func() bool {
+		return p.Stats() == Stats{Accepted: 2, Open: 2, ToServer: 12, ToClient: 12}
+	})
+	if p.Accepted() != 2 {
+		t.Errorf("%d accepted", p.Accepted())
 	}
 	_ = c.Close()
 	soon(t, "one connection less", func() bool { return p.Stats().Open == 1 })

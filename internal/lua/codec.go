@@ -102,7 +102,7 @@ func (c *Client) DecideAll(ctx context.Context, now int64, nonce any, items []It
 		w.args = append(w.args, p.Kind.Short(), items[i].Cost, p.boxed[0], p.boxed[1], p.boxed[2], p.boxed[3], p.boxed[4])
 		items[i].Count = 1
 	}
-	v, err := c.run(ctx, allScript, w, looks)
+	v, err := c.run(ctx, forAll(items), w, looks)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -41,13 +42,38 @@ var steps = [...][]string{
 	algo.GCRA:                 {"gcra_load", "gcra"},
 }
 
-// newAllScript makes the script that knows the steps of all algorithms.
-func newAllScript() *Script {
-	src := parts("head", "all_begin")
-	for _, k := range algo.Kinds {
+// newAllScript makes the script that decides several limits at once, and knows the
+// steps of these algorithms.
+func newAllScript(kinds ...algo.Kind) *Script {
+	src := parts("all_begin", "head") + "local steps = {}\n"
+	for _, k := range kinds {
 		src += "do\n" + parts(steps[k]...) + "steps['" + k.Short() + "'] = {step = step, width = WIDTH, strings = STRINGS}\nend\n"
 	}
 	return named("all", src+parts("tail_all"))
+}
+
+// allScripts are those for some algorithms only, by their bits: reading the steps of
+// the others would take longer than making these.
+var allScripts sync.Map
+
+// forAll returns the script for the algorithms of items. As a function all of them
+// are the one that knows every algorithm.
+func forAll(items []Item) *Script {
+	var set uint8
+	for i := range items {
+		set |= 1 << items[i].Params.Kind
+	}
+	if s, ok := allScripts.Load(set); ok {
+		return s.(*Script)
+	}
+	var kinds []algo.Kind
+	for _, k := range algo.Kinds {
+		if set&(1<<k) != 0 {
+			kinds = append(kinds, k)
+		}
+	}
+	s, _ := allScripts.LoadOrStore(set, newAllScript(kinds...))
+	return s.(*Script)
 }
 
 func named(name, src string) *Script {
@@ -95,7 +121,7 @@ var backScripts = [...]*Script{
 }
 
 var (
-	allScript   = newAllScript()
+	allScript   = newAllScript(algo.Kinds[:]...)
 	blockScript = newScript("block", "block")
 
 	slotsScript     = newScript("slots", "slots")

@@ -1,0 +1,201 @@
+// Beyond measures what decides about more than one limit: several at once, slots in
+// flight, reservations, and sampled fleets of real processes, on a redis-server that
+// it starts. All take turns in every round; the figures are medians.
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/holdfast-go/holdfast/internal/redisproc"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+func main() {
+	out := flag.String("out", "", "file to write the tables to")
+	rounds := flag.Int("rounds", 15, "rounds, in each of which all take a turn")
+	length := flag.Duration("turn", 200*time.Millisecond, "length of a turn")
+	worker := flag.String("worker", "", "used by the program itself: one process of a fleet")
+	flag.Parse()
+	logging.Disable()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	err := work(*worker)
+	if *worker == "" {
+		err = run(*out, *rounds, *length)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "beyond:", err)
+		os.Exit(1)
+	}
+}
+
+func run(out string, rounds int, length time.Duration) error {
+	srv, err := redisproc.Start(redisproc.Options{})
+	if err != nil {
+		return err
+	}
+	defer srv.Close()
+	var doc bytes.Buffer
+	if err := operations(&doc, srv, rounds, length); err != nil {
+		return err
+	}
+	if err := sampledSpeed(&doc, srv); err != nil {
+		return err
+	}
+	if err := fleets(&doc, srv); err != nil {
+		return err
+	}
+	fmt.Print(doc.String())
+	if out == "" {
+		return nil
+	}
+	return os.WriteFile(out, doc.Bytes(), 0o644)
+}
+
+// operation is what one caller does again and again.
+type operation struct {
+	name string
+	goal string
+	do   func(key string) error
+}
+
+// operations compares them with one decision.
+func operations(doc *bytes.Buffer, srv *redisproc.Server, rounds int, length time.Duration) error {
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	defer rdb.Close()
+	ctx := context.Background()
+	const much = 1_000_000_000
+	newLimiter := func(prefix string, limit limiter.Limit) *limiter.Limiter {
+		l, err := limiter.New(rdb, limit, limiter.WithPrefix(prefix), limiter.WithShare(1), limiter.WithBudget(time.Second))
+		if err != nil {
+			panic(err)
+		}
+		return l
+	}
+	one := newLimiter("one", limiter.GCRA(limiter.PerSecond(1_000_000), 1_000_000))
+	defer one.Close()
+	var parts []limiter.Part
+	for name, limit := range map[string]limiter.Limit{
+		"user":   limiter.GCRA(limiter.PerSecond(1_000_000), 1_000_000),
+		"tenant": limiter.GCRA(limiter.PerSecond(2_000_000), 2_000_000),
+		"all":    limiter.FixedWindow(limiter.PerHour(much)),
+	} {
+		l := newLimiter(name, limit)
+		defer l.Close()
+		parts = append(parts, limiter.Part{Name: name, Limiter: l})
+	}
+	multi, err := limiter.NewMulti(parts...)
+	if err != nil {
+		return err
+	}
+	slots, err := limiter.NewConcurrency(rdb, 1_000_000, limiter.WithShare(1), limiter.WithBudget(time.Second))
+	if err != nil {
+		return err
+	}
+	defer slots.Close()
+	admitted := func(res limiter.Result, err error) error {
+		if err == nil && (!res.Allowed || res.Source != limiter.SourceRedis) {
+			err = fmt.Errorf("%+v", res)
+		}
+		return err
+	}
+	list := []operation{
+		{"one decision", "", func(key string) error { return admitted(one.Allow(ctx, key)) }},
+		{"`Multi` of three limits", "1.5", func(key string) error {
+			res, err := multi.Allow(ctx, key)
+			return admitted(res.Result, err)
+		}},
+		{"a slot: `TryAcquire` and `Release`", "2.2", func(key string) error {
+			s, err := slots.TryAcquire(ctx, key)
+			if err := admitted(s.Result, err); err != nil {
+				return err
+			}
+			return s.Release()
+		}},
+		{"`Reserve` and `Cancel`", "", func(key string) error {
+			r, err := one.Reserve(ctx, key, 5)
+			if err := admitted(r.Result, err); err != nil {
+				return err
+			}
+			return r.Cancel(ctx)
+		}},
+	}
+	doc.WriteString("| × one decision | 1 caller | 8 callers | goal |\n|---|---|---|---|\n")
+	var ratios [2][]string
+	var base [2]time.Duration
+	for c, callers := range []int{1, 8} {
+		times := make([][]time.Duration, len(list))
+		for round := range rounds + 1 {
+			for i := range list {
+				i = (i + round) % len(list)
+				took, err := turn(list[i], callers, length)
+				if err != nil {
+					return fmt.Errorf("%s: %w", list[i].name, err)
+				}
+				if round > 0 { // the first one warms up
+					times[i] = append(times[i], took)
+				}
+			}
+		}
+		base[c] = median(times[0])
+		for i := range list {
+			ratios[c] = append(ratios[c], fmt.Sprintf("%.2f", float64(median(times[i]))/float64(base[c])))
+		}
+	}
+	for i, op := range list {
+		goal := op.goal
+		if goal != "" {
+			goal = "≤ " + goal
+		}
+		fmt.Fprintf(doc, "| %s | %s | %s | %s |\n", op.name, ratios[0][i], ratios[1][i], goal)
+	}
+	doc.WriteString("\n")
+	return nil
+}
+
+// turn lets callers do op for a while, and returns the time of one.
+func turn(op operation, callers int, length time.Duration) (time.Duration, error) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	done := 0
+	start := time.Now()
+	for i := range callers {
+		wg.Go(func() {
+			n := 0
+			var err error
+			for ; err == nil && time.Since(start) < length; n++ {
+				err = op.do(keys[(i*7919+n)%len(keys)])
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if done += n; err != nil {
+				failed = err
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(start) / time.Duration(max(1, done)), failed
+}
+
+var keys = func() (all []string) {
+	for i := range 1000 {
+		all = append(all, fmt.Sprint("key:", i))
+	}
+	return all
+}()
+
+func median[T time.Duration | float64](all []T) T {
+	slices.Sort(all)
+	return all[len(all)/2]
+}

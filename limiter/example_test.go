@@ -196,3 +196,131 @@ func ExamplePer() {
 	fmt.Println(limiter.Per(5, 100*time.Millisecond), limiter.PerSecond(1), limiter.PerMinute(2), limiter.PerHour(3))
 	// Output: 5/100ms 1/1s 2/1m 3/1h
 }
+
+func ExampleLimiter_Reserve() {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	lim, err := limiter.New(rdb, limiter.SlidingWindowLog(limiter.PerHour(1000)), limiter.WithPrefix("tokens"), quiet())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	ctx := context.Background()
+	r, err := lim.Reserve(ctx, "account", 400) // at most, but what is it really?
+	if err != nil || !r.Allowed {
+		fmt.Println(r, err)
+		return
+	}
+	defer r.Cancel(ctx) // if we do not get that far
+	if err := r.Settle(ctx, 150); err != nil {
+		fmt.Println(err)
+	}
+	res, err := lim.Peek(ctx, "account")
+	fmt.Println(res.Remaining, err, errors.Is(r.Cancel(ctx), limiter.ErrSettled))
+	// Output: 850 <nil> true
+}
+
+func ExampleNewMulti() {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	perSecond, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(10), 10), limiter.WithPrefix("api:second"), quiet())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer perSecond.Close()
+	perDay, err := limiter.New(rdb, limiter.FixedWindow(limiter.Per(12, 24*time.Hour)), limiter.WithPrefix("api:day"), quiet())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer perDay.Close()
+	both, err := limiter.NewMulti(
+		limiter.Part{Name: "per second", Limiter: perSecond},
+		limiter.Part{Name: "per day", Limiter: perDay},
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, n := range []int{9, 5, 1} {
+		res, err := both.Decide(context.Background(), "customer:42", n)
+		fmt.Printf("%d: %v %q %v\n", n, res.Allowed, res.Denied, err)
+	}
+	// Output:
+	// 9: true "" <nil>
+	// 5: false "per day" <nil>
+	// 1: true "" <nil>
+}
+
+func ExampleNewConcurrency() {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	exports, err := limiter.NewConcurrency(rdb, 2, limiter.WithPrefix("exports"), quiet())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer exports.Close()
+	ctx := context.Background()
+	first, _ := exports.Acquire(ctx, "tenant:7")
+	second, _ := exports.Acquire(ctx, "tenant:7")
+	third, err := exports.TryAcquire(ctx, "tenant:7")
+	fmt.Println(first.Allowed, second.Allowed, third.Allowed, err)
+	fmt.Println(first.Release(), errors.Is(first.Release(), limiter.ErrReleased))
+	third, err = exports.TryAcquire(ctx, "tenant:7")
+	fmt.Println(third.Allowed, err)
+	// Output:
+	// true true false <nil>
+	// <nil> true
+	// true <nil>
+}
+
+func ExampleNewSampled() {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	// A million per second over the fleet, of which this process has a thousandth
+	// until it knows what the others are asked for.
+	lim, err := limiter.NewSampled(rdb, limiter.PerSecond(1_000_000), limiter.WithPrefix("edge"), limiter.WithShare(0.001), quiet())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	res, err := lim.Allow(context.Background(), "route:/search")
+	fmt.Println(res.Allowed, res.Remaining, res.Source, err)
+	// Output: true 999 local <nil>
+}
+
+func ExampleWithReserve() {
+	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerHour(10), 10), limiter.WithReserve(0.2))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	ctx := context.Background()
+	report, _ := lim.AllowN(ctx, "api", 8)
+	another, _ := lim.Allow(ctx, "api")
+	checkout, _ := lim.Allow(limiter.Critical(ctx), "api")
+	fmt.Println(report.Allowed, another.Allowed, checkout.Allowed)
+	// Output: true false true
+}
+
+func ExampleLocal_SetLimit() {
+	lim, err := limiter.NewLocal(limiter.FixedWindow(limiter.Per(3, 300*time.Hour)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	ctx := context.Background()
+	before, _ := lim.AllowN(ctx, "customer:42", 3)
+	if err := lim.SetLimit(limiter.FixedWindow(limiter.Per(5, 300*time.Hour))); err != nil {
+		fmt.Println(err)
+	}
+	after, _ := lim.Peek(ctx, "customer:42")
+	fmt.Println(before.Remaining, after.Remaining)
+	// Output: 0 2
+}

@@ -1,4 +1,4 @@
-.PHONY: demo client worker test outage bench bench-http bench-redis bench-local fuzz
+.PHONY: demo client worker tokens slots priorities sampled test outage bench bench-http bench-redis bench-local bench-beyond fuzz
 
 # A fleet keeps to its limit while Redis is killed and comes back.
 demo:
@@ -11,6 +11,22 @@ client:
 # A queue of jobs is done while Redis is killed and comes back.
 worker:
 	@go run ./examples/worker
+
+# An estimate is reserved under two limits and settled at the real cost.
+tokens:
+	@go run ./examples/tokens
+
+# A few at a time, in turn, also when one of them dies.
+slots:
+	@go run ./examples/slots
+
+# The last part of a limit is for critical calls, and a limit changes while it is used.
+priorities:
+	@go run ./examples/priorities
+
+# A fleet keeps to a limit without a call per decision.
+sampled:
+	@go run ./examples/sampled
 
 # What CI runs: every module, race detector on, against real Redis servers.
 test:
@@ -27,7 +43,7 @@ bench-http:
 	@go run ./bench/http -out docs/http.md
 
 # Measures decisions through Redis and in one process, next to others.
-bench: bench-redis bench-local
+bench: bench-redis bench-local bench-beyond
 
 # Decisions through Redis; writes docs/redis.md, docs/throughput.md and docs/redis.svg.
 bench-redis:
@@ -36,6 +52,10 @@ bench-redis:
 # Decisions in one process; writes docs/local.md, by benchstat.
 bench-local:
 	@scripts/bench-local docs/local.md
+
+# Several limits at once, slots, reservations and sampled fleets; writes docs/beyond.md.
+bench-beyond:
+	@go run ./bench/beyond -out docs/beyond.md
 
 # Each fuzz target for a while: make fuzz FUZZTIME=1m
 FUZZTIME ?= 10s

@@ -1,7 +1,8 @@
 // Package holdfast is the root of Holdfast: rate limits that hold fast when
 // Redis doesn't. It holds no code; start with package limiter.
 //
-//   - limiter: the distributed limiter, and the one of this process alone
+//   - limiter: the distributed limiter, several limits at once, how many are in
+//     flight, sampled fleets, and the limiter of this process alone
 //   - fallback: what happens while Redis cannot decide
 //   - breaker: the circuit breaker, and what each error of Redis means
 //   - httpclient: an http.RoundTripper that keeps limits and retries within a

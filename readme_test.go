@@ -60,7 +60,7 @@ func TestReadmeFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"docs/outage.md", "docs/http.md", "docs/throughput.md"} {
+	for _, name := range []string{"docs/outage.md", "docs/http.md", "docs/throughput.md", "docs/beyond.md"} {
 		measured, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

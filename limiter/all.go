@@ -138,7 +138,13 @@ func (a *all) ask(ctx context.Context, g group) (ok bool, failed int, err error)
 	first := g.parts[0]
 	r, l := &a.requests[first], a.m.parts[first].Limiter
 	if g.alone {
-		res, err := l.decide(ctx, r.s, r.key, r.n, r.rc)
+		var res Result
+		if r.s.leased || r.s.parts != nil {
+			res, err = l.decide(ctx, r.s, r.key, r.n, r.rc)
+		} else {
+			r.unknown = true // the cache was asked, which counts who asks
+			res, err = l.request(ctx, *r)
+		}
 		a.set(first, res)
 		return res.Allowed, first, err
 	}
@@ -176,7 +182,9 @@ func (a *all) decided(g group, items []lua.Item, ages []uint32, out []algo.Decis
 	}
 	for k, i := range g.parts {
 		r, l, d := &a.requests[i], a.m.parts[i].Limiter, out[k]
-		if !d.Allowed && r.s.args.MaxDelay == 0 && !l.askAgain {
+		// That it was charged puts an older denial right, too.
+		empty := !d.Allowed || ok && d.Remaining < int64(r.n)+r.s.args.Keep
+		if empty && r.n > 0 && r.s.args.MaxDelay == 0 && !l.askAgain {
 			l.denials.put(l.denials.hash(r.id), r.id, &r.s.args.Params, r.n, ages[k], d, start, end)
 		}
 		if ok && r.rc != nil {

@@ -32,6 +32,7 @@ import (
 type Concurrency struct {
 	*link
 	max, keep int
+	patience  time.Duration // slotPatience
 	shared    atomic.Pointer[scaledSlots]
 
 	mu    sync.Mutex
@@ -74,7 +75,7 @@ func NewConcurrency(rdb redis.UniversalClient, max int, opts ...Option) (*Concur
 	if err != nil {
 		return nil, err
 	}
-	c := &Concurrency{link: l, max: max, gates: make(map[string]*gate)}
+	c := &Concurrency{link: l, max: max, patience: slotPatience, gates: make(map[string]*gate)}
 	switch {
 	case max < 1 || max > math.MaxInt32:
 		return nil, &ConfigError{"max", max, "must be at least 1 and below 2^31"}
@@ -327,7 +328,7 @@ func (c *Concurrency) askRedis(ctx context.Context, g *gate, callers []string, c
 		ask.Keep = 0
 	}
 	if wait {
-		ask.Patience = slotPatience.Microseconds()
+		ask.Patience = c.patience.Microseconds()
 	}
 	var answer lua.SlotReply
 	err = c.tellShard(ctx, g.sh, c.closed, func(ctx context.Context, call *call) (err error) {

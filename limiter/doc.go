@@ -20,6 +20,11 @@
 // [SlidingWindowCounter], [TokenBucket], [LeakyBucket], [LeakyBucketShaping] and
 // [GCRA].
 //
+// Beyond one limit: [Limiter.Reserve] for costs that are known only afterwards,
+// [NewMulti] for several limits at once, [NewConcurrency] for how many are in flight,
+// [WithReserve] and [Critical] for calls that matter more, [NewSampled] for fleets too
+// large for a call per decision. docs/choosing.md says which to take for what.
+//
 // What is guaranteed, by how much a limit can be exceeded across an outage, and
 // which test would notice, is in docs/guarantees.md of the module.
 package limiter

@@ -20,7 +20,7 @@ type Part struct {
 	// prefixes of their own: see WithPrefix.
 	Limiter *Limiter
 	// Key makes the part's key of the one that the Multi is asked for, as in
-	// "the tenant of this user". Nil is the key itself.
+	// "the tenant of this user". Nil is the key itself, and so is an empty one.
 	Key func(key string) string
 }
 
@@ -156,7 +156,7 @@ func (m *Multi) asks(key string, n int) []Ask {
 	asks := make([]Ask, len(m.parts))
 	for i := range m.parts {
 		asks[i] = Ask{key, n}
-		if of := m.parts[i].Key; of != nil {
+		if of := m.parts[i].Key; of != nil && key != "" {
 			asks[i].Key = of(key)
 		}
 	}

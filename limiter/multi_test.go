@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/limiter/limitertest"
 )
 
 func newMulti(t *testing.T, parts ...limiter.Part) *limiter.Multi {
@@ -53,13 +54,13 @@ func TestMultiIsAllOrNothing(t *testing.T) {
 	if !res.Allowed || res.Denied != "" || res.Remaining != 1 || len(res.Parts) != 2 || res.Parts[0].Remaining != 1 || res.Parts[1].Remaining != 3 || res.Source != limiter.SourceRedis {
 		t.Fatalf("%+v", res)
 	}
-	res, err = m.Decide(ctx, "k", 2)
+	res, err = m.Decide(ctx, "k", 3)
 	must(t, err)
-	if res.Allowed || res.Denied != "burst" || res.RetryAfter != res.Parts[0].RetryAfter || res.Parts[1].Remaining != 3 || !res.Parts[1].Allowed || res.Limit != second.Limit() {
+	if res.Allowed || res.Denied != "burst" || len(res.Parts) != 2 || res.RetryAfter != res.Parts[0].RetryAfter || res.Parts[1].Remaining != 3 || !res.Parts[1].Allowed || res.Limit != second.Limit() {
 		t.Fatalf("%+v", res)
 	}
 	// The cache knows, and says whose limit it was.
-	again, err := m.Decide(ctx, "k", 2)
+	again, err := m.Decide(ctx, "k", 3)
 	must(t, err)
 	if again.Allowed || again.Denied != "burst" || again.Source != limiter.SourceCache || len(again.Parts) != 1 || again.Parts[0].Name != "burst" {
 		t.Fatalf("%+v", again)
@@ -88,6 +89,26 @@ func TestMultiIsAllOrNothing(t *testing.T) {
 	}
 	if sum == 0 {
 		t.Error("no decision was counted")
+	}
+}
+
+// TestConformanceMulti: a Multi is a limiter like any other.
+func TestConformanceMulti(t *testing.T) {
+	a, b := redistest.Start(t), redistest.Start(t)
+	made := 0
+	one, other := redistest.Client(t, a), redistest.Client(t, b)
+	for name, clients := range map[string][2]*redis.Client{"one call": {one, one}, "two servers": {one, other}} {
+		t.Run(name, func(t *testing.T) {
+			limitertest.Run(t, func(t *testing.T, limit limiter.Limit) limiter.Allower {
+				made++
+				var parts []limiter.Part
+				for i, limit := range []limiter.Limit{limiter.FixedWindow(limiter.PerHour(1_000_000)), limit} {
+					name := fmt.Sprint("c", made, "-", i)
+					parts = append(parts, limiter.Part{Name: name, Limiter: newLimiter(t, clients[i], limit, patient(), limiter.WithPrefix(name)), Key: func(key string) string { return key + "@" + name }})
+				}
+				return newMulti(t, parts...)
+			})
+		})
 	}
 }
 

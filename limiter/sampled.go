@@ -478,7 +478,7 @@ func (s *Sampled) choose(all []*sample, own map[*sample]float64, scale float64) 
 func (s *Sampled) rates(keys []*sample, own map[*sample]float64) []lua.Asked {
 	asked := make([]lua.Asked, len(keys))
 	for i, k := range keys {
-		asked[i] = lua.Asked{ID: k.id, Rate: int64(min(math.Round(own[k]/s.seconds()*milli), 1<<50))}
+		asked[i] = lua.Asked{ID: k.id, Rate: int64(min(math.Round(own[k]/s.seconds()*milli), 1<<40))}
 	}
 	return asked
 }

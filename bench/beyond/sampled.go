@@ -105,12 +105,12 @@ type traffic struct {
 
 // fleets runs real processes and compares what they admitted with the limit.
 func fleets(doc *bytes.Buffer, srv *redisproc.Server) error {
-	fmt.Fprintf(doc, "| sampled, %d processes, limit %d/s, interval 1 s | steady, mean | steady, worst second | first second | second | third | fourth |\n|---|---|---|---|---|---|---|\n", fleetSize, fleetLimit)
+	fmt.Fprintf(doc, "| sampled, %d processes, limit %d/s, interval 1 s | steady, mean | steady, worst second | 1st second of the step | 2nd | 3rd | 4th |\n|---|---|---|---|---|---|---|\n", fleetSize, fleetLimit)
 	for i, tr := range []traffic{
-		{"half the limit asked for, then five times", 0.5, 5, false},
-		{"the same, one process gets 37 %", 0.5, 5, true},
-		{"three times, then three times", 3, 3, false},
-		{"the same, one process gets 37 %", 3, 3, true},
+		{"asked for half the limit, then five times", 0.5, 5, false},
+		{"the same, one process for 37 % of it", 0.5, 5, true},
+		{"asked for three times the limit all along", 3, 3, false},
+		{"the same, one process for 37 % of it", 3, 3, true},
 	} {
 		total, err := fleet(srv, tr, fmt.Sprint("fleet", i))
 		if err != nil {
@@ -129,7 +129,7 @@ func fleets(doc *bytes.Buffer, srv *redisproc.Server) error {
 		fmt.Fprintf(doc, "| %s | %+.1f %% | %+.1f %% |", tr.name, 100*sum/float64(len(steady)), 100*worst)
 		for _, n := range total[at : at+4] {
 			if tr.before == tr.after {
-				doc.WriteString(" |")
+				doc.WriteString(" – |")
 			} else {
 				fmt.Fprintf(doc, " %+.0f %% |", 100*(n/fleetLimit-1))
 			}

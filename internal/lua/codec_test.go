@@ -54,6 +54,32 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// FuzzDecodeOthers is that for slots and reports.
+func FuzzDecodeOthers(f *testing.F) {
+	f.Add([]byte("a reply"), uint8(0))
+	f.Add(make([]byte, 48), uint8(2))
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0x80, 1, 2, 3, 4, 5, 6, 7, 0xff}, uint8(0))
+	f.Fuzz(func(t *testing.T, b []byte, callers uint8) {
+		v := make([]int64, len(b)/8)
+		for i := range v {
+			v[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
+		}
+		if r, err := decodeSlots(v, int(callers)); err == nil {
+			if len(r.Granted) != int(callers) || min(r.Held, r.Ahead, r.NextEnd) < 0 || max(r.Held, r.Ahead, r.NextEnd) > algo.MaxExact {
+				t.Fatalf("%v became %+v", v, r)
+			}
+		}
+		asked := make([]Asked, callers)
+		if alive, dead, err := decodeReport(v, asked); err == nil {
+			for _, a := range asked {
+				if a.Fleet < 0 || a.Fleet > algo.MaxExact || alive < 0 || dead < 0 {
+					t.Fatalf("%v became %d, %d, %+v", v, alive, dead, asked)
+				}
+			}
+		}
+	})
+}
+
 func TestDecodeRefuses(t *testing.T) {
 	const now = 1_760_000_000_000_000
 	for name, v := range map[string][]int64{

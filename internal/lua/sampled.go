@@ -40,8 +40,12 @@ func (c *Client) Report(ctx context.Context, now int64, names *Namer, process, l
 	if err != nil {
 		return 0, 0, err
 	}
+	return decodeReport(v, asked)
+}
+
+func decodeReport(v []int64, asked []Asked) (alive, dead int64, err error) {
 	const head = 2
-	if len(v) != head+len(asked) || v[0] < 0 || v[1] < 0 {
+	if len(v) != head+len(asked) || v[0] < 0 || v[0] > algo.MaxExact || v[1] < 0 || v[1] > algo.MaxExact {
 		return 0, 0, &ReplyError{fmt.Sprintf("report of %d integers for %d keys", len(v), len(asked))}
 	}
 	for i := range asked {

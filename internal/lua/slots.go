@@ -60,11 +60,15 @@ func (c *Client) Acquire(ctx context.Context, now int64, nonce any, ask *SlotAsk
 	if err != nil {
 		return SlotReply{}, err
 	}
+	return decodeSlots(v, len(ask.Callers))
+}
+
+func decodeSlots(v []int64, callers int) (SlotReply, error) {
 	const head = 4
-	if len(v) != head+len(ask.Callers) || v[1] < 0 || v[2] < 0 || v[3] < 0 || v[3] > algo.MaxExact {
-		return SlotReply{}, &ReplyError{fmt.Sprintf("slots %v for %d callers", v, len(ask.Callers))}
+	if len(v) != head+callers || v[1] < 0 || v[1] > algo.MaxExact || v[2] < 0 || v[2] > algo.MaxExact || v[3] < 0 || v[3] > algo.MaxExact {
+		return SlotReply{}, &ReplyError{fmt.Sprintf("slots %v for %d callers", v, callers)}
 	}
-	r := SlotReply{Held: v[1], Ahead: v[2], NextEnd: v[3], Granted: make([]bool, len(ask.Callers))}
+	r := SlotReply{Held: v[1], Ahead: v[2], NextEnd: v[3], Granted: make([]bool, callers)}
 	for i := range r.Granted {
 		r.Granted[i] = v[head+i] == 1
 	}

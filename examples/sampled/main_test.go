@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/demotest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -15,41 +15,19 @@ func short() config {
 	return config{processes: 3, rate: 1000, interval: 200 * time.Millisecond, intervals: 12}
 }
 
-func sampled(t *testing.T) {
-	t.Helper()
-	t.Setenv("REDIS_URL", "")
-	var out bytes.Buffer
-	if err := run(t.Context(), short(), &out); err != nil {
-		t.Fatal(err)
-	}
-	t.Log(out.String())
-	if n := strings.Count(out.String(), "admitted"); n != 12 {
-		t.Errorf("%d intervals", n)
-	}
-}
-
-func TestSampledEmbedded(t *testing.T) {
-	t.Setenv("PATH", "")
-	t.Setenv("HOLDFAST_REDIS_SERVER", "")
-	sampled(t)
-}
-
-func TestSampledRealServer(t *testing.T) {
-	redistest.Require(t)
-	sampled(t)
+func TestSampled(t *testing.T) {
+	demotest.Output(t, run, short(), func(t *testing.T, out string) {
+		if n := strings.Count(out, "admitted"); n != 12 {
+			t.Errorf("%d intervals", n)
+		}
+	})
 }
 
 func TestBadFlags(t *testing.T) {
-	for _, spoil := range []func(*config){
+	demotest.BadFlags(t, run, short(),
 		func(c *config) { c.processes = 0 },
 		func(c *config) { c.rate = 0 },
 		func(c *config) { c.intervals = 1 },
 		func(c *config) { c.interval = time.Nanosecond },
-	} {
-		c := short()
-		spoil(&c)
-		if err := run(t.Context(), c, &bytes.Buffer{}); err == nil {
-			t.Errorf("%+v was accepted", c)
-		}
-	}
+	)
 }

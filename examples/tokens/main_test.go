@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/demotest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -15,34 +15,17 @@ func short() config {
 	return config{requests: 100, tokens: 20_000, estimate: 2000, programs: 2, length: 1500 * time.Millisecond}
 }
 
-func tokens(t *testing.T) {
-	t.Helper()
-	t.Setenv("REDIS_URL", "")
-	var out bytes.Buffer
-	if err := run(t.Context(), short(), &out); err != nil {
-		t.Fatal(err)
-	}
-	t.Log(out.String())
-	if !strings.Contains(out.String(), "settle at the real cost") {
-		t.Error("there was no second run")
-	}
-}
-
-func TestTokensEmbedded(t *testing.T) {
-	t.Setenv("PATH", "")
-	t.Setenv("HOLDFAST_REDIS_SERVER", "")
-	tokens(t)
-}
-
-func TestTokensRealServer(t *testing.T) {
-	redistest.Require(t)
-	tokens(t)
+func TestTokens(t *testing.T) {
+	demotest.Output(t, run, short(), func(t *testing.T, out string) {
+		if !strings.Contains(out, "settle at the real cost") {
+			t.Error("there was no second run")
+		}
+	})
 }
 
 // TestSettlingLetsMoreThrough: with the same limit, more calls are made when what was
 // estimated too high is given back.
 func TestSettlingLetsMoreThrough(t *testing.T) {
-	redistest.Require(t)
 	srv := redistest.Start(t)
 	cfg := short()
 	kept, err := cfg.fleet(t.Context(), redistest.Client(t, srv).Options(), false)
@@ -59,17 +42,11 @@ func TestSettlingLetsMoreThrough(t *testing.T) {
 }
 
 func TestBadFlags(t *testing.T) {
-	for _, spoil := range []func(*config){
+	demotest.BadFlags(t, run, short(),
 		func(c *config) { c.requests = 0 },
 		func(c *config) { c.tokens = 10 },
 		func(c *config) { c.estimate = 1 },
 		func(c *config) { c.programs = -1 },
 		func(c *config) { c.length = 0 },
-	} {
-		c := short()
-		spoil(&c)
-		if err := run(t.Context(), c, &bytes.Buffer{}); err == nil {
-			t.Errorf("%+v was accepted", c)
-		}
-	}
+	)
 }

@@ -29,7 +29,9 @@ type Script struct {
 	boxed any // sha
 }
 
-func newScript(name string, files ...string) *Script { return named(name, parts(files...)) }
+func newScript(name string, files ...string) *Script {
+	return named(name, parts(append([]string{"clock"}, files...)...))
+}
 
 // steps are the files of each algorithm's step.
 var steps = [...][]string{
@@ -45,7 +47,7 @@ var steps = [...][]string{
 // newAllScript makes the script that decides several limits at once, and knows the
 // steps of these algorithms.
 func newAllScript(kinds ...algo.Kind) *Script {
-	src := parts("all_begin", "head") + "local steps = {}\n"
+	src := parts("all_begin", "clock", "head") + "local steps = {}\n"
 	for _, k := range kinds {
 		src += "do\n" + parts(steps[k]...) + "steps['" + k.Short() + "'] = {step = step, width = WIDTH, strings = STRINGS}\nend\n"
 	}

@@ -1,19 +1,14 @@
 -- Heartbeat of a process. SORTED SET: its id, score = when it was last heard of.
 -- ARGV: now, id, time to live in µs; a time to live of 0 says good-bye. Replies
 -- with the number of processes alive.
-local now = tonumber(ARGV[1])
-if now == 0 then
-  local t = redis.call('TIME')
-  now = t[1] * 1000000 + t[2]
-end
 local life = tonumber(ARGV[3])
 if life == 0 then
   redis.call('ZREM', KEYS[1], ARGV[2])
 else
-  redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[2])
+  redis.call('ZADD', KEYS[1], int(now), ARGV[2])
   redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - life))
   -- A clock that stepped back must not keep the dead alive.
   redis.call('ZREMRANGEBYSCORE', KEYS[1], string.format('(%.0f', now + life), '+inf')
-  redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(1000, math.ceil(life / 1000))))
+  redis.call('PEXPIRE', KEYS[1], int(math.max(1000, math.ceil(life / 1000))))
 end
 return {redis.call('ZCARD', KEYS[1])}

@@ -1,15 +1,8 @@
--- ARGV: now in µs (0: the server's clock), a nonce, then per item its cost, how
--- many ask for that, cap, num, den, for shaping the largest delay, and, where some
--- must, how much must remain. KEYS: per item its state, and the key that blocks it. Numbers stay below 2^53, where doubles are exact; they
--- are written with %.0f because tostring keeps only 14 digits.
-local now = tonumber(ARGV[1])
-if now == 0 then
-  local t = redis.call('TIME')
-  now = t[1] * 1000000 + t[2]
-end
+-- ARGV: now, a nonce, then per item its cost, how many ask for that, cap, num, den,
+-- for shaping the largest delay, and, where some must, how much must remain. KEYS: per
+-- item its state, and the key that blocks it.
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
-local function int(x) return string.format('%.0f', x) end
 local function window(start, count) return string.format('%.0f:%.0f', start, count) end
 
 -- The time to live in ms: until the key is as if never used, at least 1 s. As a

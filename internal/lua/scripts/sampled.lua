@@ -4,12 +4,6 @@
 -- fields with the rate at which this process asks for them, as integers; a rate of 0
 -- takes the field out. Replies with the number of processes, the number of one that
 -- is dead or 0, and the sum of each field.
-local now = tonumber(ARGV[1])
-if now == 0 then
-  local t = redis.call('TIME')
-  now = t[1] * 1000000 + t[2]
-end
-local function int(x) return string.format('%.0f', x) end
 local sums, processes, mine = KEYS[1], KEYS[2], KEYS[3]
 local life = tonumber(ARGV[3])
 local hour = '3600000'

@@ -5,12 +5,6 @@
 -- wait), 1 for critical callers, 1 when they may have asked before, and the callers.
 -- Replies with now, how many are held, how many callers are ahead of the first one
 -- that has to wait, the time until the next slot ends, and 1 or 0 for each caller.
-local now = tonumber(ARGV[1])
-if now == 0 then
-  local t = redis.call('TIME')
-  now = t[1] * 1000000 + t[2]
-end
-local function int(x) return string.format('%.0f', x) end
 local held, queue, alive = KEYS[1], KEYS[2], KEYS[3]
 local most, keep, ttl, patience = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local critical, again = ARGV[7] == '1', ARGV[8] == '1'

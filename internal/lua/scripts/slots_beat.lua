@@ -1,12 +1,6 @@
 -- Keeps slots for another time to live. KEYS: per item who holds slots. ARGV: now,
 -- the time to live in µs, then per item how many callers, and these. Replies with 1
 -- for each caller whose slot had ended, 0 for the others.
-local now = tonumber(ARGV[1])
-if now == 0 then
-  local t = redis.call('TIME')
-  now = t[1] * 1000000 + t[2]
-end
-local function int(x) return string.format('%.0f', x) end
 local ttl = tonumber(ARGV[2])
 local reply, a = {}, 3
 for k = 1, #KEYS do

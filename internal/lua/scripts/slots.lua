@@ -11,13 +11,12 @@ local critical, again = ARGV[7] == '1', ARGV[8] == '1'
 -- Critical callers wait before all others.
 local front = critical and 4000000000000000 or 0
 
--- Slots that have ended are taken out when they are needed, or asked for.
-local count = redis.call('ZCARD', held)
-if count > 0 and (#ARGV < 9 or count + #ARGV - 8 > most - keep) then
+local count, waiting = redis.call('ZCARD', held), redis.call('ZCARD', queue)
+-- Slots that have ended are taken out before anybody is refused, or counted.
+if count > 0 and (#ARGV < 9 or waiting > 0 or count + #ARGV - 8 > most - keep) then
   redis.call('ZREMRANGEBYSCORE', held, '-inf', int(now))
   count = redis.call('ZCARD', held)
 end
-local waiting = redis.call('ZCARD', queue)
 if waiting > 0 then
   local dead = redis.call('ZRANGEBYSCORE', alive, '-inf', int(now), 'LIMIT', '0', '1000')
   if #dead > 0 then

@@ -1,7 +1,10 @@
 package fallback
 
 import (
+	"math"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
@@ -66,8 +69,9 @@ func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := sh.at(id, p, now, min(n, p.Cap))
-	if left := e.decide(p, now, 0, 0).Remaining; left > 0 {
-		e.decide(p, now, min(n, left), 0)
+	left := min(n, e.decide(p, now, 0, 0).Remaining)
+	if left > 0 && !e.decide(p, now, left, 0).Allowed && left > 1 {
+		e.decide(p, now, left-1, 0) // a hair was missing
 	}
 	if home != nil {
 		s.owe(sh, id, p, now, n, home)
@@ -81,12 +85,20 @@ func (e *entry) giveBack(p algo.Params, now, at, taken, n int64) int64 {
 	if e.bucket == nil {
 		return 0
 	}
-	if e.fullAt > at {
-		// It has been full meanwhile: what was refilled into nothing is lost.
-		n = min(n, taken-int64(float64(now-at)*float64(p.Num)/float64(p.Den))-1)
+	// As algo.GiveBack, of what cannot have drained since. A bucket of x/time/rate
+	// takes whole units: the fraction is what it refills from a moment before now.
+	perMicro := float64(p.Num) / float64(p.Den)
+	back := min(float64(n), float64(taken)-float64(max(0, now-at))*perMicro)
+	if back <= 0 {
+		return 0
 	}
-	if n > 0 {
-		e.bucket.AllowN(time.UnixMicro(now), -int(n)) // adds; the burst cuts off
+	before := e.bucket.TokensAt(time.UnixMicro(now))
+	tokens := min(before+back, float64(p.Cap))
+	if n := math.Round(tokens); math.Abs(tokens-n) < 1e-8 {
+		tokens = n // a hair less would not be admitted, although it counts as one
 	}
-	return max(0, n)
+	whole := math.Floor(tokens)
+	e.bucket = rate.NewLimiter(rate.Limit(perMicro*1e6), int(p.Cap))
+	e.bucket.AllowN(time.UnixMicro(now).Add(-time.Duration((tokens-whole)/perMicro*float64(time.Microsecond))), int(p.Cap)-int(whole))
+	return int64(min(tokens-max(0, before), float64(n)) + 1e-9)
 }

@@ -59,9 +59,6 @@ func (e *entry) tokenBucket(p algo.Params, now, n, until int64) algo.Decision {
 	kept := p.Keep == 0 || e.bucket.TokensAt(t)+1e-9 >= float64(need)
 	d.Allowed = until <= now && (n == 0 || kept && e.bucket.AllowN(t, int(n)))
 	tokens := e.bucket.TokensAt(t)
-	if d.Allowed && tokens+float64(n) >= float64(p.Cap) {
-		e.fullAt = now
-	}
 	d.Remaining = max(0, int64(tokens+1e-9))
 	if !d.Allowed {
 		if missing := float64(need) - tokens; missing > 0 {

@@ -61,7 +61,6 @@ type entry struct {
 	idleAt int64
 	rank   int64  // idleAt when the heap last saw it: never later than idleAt
 	age    uint32 // raised when the state begins anew
-	fullAt int64  // when the token bucket was last full
 
 	// What Redis said last, if that is newer than the state: how much was left
 	// of which limit, and until when that matters.

@@ -43,3 +43,40 @@ func TestEndedSlotWhileOthersWait(t *testing.T) {
 		t.Errorf("the one who waited: %+v", r)
 	}
 }
+
+// TestNobodyPassesBy: a free slot is for the one who waits, but for critical callers.
+func TestNobodyPassesBy(t *testing.T) {
+	rdb := newClient(t)
+	c := lua.NewClient(rdb)
+	ask := func(keys lua.SlotKeys, caller string, patience int64, critical bool) bool {
+		t.Helper()
+		r, err := c.Acquire(t.Context(), 0, "n", &lua.SlotAsk{Keys: keys, Most: 1, TTL: 3_600_000_000, Patience: patience, Critical: critical, Callers: []string{caller}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Granted[0]
+	}
+	for name, steps := range map[string][]struct {
+		caller   string
+		patience int64
+		critical bool
+		granted  bool
+	}{
+		"others":   {{"passes by", 0, false, false}, {"waits", 3_600_000_000, false, true}},
+		"critical": {{"passes by", 0, true, true}, {"waits", 3_600_000_000, false, false}},
+		"both":     {{"also waits", 3_600_000_000, false, false}, {"critical", 3_600_000_000, true, true}, {"waits", 3_600_000_000, false, false}},
+	} {
+		keys := lua.NewNamer("slots").Slots(name)
+		if !ask(keys, "holds", 0, false) || ask(keys, "waits", 3_600_000_000, false) {
+			t.Fatal("the slot is not held")
+		}
+		if err := rdb.ZRem(t.Context(), keys.Held, "holds").Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range steps {
+			if got := ask(keys, s.caller, s.patience, s.critical); got != s.granted {
+				t.Errorf("%s: the one who %s got it: %v", name, s.caller, got)
+			}
+		}
+	}
+}

@@ -453,14 +453,6 @@ func (a slotAllower) AllowN(ctx context.Context, key string, _ int) (limiter.Res
 	return s.Result, nil
 }
 
-// TestSlotsUnderFaults: the fault table of a limiter. Each turn is two calls.
-func TestSlotsUnderFaults(t *testing.T) {
-	underFaults(t, 2*limiter.DefaultBudget, func(t *testing.T, rdb redis.UniversalClient) (limiter.Allower, func() breaker.State) {
-		c := newConcurrency(t, rdb, 20)
-		return slotAllower{c}, stateOf(c)
-	})
-}
-
 // TestNoSlotLeaks: whatever callers do, cancel before, while or after they are
 // served, and whatever becomes of Redis, everything is free in the end.
 func TestNoSlotLeaks(t *testing.T) {

@@ -96,6 +96,11 @@ func (l *load) end(t *testing.T, budget time.Duration) {
 	}
 }
 
+// stateOf is the state of the only breaker.
+func stateOf(lim interface{ Health() limiter.Health }) func() breaker.State {
+	return func() breaker.State { return lim.Health().Shards[0].State }
+}
+
 // until waits for a condition that other goroutines bring about.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
@@ -115,19 +120,6 @@ func (l *load) more(s limiter.Source, n int64) func() bool {
 // options no caller sees an error or waits beyond the budget, decisions go on
 // locally, and return to Redis afterwards.
 func TestFaultsUnderLoad(t *testing.T) {
-	underFaults(t, limiter.DefaultBudget, func(t *testing.T, rdb redis.UniversalClient) (limiter.Allower, func() breaker.State) {
-		lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(1000), 100))
-		return lim, stateOf(lim)
-	})
-}
-
-// stateOf is the state of the only breaker.
-func stateOf(lim interface{ Health() limiter.Health }) func() breaker.State {
-	return func() breaker.State { return lim.Health().Shards[0].State }
-}
-
-// underFaults is that test for anything that decides.
-func underFaults(t *testing.T, budget time.Duration, made func(*testing.T, redis.UniversalClient) (limiter.Allower, func() breaker.State)) {
 	for name, fault := range map[string]struct {
 		begin, end func(*testing.T, *redisproc.Server)
 	}{
@@ -138,7 +130,8 @@ func underFaults(t *testing.T, budget time.Duration, made func(*testing.T, redis
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := redistest.Start(t)
-			lim, state := made(t, redistest.Client(t, srv))
+			lim := newLimiter(t, redistest.Client(t, srv), limiter.GCRA(limiter.PerSecond(1000), 100))
+			state := stateOf(lim)
 			l := startLoad(t, lim, 50, 10)
 			until(t, "decisions by Redis", l.more(limiter.SourceRedis, 200))
 			fault.begin(t, srv)
@@ -147,7 +140,7 @@ func underFaults(t *testing.T, budget time.Duration, made func(*testing.T, redis
 			fault.end(t, srv)
 			until(t, "decisions return to Redis", func() bool { return state() == breaker.Closed })
 			until(t, "decisions by Redis again", l.more(limiter.SourceRedis, 200))
-			l.end(t, budget)
+			l.end(t, limiter.DefaultBudget)
 		})
 	}
 }

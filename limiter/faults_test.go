@@ -2,12 +2,14 @@ package limiter_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +29,6 @@ type scene struct {
 	admin *redis.Client
 	proxy *faultproxy.Proxy
 	rdb   *redis.Client
-	lim   *limiter.Limiter
 	load  *load
 }
 
@@ -134,50 +135,30 @@ func TestFaultTable(t *testing.T) { faultTable(t) }
 func TestFaultTableLeases(t *testing.T) { faultTable(t, limiter.WithLease(10, 20*time.Millisecond)) }
 
 func faultTable(t *testing.T, opts ...limiter.Option) {
-	for _, f := range faults {
-		t.Run(f.name, func(t *testing.T) {
-			files := openFiles(t)
-			const rate, burst, keys = 100, 50, 5
-			s := &scene{t: t, srv: redistest.Start(t)}
-			s.admin = redistest.Admin(t, s.srv)
-			s.proxy, s.rdb = behind(t, s.srv, f.options)
-			var mu sync.Mutex
-			transitions := int64(0)
-			s.lim = newLimiter(t, s.rdb, limiter.TokenBucket(limiter.PerSecond(rate), burst), append(opts, limiter.WithHooks(limiter.Hooks{
-				BreakerChange: func(breaker.Change) { mu.Lock(); transitions++; mu.Unlock() },
-			}))...)
-			start := time.Now()
-			s.load = startLoad(t, s.lim, 20, keys)
-			until(t, "decisions by Redis", s.load.more(limiter.SourceRedis, 200))
-			f.begin(s)
-			if f.stays {
-				until(t, "decisions go on", s.load.more(limiter.SourceRedis, 200))
-			} else {
-				until(t, "the breaker opens", func() bool { return s.lim.Health().Shards[0].State != breaker.Closed })
-				until(t, "decisions go on locally", s.load.more(limiter.SourceLocal, 300))
-			}
-			f.end(s)
-			until(t, "the breaker closes", func() bool { return s.lim.Health().Shards[0].State == breaker.Closed })
-			until(t, "decisions by Redis again", s.load.more(limiter.SourceRedis, 200))
-			s.load.end(t, limiter.DefaultBudget)
-			elapsed := time.Since(start)
-
+	faultRows(t, func(t *testing.T, s *scene) subject {
+		const rate, burst = 100, 50
+		var mu sync.Mutex
+		transitions := int64(0)
+		lim := newLimiter(t, s.rdb, limiter.TokenBucket(limiter.PerSecond(rate), burst), append(opts, limiter.WithHooks(limiter.Hooks{
+			BreakerChange: func(breaker.Change) { mu.Lock(); transitions++; mu.Unlock() },
+		}))...)
+		check := func(f fault, elapsed time.Duration) {
 			// Each decision that timed out alone is a transition there and back.
 			mu.Lock()
 			changes := transitions + 2*s.load.bySource[limiter.SourceLocal].Load()
 			mu.Unlock()
-			bound := keys * (rate*elapsed.Seconds() + burst*float64(1+f.loses+changes))
+			bound := faultKeys * (rate*elapsed.Seconds() + burst*float64(1+f.loses+changes))
 			if got := float64(s.load.admitted.Load()); got > bound {
 				t.Errorf("%v admitted, at most %v", got, bound)
 			}
-			tight := keys * (rate*elapsed.Seconds() + burst*float64(2+f.loses+transitions))
+			tight := faultKeys * (rate*elapsed.Seconds() + burst*float64(2+f.loses+transitions))
 			t.Logf("%d admitted; bound by breaker transitions alone %.0f", s.load.admitted.Load(), tight)
 			if got := float64(s.load.admitted.Load()); got > tight {
 				t.Errorf("%v admitted, at most %v by the transitions of the breaker", got, tight)
 			}
 			// Every charge of a token bucket is one HSET: of a decision that Redis
 			// admitted, of one whose reply was lost, or of a debt.
-			h := s.lim.Health()
+			h := lim.Health()
 			most := s.load.admitted.Load() + s.load.bySource[limiter.SourceLocal].Load() + int64(h.Reconciled)
 			if got := redistest.Calls(t, s.srv, "hset"); got > most {
 				t.Errorf("%d charges, at most %d", got, most)
@@ -185,7 +166,124 @@ func faultTable(t *testing.T, opts ...limiter.Option) {
 			if decided := h.Decisions[limiter.SourceRedis] + h.Decisions[limiter.SourceCache] + h.Decisions[limiter.SourceLocal] + h.Decisions[limiter.SourceLease]; decided != uint64(s.load.decisions.Load()) {
 				t.Errorf("%d decisions are counted of %d", decided, s.load.decisions.Load())
 			}
-			must(t, s.lim.Close())
+		}
+		return subject{Allower: lim, state: stateOf(lim), close: []func() error{lim.Close}, check: check, budget: limiter.DefaultBudget}
+	})
+}
+
+// TestFaultTableMulti: the same of several limits at once.
+func TestFaultTableMulti(t *testing.T) {
+	faultRows(t, func(t *testing.T, s *scene) subject {
+		parts := layers(t, []redis.UniversalClient{s.rdb}, []limiter.Limit{
+			limiter.GCRA(limiter.PerSecond(200), 100), limiter.FixedWindow(limiter.PerSecond(400)), limiter.SlidingWindowLog(limiter.PerSecond(400)),
+		})
+		sub := subject{Allower: newMulti(t, parts...), state: stateOf(parts[0].Limiter), budget: limiter.DefaultBudget}
+		for _, p := range parts {
+			sub.close = append(sub.close, p.Limiter.Close)
+		}
+		return sub
+	})
+}
+
+// reserving takes reservations and settles them, up, down, or at nothing.
+type reserving struct {
+	*limiter.Limiter
+	turn atomic.Int64
+}
+
+func (r *reserving) AllowN(ctx context.Context, key string, _ int) (limiter.Result, error) {
+	res, err := r.Reserve(ctx, key, 2)
+	if err != nil || !res.Allowed {
+		return result(res), err
+	}
+	// That a reply was lost is all that may be said.
+	if err := res.Settle(ctx, int(r.turn.Add(1)%4)); err != nil && !errors.Is(err, limiter.ErrUnavailable) {
+		return res.Result, err
+	}
+	return res.Result, nil
+}
+
+func result(r *limiter.Reservation) limiter.Result {
+	if r == nil {
+		return limiter.Result{}
+	}
+	return r.Result
+}
+
+// TestFaultTableReservations: the same of costs that are settled. Each turn is two
+// calls.
+func TestFaultTableReservations(t *testing.T) {
+	faultRows(t, func(t *testing.T, s *scene) subject {
+		lim := newLimiter(t, s.rdb, limiter.TokenBucket(limiter.PerSecond(400), 100))
+		return subject{Allower: &reserving{Limiter: lim}, state: stateOf(lim), close: []func() error{lim.Close}, budget: 2 * limiter.DefaultBudget}
+	})
+}
+
+// TestFaultTableSlots: the same of slots, each taken and released.
+func TestFaultTableSlots(t *testing.T) {
+	faultRows(t, func(t *testing.T, s *scene) subject {
+		c := newConcurrency(t, s.rdb, 10, limiter.WithSlotTTL(300*time.Millisecond))
+		check := func(fault, time.Duration) {
+			until(t, "nothing is held", func() bool {
+				n, err := c.InFlight(t.Context(), "k0")
+				return err == nil && n == 0
+			})
+		}
+		return subject{Allower: slotAllower{c}, state: stateOf(c), close: []func() error{c.Close}, check: check, budget: 2 * limiter.DefaultBudget}
+	})
+}
+
+// TestFaultTableSampled: the same of a process of a sampled fleet, whose decisions
+// never wait. Reports have nobody to wait for, so that a slow connection will do.
+func TestFaultTableSampled(t *testing.T) {
+	faultRows(t, func(t *testing.T, s *scene) subject {
+		lim := newSampled(t, s.rdb, limiter.PerSecond(1000), limiter.WithInterval(100*time.Millisecond),
+			limiter.WithBreaker(breaker.Settings{FailuresInRow: 2, OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond}))
+		return subject{Allower: sampledAsRedis{lim}, state: stateOf(lim), close: []func() error{lim.Close}, stays: "one connection, slow by 40 ms"}
+	})
+}
+
+// subject is what the fault table is about.
+type subject struct {
+	limiter.Allower
+	state  func() breaker.State
+	close  []func() error
+	check  func(f fault, elapsed time.Duration)
+	budget time.Duration
+	stays  string // a fault that it does not mind
+}
+
+const faultKeys = 5
+
+// faultRows runs every fault against a new subject.
+func faultRows(t *testing.T, made func(*testing.T, *scene) subject) {
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			files := openFiles(t)
+			s := &scene{t: t, srv: redistest.Start(t)}
+			s.admin = redistest.Admin(t, s.srv)
+			s.proxy, s.rdb = behind(t, s.srv, f.options)
+			sub := made(t, s)
+			start := time.Now()
+			s.load = startLoad(t, sub, 20, faultKeys)
+			until(t, "decisions by Redis", s.load.more(limiter.SourceRedis, 200))
+			f.begin(s)
+			if f.stays || f.name == sub.stays {
+				until(t, "decisions go on", s.load.more(limiter.SourceRedis, 200))
+			} else {
+				until(t, "the breaker opens", func() bool { return sub.state() != breaker.Closed })
+				until(t, "decisions go on locally", s.load.more(limiter.SourceLocal, 300))
+			}
+			f.end(s)
+			until(t, "the breaker closes", func() bool { return sub.state() == breaker.Closed })
+			until(t, "decisions by Redis again", s.load.more(limiter.SourceRedis, 200))
+			s.load.end(t, sub.budget)
+			if sub.check != nil {
+				sub.check(f, time.Since(start))
+			}
+			for _, end := range sub.close {
+				must(t, end())
+			}
 			must(t, s.rdb.Close())
 			s.proxy.Close()
 			until(t, "no call is left running", func() bool { return callsRunning() == 0 })

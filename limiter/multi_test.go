@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
@@ -367,16 +366,6 @@ func TestMultiWaits(t *testing.T) {
 	if !errors.As(err, &wait) {
 		t.Errorf("a wait that cannot be met: %v", err)
 	}
-}
-
-// TestMultiUnderFaults: the fault table of a single limit.
-func TestMultiUnderFaults(t *testing.T) {
-	underFaults(t, limiter.DefaultBudget, func(t *testing.T, rdb redis.UniversalClient) (limiter.Allower, func() breaker.State) {
-		parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{
-			limiter.GCRA(limiter.PerSecond(1000), 100), limiter.FixedWindow(limiter.PerSecond(2000)), limiter.SlidingWindowLog(limiter.PerSecond(2000)),
-		})
-		return newMulti(t, parts...), stateOf(parts[0].Limiter)
-	})
 }
 
 // TestMultiPolicies: a part that fails closed denies, and nobody else is charged;

@@ -16,7 +16,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
@@ -299,15 +298,6 @@ func TestSampledInAnOutage(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestSampledUnderFaults: the fault table; the sources are the sampled ones.
-func TestSampledUnderFaults(t *testing.T) {
-	underFaults(t, limiter.DefaultBudget, func(t *testing.T, rdb redis.UniversalClient) (limiter.Allower, func() breaker.State) {
-		s := newSampled(t, rdb, limiter.PerSecond(1000), limiter.WithInterval(100*time.Millisecond),
-			limiter.WithBreaker(breaker.Settings{FailuresInRow: 2, OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond}))
-		return sampledAsRedis{s}, stateOf(s)
-	})
 }
 
 // sampledAsRedis calls what was sampled decided by Redis, as the fault table does.

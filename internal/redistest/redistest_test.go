@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -166,7 +167,19 @@ func TestSentinelFailover(t *testing.T) {
 	if promoted != s.Replicas[0] {
 		t.Errorf("%s was promoted", promoted.Addr())
 	}
-	// A sentinel remembers over a restart what it saw.
+	// A sentinel remembers over a restart what it saw. The one that led tells the
+	// others a moment later.
+	admin := Admin(t, s.Sentinels[0])
+	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		addr, err := admin.Do(t.Context(), "sentinel", "get-master-addr-by-name", redisproc.MasterName).StringSlice()
+		check(t, err)
+		if net.JoinHostPort(addr[0], addr[1]) == promoted.Addr() {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the first sentinel names %v", addr)
+		}
+	}
 	check(t, s.Sentinels[0].Restart())
 	for _, other := range s.Sentinels[1:] {
 		check(t, other.Kill())

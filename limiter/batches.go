@@ -358,7 +358,7 @@ func (q *batches) finish(b *batch, err error, class breaker.Class) *batch {
 	}
 	q.mu.Unlock()
 	if len(back) > 0 {
-		q.l.background.start(func(context.Context) { q.l.giveBack(back) })
+		q.l.giveBackSoon(back)
 	}
 	for _, d := range b.all {
 		if d != nil {

@@ -201,6 +201,17 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int, opts ...CallOpt
 	return nil
 }
 
+// giveBackSoon returns units in the background, or when the limiter is closing as a
+// part of that.
+func (l *Limiter) giveBackSoon(items []lua.Taken) {
+	if l.background.start(func(context.Context) { l.giveBack(items) }) {
+		return
+	}
+	for _, t := range items {
+		l.credits.add(t)
+	}
+}
+
 // giveBack returns units to Redis: each at most once, so what is lost with a
 // reply stays charged.
 func (l *Limiter) giveBack(items []lua.Taken) {

@@ -90,7 +90,7 @@ func (l *Limiter) undo(ls *lease, units *scrape) {
 		}
 	}
 	if len(back) > 0 {
-		l.background.start(func(context.Context) { l.giveBack(back) })
+		l.giveBackSoon(back)
 	}
 }
 

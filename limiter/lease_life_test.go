@@ -18,7 +18,7 @@ import (
 
 // TestLeaseEnds: what is not spent within its age is not spent, and goes back.
 func TestLeaseEnds(t *testing.T) {
-	for _, limit := range leasable(100, time.Hour) {
+	for _, limit := range leasable(100, 300*time.Hour) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
@@ -101,7 +101,7 @@ func TestLeaseOfOneWhoLeft(t *testing.T) {
 // TestLeaseIsDropped: a block and a reset are heeded at once by the process that
 // makes them, and what it held is not given back to what begins anew.
 func TestLeaseIsDropped(t *testing.T) {
-	for _, limit := range leasable(100, time.Hour) {
+	for _, limit := range leasable(100, 300*time.Hour) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
 			srv := redistest.Start(t)
 			lim := newLimiter(t, redistest.Client(t, srv), limit, limiter.WithShare(1), limiter.WithLease(40, 50*time.Millisecond))

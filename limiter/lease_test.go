@@ -29,7 +29,7 @@ func leasable(n int, per time.Duration) []limiter.Limit {
 // TestLeaseIsSpentHere: k decisions take one call, what is told of them is what
 // single calls would tell, and what is not spent goes back with Close.
 func TestLeaseIsSpentHere(t *testing.T) {
-	for _, limit := range leasable(100, time.Hour) {
+	for _, limit := range leasable(100, 300*time.Hour) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
 			srv := redistest.Start(t)
 			rdb := redistest.Client(t, srv)
@@ -79,7 +79,7 @@ func TestLeaseIsSpentHere(t *testing.T) {
 // TestLeasesAdmitTheLimit: processes that hold leases of one key admit the limit
 // together, not one more, and not one less.
 func TestLeasesAdmitTheLimit(t *testing.T) {
-	for _, limit := range leasable(500, time.Hour) {
+	for _, limit := range leasable(500, 300*time.Hour) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
 			srv := redistest.Start(t)
 			rdb := redistest.Client(t, srv)

@@ -7,6 +7,7 @@
 //   - breaker: the circuit breaker, and what each error of Redis means
 //   - httpclient: an http.RoundTripper that keeps limits and retries within a
 //     budget
+//   - middleware: an http.Handler that keeps to limits and says so
 //   - retry: backoff, budgets, and what servers say about when to come back
 //   - httpclient/roundtrippertest: a conformance suite for such RoundTrippers
 //   - limiter/limitertest: a conformance suite for limiters

@@ -1,0 +1,160 @@
+package middleware
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// policies keeps what of the headers depends on the limit alone.
+type policies struct {
+	of    sync.Map // policyKey → *policy
+	count atomic.Int64
+	last  atomic.Pointer[policy]
+}
+
+// maxPolicies bounds how many limits are remembered: tiers are few.
+const maxPolicies = 1024
+
+type policyKey struct {
+	name  string
+	limit limiter.Limit
+}
+
+// policy is a limit as headers say it.
+type policy struct {
+	key    policyKey
+	line   string // of RateLimit-Policy
+	prefix string // of RateLimit: the name
+	limit  string // of X-RateLimit-Limit
+	unit   time.Duration
+	bucket bool
+}
+
+func newPolicies() *policies { return &policies{} }
+
+// get returns the policy of a limit under a name.
+func (p *policies) get(name string, limit limiter.Limit) *policy {
+	key := policyKey{name, limit}
+	if last := p.last.Load(); last != nil && last.key == key {
+		return last
+	}
+	if v, ok := p.of.Load(key); ok {
+		pol := v.(*policy)
+		p.last.Store(pol)
+		return pol
+	}
+	pol := newPolicy(key)
+	if p.count.Add(1) <= maxPolicies {
+		p.of.Store(key, pol)
+	}
+	return pol
+}
+
+func newPolicy(key policyKey) *policy {
+	p := &policy{key: key, limit: strconv.Itoa(key.limit.Burst())}
+	rate := key.limit.Rate()
+	window := rate.Per
+	switch key.limit.Algorithm() {
+	case limiter.AlgorithmFixedWindow, limiter.AlgorithmSlidingWindowLog, limiter.AlgorithmSlidingWindowCounter:
+	default:
+		// A bucket lets its burst through, and again in the time in which it fills.
+		p.bucket = true
+		if rate.N > 0 {
+			p.unit = time.Duration(float64(rate.Per) / float64(rate.N))
+			window = time.Duration(float64(rate.Per) / float64(rate.N) * float64(key.limit.Burst()))
+		}
+	}
+	item := httpsfv.NewItem(key.name)
+	p.prefix, _ = httpsfv.Marshal(item) // names are checked, or those of parts
+	item.Params.Add("q", int64(key.limit.Burst()))
+	item.Params.Add("w", wholeSeconds(window))
+	p.line, _ = httpsfv.Marshal(httpsfv.List{item})
+	return p
+}
+
+// wait is how long it is until there is more: of a bucket that is empty the next unit,
+// else all.
+func (p *policy) wait(res *limiter.Result) time.Duration {
+	switch {
+	case !res.Allowed:
+		return res.RetryAfter
+	case res.Remaining == 0 && p.bucket:
+		return min(p.unit, res.ResetAfter)
+	}
+	return res.ResetAfter
+}
+
+// announce sets the headers that say what is left.
+func (h *handler) announce(header http.Header, d *Decision, parts []limiter.PartResult) {
+	if h.headers&(RateLimit|XRateLimit) == 0 {
+		return
+	}
+	pol := h.policies.get(h.name, d.Result.Limit)
+	// One piece of memory for all values, and one for the slices of them.
+	buf := make([]byte, 0, 128)
+	var line string
+	var policyEnd, rateEnd int
+	if parts == nil {
+		line = pol.line
+		buf = pol.append(buf, &d.Result)
+		rateEnd = len(buf)
+	} else {
+		for i := range parts {
+			if i > 0 {
+				buf = append(buf, ", "...)
+			}
+			buf = append(buf, h.policies.get(parts[i].Name, parts[i].Limit).line...)
+		}
+		policyEnd = len(buf)
+		for i := range parts {
+			if i > 0 {
+				buf = append(buf, ", "...)
+			}
+			buf = h.policies.get(parts[i].Name, parts[i].Limit).append(buf, &parts[i].Result)
+		}
+		rateEnd = len(buf)
+	}
+	buf = strconv.AppendInt(buf, int64(d.Result.Remaining), 10)
+	remainingEnd := len(buf)
+	buf = strconv.AppendInt(buf, wholeSeconds(pol.wait(&d.Result)), 10)
+	all := string(buf)
+	if parts != nil {
+		line = all[:policyEnd]
+	}
+	values := [...]string{line, all[policyEnd:rateEnd], pol.limit, all[rateEnd:remainingEnd], all[remainingEnd:]}
+	lines := values[:]
+	if h.headers&RateLimit != 0 {
+		header["Ratelimit-Policy"], header["Ratelimit"] = lines[0:1:1], lines[1:2:2]
+	}
+	if h.headers&XRateLimit != 0 {
+		header["X-Ratelimit-Limit"], header["X-Ratelimit-Remaining"], header["X-Ratelimit-Reset"] = lines[2:3:3], lines[3:4:4], lines[4:5:5]
+	}
+}
+
+// append adds an item of RateLimit.
+func (p *policy) append(b []byte, res *limiter.Result) []byte {
+	b = append(b, p.prefix...)
+	b = append(b, ";r="...)
+	b = strconv.AppendInt(b, int64(res.Remaining), 10)
+	b = append(b, ";t="...)
+	return strconv.AppendInt(b, wholeSeconds(p.wait(res)), 10)
+}
+
+// wholeSeconds rounds up.
+func wholeSeconds(d time.Duration) int64 {
+	s := int64(d / time.Second)
+	if d%time.Second > 0 {
+		s++
+	}
+	return max(0, s)
+}
+
+// seconds is for Retry-After: at least one.
+func seconds(d time.Duration) string { return strconv.FormatInt(max(1, wholeSeconds(d)), 10) }

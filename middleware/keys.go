@@ -1,0 +1,178 @@
+package middleware
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// ErrNoKey is for a request that does not say on whose behalf it is made.
+var ErrNoKey = errors.New("middleware: the request has no key")
+
+// Key says on whose behalf a request is made. The zero value is not usable.
+type Key struct {
+	of  func(*http.Request) (string, error)
+	err error // of its configuration, for New to return
+}
+
+// KeyFunc is a key of your own. An empty one is none, as is ErrNoKey; any other error
+// is answered with 500.
+func KeyFunc(of func(*http.Request) (string, error)) Key {
+	if of == nil {
+		return Key{err: configError("key", "nil", "must not be a nil function")}
+	}
+	return Key{of: func(r *http.Request) (string, error) {
+		key, err := of(r)
+		if err == nil && (key == "" || key == sharedKey) {
+			err = ErrNoKey
+		}
+		return key, err
+	}}
+}
+
+// some makes a Key of a function that returns "" for none.
+func some(of func(*http.Request) string) Key {
+	return KeyFunc(func(r *http.Request) (string, error) { return of(r), nil })
+}
+
+// Everyone is one key for all requests.
+func Everyone() Key { return some(func(*http.Request) string { return "everyone" }) }
+
+// Header is the first value of a header. Clients choose what it says: use it behind
+// something that sets it.
+func Header(name string) Key {
+	if !isToken(name) {
+		return Key{err: configError("header", name, "must be the name of an HTTP header")}
+	}
+	name = http.CanonicalHeaderKey(name)
+	return some(func(r *http.Request) string { return first(r, name) })
+}
+
+// APIKey is the credential in the first of the headers that the request has, by
+// default X-API-Key and Authorization with the scheme Bearer. What limiters are told is
+// its hash, so that credentials don't end up in Redis. Nothing is verified: put it
+// behind what does that, or a caller gets a fresh limit with each credential that it
+// makes up.
+func APIKey(headers ...string) Key {
+	if len(headers) == 0 {
+		headers = []string{"X-Api-Key", "Authorization"}
+	}
+	names := make([]string, len(headers))
+	for i, name := range headers {
+		if !isToken(name) {
+			return Key{err: configError("header", name, "must be the name of an HTTP header")}
+		}
+		names[i] = http.CanonicalHeaderKey(name)
+	}
+	return some(func(r *http.Request) string {
+		for _, name := range names {
+			v := first(r, name)
+			if name == "Authorization" {
+				scheme, credential, _ := strings.Cut(v, " ")
+				if !strings.EqualFold(scheme, "Bearer") {
+					continue
+				}
+				v = strings.TrimSpace(credential)
+			}
+			if v != "" {
+				sum := sha256.Sum256([]byte(v))
+				return "key:" + hex.EncodeToString(sum[:16])
+			}
+		}
+		return ""
+	})
+}
+
+// BasicAuthUser is the user of HTTP Basic Authentication. The password is not
+// verified.
+func BasicAuthUser() Key {
+	return some(func(r *http.Request) string {
+		user, _, _ := r.BasicAuth()
+		return user
+	})
+}
+
+// PathValue is a wildcard of the pattern that the request matched: see
+// http.Request.PathValue. The middleware has to be inside the ServeMux for that.
+func PathValue(name string) Key {
+	if name == "" {
+		return Key{err: configError("path value", name, "must not be empty")}
+	}
+	return some(func(r *http.Request) string { return r.PathValue(name) })
+}
+
+// RemoteIP is the address that the connection comes from, of IPv6 the first 64 bits:
+// that is what a subscriber has. Behind a proxy that is the proxy; see XForwardedFor.
+func RemoteIP() Key {
+	return some(func(r *http.Request) string { return ipKey(remote(r)) })
+}
+
+// Join is several keys at once: all of them must be there.
+func Join(keys ...Key) Key {
+	if len(keys) == 0 {
+		return Key{err: configError("keys", 0, "must be at least 1")}
+	}
+	for _, k := range keys {
+		if k.err != nil || k.of == nil {
+			return k
+		}
+	}
+	return KeyFunc(func(r *http.Request) (string, error) {
+		var b strings.Builder
+		for _, k := range keys {
+			part, err := k.of(r)
+			if err != nil {
+				return "", err
+			}
+			// With its length, so that no two different lists are the same key.
+			part = short(part)
+			b.WriteString(strconv.Itoa(len(part)))
+			b.WriteByte(':')
+			b.WriteString(part)
+		}
+		return b.String(), nil
+	})
+}
+
+func first(r *http.Request, name string) string {
+	if v := r.Header[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// remote is the address of the connection; the zero Addr when it has none.
+func remote(r *http.Request) netip.Addr {
+	if ap, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		return ap.Addr().Unmap().WithZone("")
+	}
+	addr, _ := netip.ParseAddr(r.RemoteAddr)
+	return addr.Unmap().WithZone("")
+}
+
+// ipKey is the key of an address; "" of the zero Addr.
+func ipKey(a netip.Addr) string {
+	switch {
+	case !a.IsValid():
+		return ""
+	case a.Is4():
+		return a.String()
+	}
+	p, _ := a.Prefix(64)
+	return p.String()
+}
+
+// isToken reports whether s is a token of RFC 9110.
+func isToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if c <= ' ' || c >= 0x7f || strings.IndexByte(`()<>@,;:\"/[]?={}`, c) >= 0 {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -75,14 +75,13 @@ func operations(doc *bytes.Buffer, srv *redisproc.Server, rounds int, length tim
 	defer rdb.Close()
 	ctx := context.Background()
 	const much = 1_000_000_000
-	newLimiter := func(prefix string, limit limiter.Limit) *limiter.Limiter {
-		l, err := limiter.New(rdb, limit, limiter.WithPrefix(prefix), limiter.WithShare(1), limiter.WithBudget(time.Second))
-		if err != nil {
-			panic(err)
-		}
-		return l
+	newLimiter := func(prefix string, limit limiter.Limit) (*limiter.Limiter, error) {
+		return limiter.New(rdb, limit, limiter.WithPrefix(prefix), limiter.WithShare(1), limiter.WithBudget(time.Second))
 	}
-	one := newLimiter("one", limiter.GCRA(limiter.PerSecond(1_000_000), 1_000_000))
+	one, err := newLimiter("one", limiter.GCRA(limiter.PerSecond(1_000_000), 1_000_000))
+	if err != nil {
+		return err
+	}
 	defer one.Close()
 	var parts []limiter.Part
 	for name, limit := range map[string]limiter.Limit{
@@ -90,7 +89,10 @@ func operations(doc *bytes.Buffer, srv *redisproc.Server, rounds int, length tim
 		"tenant": limiter.GCRA(limiter.PerSecond(2_000_000), 2_000_000),
 		"all":    limiter.FixedWindow(limiter.PerHour(much)),
 	} {
-		l := newLimiter(name, limit)
+		l, err := newLimiter(name, limit)
+		if err != nil {
+			return err
+		}
 		defer l.Close()
 		parts = append(parts, limiter.Part{Name: name, Limiter: l})
 	}
@@ -117,14 +119,20 @@ func operations(doc *bytes.Buffer, srv *redisproc.Server, rounds int, length tim
 		}},
 		{"a slot: `TryAcquire` and `Release`", "2.2", func(key string) error {
 			s, err := slots.TryAcquire(ctx, key)
-			if err := admitted(s.Result, err); err != nil {
+			if err != nil {
+				return err
+			}
+			if err := admitted(s.Result, nil); err != nil {
 				return err
 			}
 			return s.Release()
 		}},
 		{"`Reserve` and `Cancel`", "", func(key string) error {
 			r, err := one.Reserve(ctx, key, 5)
-			if err := admitted(r.Result, err); err != nil {
+			if err != nil {
+				return err
+			}
+			if err := admitted(r.Result, nil); err != nil {
 				return err
 			}
 			return r.Cancel(ctx)

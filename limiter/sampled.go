@@ -1,12 +1,10 @@
 package limiter
 
 import (
-	"cmp"
 	"context"
 	"hash/maphash"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
 const (
@@ -62,95 +59,6 @@ type Sampled struct {
 	timer      *time.Timer // nil while it is stopped
 	last       time.Time   // of the ticks
 	candidates map[string]int64
-}
-
-// sample is one key that is followed.
-type sample struct {
-	key, id string
-
-	// Written at every decision.
-	asked atomic.Int64
-	left  atomic.Int64 // of what this process may admit in this interval
-	_     [48]byte
-
-	// Written once per interval.
-	threshold atomic.Uint64 // what a random number must be below
-	local     atomic.Bool
-	demand    demand
-	idle      int
-}
-
-// sampleTable finds samples without a lock, mostly.
-type sampleTable struct {
-	seed   maphash.Seed
-	max    int64
-	count  atomic.Int64
-	slots  [sampledSlots]atomic.Pointer[sample]
-	shards [sampledShards]struct {
-		mu    sync.RWMutex
-		byKey map[string]*sample
-	}
-}
-
-// find returns the sample of a key; nil when it is not followed.
-func (t *sampleTable) find(key string) (*sample, uint64) {
-	h := maphash.String(t.seed, key)
-	slot := &t.slots[h%sampledSlots]
-	if k := slot.Load(); k != nil && k.key == key {
-		return k, h
-	}
-	sh := &t.shards[h%sampledShards]
-	sh.mu.RLock()
-	k := sh.byKey[key]
-	sh.mu.RUnlock()
-	if k != nil {
-		slot.Store(k)
-	}
-	return k, h
-}
-
-// add follows a key, unless there are too many. made is false when it was there.
-func (t *sampleTable) add(key string, h uint64, start func(*sample)) (k *sample, made bool) {
-	sh := &t.shards[h%sampledShards]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if k = sh.byKey[key]; k != nil {
-		return k, false
-	}
-	if t.count.Add(1) > t.max {
-		t.count.Add(-1)
-		return nil, false
-	}
-	k = &sample{key: key, id: lua.EncodeID(key)}
-	start(k)
-	if sh.byKey == nil {
-		sh.byKey = make(map[string]*sample)
-	}
-	sh.byKey[key] = k
-	return k, true
-}
-
-func (t *sampleTable) drop(k *sample) {
-	h := maphash.String(t.seed, k.key)
-	sh := &t.shards[h%sampledShards]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	delete(sh.byKey, k.key)
-	t.slots[h%sampledSlots].CompareAndSwap(k, nil)
-	t.count.Add(-1)
-}
-
-func (t *sampleTable) all() []*sample {
-	out := make([]*sample, 0, t.count.Load())
-	for i := range t.shards {
-		sh := &t.shards[i]
-		sh.mu.RLock()
-		for _, k := range sh.byKey {
-			out = append(out, k)
-		}
-		sh.mu.RUnlock()
-	}
-	return out
 }
 
 // NewSampled returns a limiter that brings the fleet to a rate, per key. Every
@@ -255,17 +163,6 @@ func (s *Sampled) follow(key string, h uint64) *sample {
 	return k
 }
 
-// set begins an interval.
-func (k *sample) set(part plan, local bool) {
-	t := uint64(always)
-	if part.p < 1-1e-15 {
-		t = uint64(part.p * (1 << 63) * 2)
-	}
-	k.local.Store(local)
-	k.threshold.Store(t)
-	k.left.Store(int64(min(part.most, math.MaxInt32)))
-}
-
 // ownShare is the part of the rate that is this process's.
 func (s *Sampled) ownShare() float64 {
 	if s.share > 0 {
@@ -325,201 +222,4 @@ func (s *Sampled) Close() error {
 	s.mu.Unlock()
 	s.close(func() { s.report(context.Background(), s.rates(s.table.all(), nil), 0) })
 	return nil
-}
-
-// wind makes sure that there is a tick to come, at once when it is the first.
-func (s *Sampled) wind() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.timer != nil || s.isClosed() {
-		return
-	}
-	pause := s.interval
-	if s.last.IsZero() {
-		// How many there are is known sooner than what they are asked for.
-		s.last = time.Now()
-		s.background.start(s.greet)
-	}
-	s.timer = time.AfterFunc(pause, s.tick)
-}
-
-func (s *Sampled) life() time.Duration { return sampledStale*s.interval + time.Second }
-
-// tick ends an interval, in the background, and goes on while keys are followed.
-func (s *Sampled) tick() {
-	s.background.start(func(ctx context.Context) {
-		now := time.Now()
-		s.mu.Lock()
-		elapsed := now.Sub(s.last)
-		s.last = now
-		s.mu.Unlock()
-		s.turn(ctx, elapsed)
-		s.mu.Lock()
-		s.timer = nil
-		more := s.table.count.Load() > 0
-		if !more {
-			s.last = time.Time{}
-		}
-		s.mu.Unlock()
-		if !more {
-			s.report(ctx, nil, 0)
-			if s.table.count.Load() == 0 {
-				return
-			}
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.timer == nil && !s.isClosed() {
-			if s.last.IsZero() {
-				s.last = now
-			}
-			s.timer = time.AfterFunc(max(s.interval/10, s.interval-time.Since(now)), s.tick)
-		}
-	})
-}
-
-// turn reports what was asked for, and plans the next interval.
-func (s *Sampled) turn(ctx context.Context, elapsed time.Duration) {
-	all := s.table.all()
-	own := make(map[*sample]float64, len(all))
-	scale := float64(s.interval) / float64(max(elapsed, s.interval/10))
-	for _, k := range all {
-		asked := k.asked.Swap(0)
-		if k.idle++; asked > 0 {
-			k.idle = 0
-		}
-		own[k] = float64(asked) * scale
-		which := &s.counts[0]
-		if k.local.Load() {
-			which = &s.counts[1]
-		}
-		which.Add(uint64(asked))
-	}
-	kept, gone := s.choose(all, own, scale)
-	rates := append(s.rates(kept, own), s.rates(gone, nil)...)
-	ok := s.report(ctx, rates, s.life())
-	if !ok && time.Since(time.Unix(0, s.reported.Load())) > sampledStale*s.interval {
-		s.outage(kept, own)
-		return
-	}
-	s.unanswered.Store(false)
-	for i, k := range kept {
-		switch {
-		case ok:
-			fleet := float64(rates[i].Fleet) / milli * s.seconds()
-			k.set(k.demand.next(own[k], fleet, s.units, int(s.fleet.Load())), false)
-		case k.demand.known:
-			// One report failed: what the fleet was asked for before has to do.
-			k.set(k.demand.next(own[k], k.demand.fleet, s.units, int(s.fleet.Load())), false)
-		default:
-			k.set(alone(own[k], s.units, s.ownShare()), true)
-		}
-	}
-}
-
-// outage plans without Redis, by the policy.
-func (s *Sampled) outage(all []*sample, own map[*sample]float64) {
-	s.unanswered.Store(s.policy == fallback.Closed)
-	for _, k := range all {
-		k.demand = demand{}
-		part := alone(own[k], s.units, s.ownShare())
-		if s.policy == fallback.Open {
-			part = plan{p: 1, most: math.MaxInt32}
-		}
-		k.set(part, true)
-	}
-}
-
-// choose keeps the keys that are asked for most: those that are followed but for the
-// idle ones, and candidates in the place of the least of them.
-func (s *Sampled) choose(all []*sample, own map[*sample]float64, scale float64) (kept, gone []*sample) {
-	for _, k := range all {
-		if k.idle >= sampledIdle {
-			gone = append(gone, k)
-			s.table.drop(k)
-		} else {
-			kept = append(kept, k)
-		}
-	}
-	s.mu.Lock()
-	found := s.candidates
-	s.candidates = make(map[string]int64, len(found))
-	s.mu.Unlock()
-	if len(found) == 0 {
-		return kept, gone
-	}
-	slices.SortFunc(kept, func(a, b *sample) int { return cmp.Compare(own[b], own[a]) })
-	keys := make([]string, 0, len(found))
-	for key := range found {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(found[b], found[a]) })
-	for _, key := range keys {
-		rate := float64(found[key]) * candidateEvery * scale
-		if s.table.count.Load() >= s.table.max {
-			last := len(kept) - 1
-			if last < 0 || rate < 2*own[kept[last]] {
-				break
-			}
-			gone = append(gone, kept[last])
-			s.table.drop(kept[last])
-			kept = kept[:last]
-		}
-		k, made := s.table.add(key, maphash.String(s.table.seed, key), func(*sample) {})
-		if made {
-			own[k] = rate
-			kept = slices.Insert(kept, 0, k)
-		}
-	}
-	return kept, gone
-}
-
-// rates is what keys were asked for, to be reported; without own they are taken out.
-func (s *Sampled) rates(keys []*sample, own map[*sample]float64) []lua.Asked {
-	asked := make([]lua.Asked, len(keys))
-	for i, k := range keys {
-		asked[i] = lua.Asked{ID: k.id, Rate: int64(min(math.Round(own[k]/s.seconds()*milli), 1<<40))}
-	}
-	return asked
-}
-
-func (s *Sampled) seconds() float64 { return s.interval.Seconds() }
-
-// report tells Redis the rates of this process, and sets those of the fleet. A life
-// of 0 leaves.
-func (s *Sampled) report(ctx context.Context, asked []lua.Asked, life time.Duration) bool {
-	var alive, dead int64
-	closed := s.closed
-	if life == 0 {
-		closed = nil // what it says when it leaves
-	}
-	err := s.tellShard(ctx, s.shards.forID(lua.Sampled), closed, func(ctx context.Context, c *call) (err error) {
-		alive, dead, err = c.lua.Report(ctx, 0, s.names, s.number, life.Microseconds(), asked)
-		return err
-	})
-	s.watchTopology(classOf(err), time.Now())
-	if err != nil {
-		return false
-	}
-	s.reported.Store(time.Now().UnixNano())
-	s.fleet.Store(max(1, alive))
-	if dead > 0 && life > 0 {
-		_ = s.tell(ctx, lua.Sampled, func(ctx context.Context, c *call) error {
-			_, err := c.lua.Bury(ctx, 0, s.names, dead, s.life().Microseconds())
-			return err
-		})
-	}
-	return true
-}
-
-// greet tells Redis that this process is there, and gives what it follows already its
-// share among those that are.
-func (s *Sampled) greet(ctx context.Context) {
-	before := s.ownShare()
-	if !s.report(ctx, nil, s.life()) {
-		return
-	}
-	for _, k := range s.table.all() {
-		k.left.Add(int64(alone(0, s.units, s.ownShare()).most) - int64(alone(0, s.units, before).most))
-	}
 }

@@ -1,0 +1,110 @@
+package limiter
+
+import (
+	"hash/maphash"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// sample is one key that is followed.
+type sample struct {
+	key, id string
+
+	// Written at every decision.
+	asked atomic.Int64
+	left  atomic.Int64 // of what this process may admit in this interval
+	_     [48]byte
+
+	// Written once per interval.
+	threshold atomic.Uint64 // what a random number must be below
+	local     atomic.Bool
+	demand    demand
+	idle      int
+}
+
+// sampleTable finds samples without a lock, mostly.
+type sampleTable struct {
+	seed   maphash.Seed
+	max    int64
+	count  atomic.Int64
+	slots  [sampledSlots]atomic.Pointer[sample]
+	shards [sampledShards]struct {
+		mu    sync.RWMutex
+		byKey map[string]*sample
+	}
+}
+
+// find returns the sample of a key; nil when it is not followed.
+func (t *sampleTable) find(key string) (*sample, uint64) {
+	h := maphash.String(t.seed, key)
+	slot := &t.slots[h%sampledSlots]
+	if k := slot.Load(); k != nil && k.key == key {
+		return k, h
+	}
+	sh := &t.shards[h%sampledShards]
+	sh.mu.RLock()
+	k := sh.byKey[key]
+	sh.mu.RUnlock()
+	if k != nil {
+		slot.Store(k)
+	}
+	return k, h
+}
+
+// add follows a key, unless there are too many. made is false when it was there.
+func (t *sampleTable) add(key string, h uint64, start func(*sample)) (k *sample, made bool) {
+	sh := &t.shards[h%sampledShards]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if k = sh.byKey[key]; k != nil {
+		return k, false
+	}
+	if t.count.Add(1) > t.max {
+		t.count.Add(-1)
+		return nil, false
+	}
+	k = &sample{key: key, id: lua.EncodeID(key)}
+	start(k)
+	if sh.byKey == nil {
+		sh.byKey = make(map[string]*sample)
+	}
+	sh.byKey[key] = k
+	return k, true
+}
+
+func (t *sampleTable) drop(k *sample) {
+	h := maphash.String(t.seed, k.key)
+	sh := &t.shards[h%sampledShards]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	delete(sh.byKey, k.key)
+	t.slots[h%sampledSlots].CompareAndSwap(k, nil)
+	t.count.Add(-1)
+}
+
+func (t *sampleTable) all() []*sample {
+	out := make([]*sample, 0, t.count.Load())
+	for i := range t.shards {
+		sh := &t.shards[i]
+		sh.mu.RLock()
+		for _, k := range sh.byKey {
+			out = append(out, k)
+		}
+		sh.mu.RUnlock()
+	}
+	return out
+}
+
+// set begins an interval.
+func (k *sample) set(part plan, local bool) {
+	t := uint64(always)
+	if part.p < 1-1e-15 {
+		t = uint64(part.p * (1 << 63) * 2)
+	}
+	k.local.Store(local)
+	k.threshold.Store(t)
+	k.left.Store(int64(min(part.most, math.MaxInt32)))
+}

@@ -46,7 +46,9 @@ func (m *Multi) decide(ctx context.Context, asks []Ask, most time.Duration, rece
 		return a.result(), nil
 	}
 	failed, err := a.askAll(ctx)
-	if crossSlot(err) && !m.allBySlot.Swap(true) {
+	if crossSlot(err) {
+		// Nothing was executed. There is a cluster behind this client.
+		m.allBySlot.Store(true)
 		failed, err = a.askAll(ctx)
 	}
 	if err != nil {

@@ -119,17 +119,21 @@ func (s *Sampled) AllowN(ctx context.Context, key string, n int) (Result, error)
 	if err := ctx.Err(); err != nil {
 		return Result{}, err
 	}
-	if s.unanswered.Load() {
-		return Result{Limit: s.spec.limit, RetryAfter: s.interval, Source: SourceClosed}, ErrUnavailable
-	}
 	k, h := s.table.find(key)
 	if k == nil {
 		if n > 0 {
 			k = s.follow(key, h)
 		}
-		if k == nil {
-			return s.beyond(key, n), nil
+	}
+	if s.unanswered.Load() {
+		// Its key is followed all the same: that is how the end of it is noticed.
+		if k != nil {
+			k.asked.Add(int64(n))
 		}
+		return Result{Limit: s.spec.limit, RetryAfter: s.interval, Source: SourceClosed}, ErrUnavailable
+	}
+	if k == nil {
+		return s.beyond(key, n), nil
 	}
 	res := Result{Limit: s.spec.limit, ResetAfter: s.interval, Source: SourceSampled}
 	if k.local.Load() {

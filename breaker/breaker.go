@@ -27,10 +27,11 @@ type Breaker struct {
 	cb         *gobreaker.TwoStepCircuitBreaker[struct{}]
 	state      State
 	since      time.Time
-	generation uint64  // transitions so far
-	probe      *ticket // the probe in flight; only when half-open
-	last       Class   // the last failure
-	row        uint32  // failures since the last success or transition
+	phase      time.Time // when it was last closed, or stopped being closed
+	generation uint64    // transitions so far
+	probe      *ticket   // the probe in flight; only when half-open
+	last       Class     // the last failure
+	row        uint32    // failures since the last success or transition
 	opens      uint64
 	openFor    time.Duration // of the last open
 	streak     uint          // opens without a healthy time in between, less one
@@ -61,7 +62,7 @@ func New(s Settings) (*Breaker, error) {
 		return nil, err
 	}
 	now := time.Now()
-	b := &Breaker{cfg: s, epoch: now, since: now}
+	b := &Breaker{cfg: s, epoch: now, since: now, phase: now}
 	bucket := s.Window / buckets
 	b.cb = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests:  1,

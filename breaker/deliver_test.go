@@ -14,9 +14,13 @@ func TestOnChange(t *testing.T) {
 		var got []breaker.Change
 		b := newBreaker(t, breaker.Settings{Name: "shard-1", OnChange: func(c breaker.Change) { got = append(got, c) }})
 		var want []breaker.Change
+		made, outage := time.Now(), time.Time{}
 		expect := func(from, to breaker.State, cause breaker.Class) {
 			t.Helper()
-			c := breaker.Change{Name: "shard-1", From: from, To: to, At: time.Now(), Cause: cause}
+			c := breaker.Change{Name: "shard-1", From: from, To: to, At: time.Now(), Since: outage, Cause: cause}
+			if from == breaker.Closed {
+				c.Since, outage = made, time.Now()
+			}
 			if to == breaker.Open {
 				c.OpenFor = openFor(t, b)
 			}
@@ -25,6 +29,7 @@ func TestOnChange(t *testing.T) {
 				t.Fatalf("got  %+v\nwant %+v", got, want)
 			}
 		}
+		time.Sleep(time.Hour)
 		results(t, b, 9, breaker.ClassUnavailable)
 		results(t, b, 1, breaker.ClassSlow)
 		expect(breaker.Closed, breaker.Open, breaker.ClassSlow)

@@ -46,11 +46,14 @@ func fromGobreaker(s gobreaker.State) State {
 
 // Change is one transition of a [Breaker].
 type Change struct {
-	Name     string        // Settings.Name
-	From, To State         // never equal
-	At       time.Time     // when it happened, not when it was delivered
-	Cause    Class         // the failure that opened it; ClassOK when To is not Open
-	OpenFor  time.Duration // for how long calls are refused; 0 when To is not Open
+	Name     string    // Settings.Name
+	From, To State     // never equal
+	At       time.Time // when it happened, not when it was delivered
+	// Since is since when it had been closed, for a change from Closed; else since when
+	// it had not been: when the outage began.
+	Since   time.Time
+	Cause   Class         // the failure that opened it; ClassOK when To is not Open
+	OpenFor time.Duration // for how long calls are refused; 0 when To is not Open
 }
 
 // Snapshot is the condition of a [Breaker] at one moment.

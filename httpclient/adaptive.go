@@ -3,6 +3,8 @@ package httpclient
 import (
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/cooldown"
 )
 
 // What adaptive pacing does, after the client-side limiter of AWS's SDKs: a
@@ -45,8 +47,8 @@ type pace struct {
 func newPace() *pace { return &pace{epoch: time.Now()} }
 
 // paces is the bounded map of them by key.
-func newPaces(max int) *table[pace] {
-	return newTable(max, func(p *pace) bool {
+func newPaces(max int) *cooldown.Table[pace] {
+	return cooldown.NewTable(max, func(p *pace) bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.grow(time.Since(p.epoch))

@@ -1,11 +1,10 @@
 package httpclient
 
 import (
-	"math"
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
-	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/internal/cooldown"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -56,7 +55,7 @@ func (x *exchange) refused() bool {
 // meanwhile. The waiters of one cooldown come back spread over half its length.
 func (x *exchange) cooldown() error {
 	for {
-		left, over := x.t.gates.left(x.key)
+		left, over := x.t.gates.Left(x.key)
 		if left <= 0 {
 			return nil
 		}
@@ -80,7 +79,8 @@ func (x *exchange) limit() error {
 		d, over := res.Delay, time.Duration(0)
 		if !res.Allowed {
 			d = max(minPause, res.RetryAfter)
-			over = crowd(d, res.Limit, cost)
+			rate := res.Limit.Rate()
+			over = cooldown.Crowd(d, rate.N, rate.Per, cost)
 		}
 		if d <= 0 {
 			return nil
@@ -95,23 +95,9 @@ func (x *exchange) limit() error {
 	}
 }
 
-// crowd returns over which time those spread whom a limiter sends away for d.
-// Up to the time that the rate takes to allow one more, d is the pace itself,
-// and spreading would only lower it. More than that is a window's end or a
-// cooldown of the fleet, at which all who wait would come back at one instant.
-func crowd(d time.Duration, l limiter.Limit, cost int) time.Duration {
-	if rate := l.Rate(); rate.N > 0 {
-		one := float64(rate.Per) / float64(rate.N) * float64(cost)
-		if float64(d) <= math.Ceil(one)+float64(time.Microsecond) {
-			return 0
-		}
-	}
-	return d / 2
-}
-
 // adapt waits for the slot of adaptive pacing.
 func (x *exchange) adapt() error {
-	most, _, _ := x.allow.fits(x.orig.Context(), 0)
+	most, _, _ := x.allow.Fits(x.orig.Context(), 0)
 	d, ok := x.pace.delay(most)
 	if ok && d == 0 {
 		return nil
@@ -126,7 +112,7 @@ func (x *exchange) adapt() error {
 // pause waits for d, lengthened by up to over; where d does not fit, it returns
 // an *Error with the reason at once.
 func (x *exchange) pause(d, over time.Duration, why WaitReason, reason Reason) error {
-	most, ok, err := x.allow.fits(x.orig.Context(), d)
+	most, ok, err := x.allow.Fits(x.orig.Context(), d)
 	if !ok {
 		return &Error{Reason: reason, Key: x.key, Wait: d, Err: err}
 	}
@@ -144,5 +130,5 @@ func (x *exchange) sleep(p plan) error {
 	if f := x.t.cfg.hooks.Wait; f != nil {
 		f(WaitInfo{x.orig, p.d, p.why, p.source})
 	}
-	return x.allow.sleep(x.orig, p.d)
+	return x.rest(p.d)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/chain"
 )
 
 // Hooks are functions that a [Transport] calls outside its locks, on the
@@ -24,6 +25,17 @@ type Hooks struct {
 	GiveUp func(*http.Request, *Error)
 	// BreakerChange is called once per change of a host's breaker.
 	BreakerChange func(breaker.Change)
+}
+
+// and returns hooks that call first those of h and then those of next.
+func (h Hooks) and(next Hooks) Hooks {
+	return Hooks{
+		Attempt:       chain.One(h.Attempt, next.Attempt),
+		Wait:          chain.One(h.Wait, next.Wait),
+		Cooldown:      chain.One(h.Cooldown, next.Cooldown),
+		GiveUp:        chain.Two(h.GiveUp, next.GiveUp),
+		BreakerChange: chain.One(h.BreakerChange, next.BreakerChange),
+	}
 }
 
 // AttemptInfo is one attempt.

@@ -2,6 +2,7 @@ package httpclient_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -104,6 +105,75 @@ func TestLogsTransitionsOnly(t *testing.T) {
 		}
 		if changes != 1 {
 			t.Errorf("OnChange was called %d times", changes)
+		}
+	})
+}
+
+// TestLogsAHostsOutageOnce: one line when its breaker opens and one when it closes, by
+// names, with since when; none for the probes in between.
+func TestLogsAHostsOutageOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var buf bytes.Buffer
+		made := time.Now()
+		base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			if since := time.Since(made); since > time.Second && since < time.Hour {
+				return respond(r, status(500)), nil
+			}
+			return respond(r, status(200)), nil
+		})
+		rt, err := httpclient.New(base, httpclient.WithLogger(slog.New(slog.NewJSONHandler(&buf, nil))), httpclient.WithAttempts(1),
+			httpclient.WithBreaker(breaker.Settings{FailuresInRow: 2, OpenMax: 30 * time.Second}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for time.Since(made) < 2*time.Hour {
+			if resp, err := rt.RoundTrip(get(t, api)); err == nil {
+				resp.Body.Close()
+			}
+			time.Sleep(10 * time.Second)
+		}
+		var lines []map[string]any
+		for dec := json.NewDecoder(&buf); dec.More(); {
+			var line map[string]any
+			if err := dec.Decode(&line); err != nil {
+				t.Fatal(err)
+			}
+			lines = append(lines, line)
+		}
+		if len(lines) != 2 {
+			t.Fatalf("logged %v", lines)
+		}
+		down, up := lines[0], lines[1]
+		opened := made.Add(20 * time.Second).Format(time.RFC3339Nano)
+		if down["level"] != "WARN" || down["msg"] != "holdfast: host fails; not asking it" || down["host"] != "api.test" || down["from"] != "closed" || down["to"] != "open" || down["cause"] != "unavailable" || down["since"] == nil || down["open_for"] == nil || down["time"] != opened {
+			t.Errorf("when it began: %v", down)
+		}
+		if outage, ok := up["outage"].(float64); up["level"] != "INFO" || up["msg"] != "holdfast: host answers again" || up["from"] != "half-open" || up["to"] != "closed" || up["since"] != opened || !ok || time.Duration(outage) < 59*time.Minute {
+			t.Errorf("when it was over: %v", up)
+		}
+	})
+}
+
+// TestHooksAreAdded: those of several options are all called, in order.
+func TestHooksAreAdded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		hooks := func(name string) httpclient.Option {
+			add := func(what string) { order = append(order, name+" "+what) }
+			return httpclient.WithHooks(httpclient.Hooks{
+				Attempt:       func(httpclient.AttemptInfo) { add("attempt") },
+				Wait:          func(httpclient.WaitInfo) { add("wait") },
+				Cooldown:      func(httpclient.CooldownInfo) { add("cooldown") },
+				GiveUp:        func(*http.Request, *httpclient.Error) { add("gives up") },
+				BreakerChange: func(breaker.Change) { add("breaker") },
+			})
+		}
+		rt := newTransport(t, scripted(status(503, "Retry-After", "1"), status(500)), hooks("a"), httpclient.WithHooks(httpclient.Hooks{}), hooks("b"),
+			httpclient.WithAttempts(2), httpclient.WithBreaker(breaker.Settings{FailuresInRow: 2}))
+		respondsWith(t, rt, get(t, api), 500)
+		want := "a attempt, b attempt, a cooldown, b cooldown, a wait, b wait, a breaker, b breaker, a attempt, b attempt, a gives up, b gives up"
+		if got := strings.Join(order, ", "); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	})
 }

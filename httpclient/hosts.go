@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/cooldown"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -23,7 +24,7 @@ type host struct {
 // there is no room, has no breaker: the failures of one must not condemn
 // another.
 type hosts struct {
-	t        *table[host]
+	t        *cooldown.Table[host]
 	settings *breaker.Settings // nil is no breaker
 	shared   *retry.Budget     // nil is one for each host
 	overflow *host
@@ -31,7 +32,7 @@ type hosts struct {
 
 func newHosts(max int, s *breaker.Settings, shared *retry.Budget) *hosts {
 	hs := &hosts{settings: s, shared: shared}
-	hs.t = newTable(max, func(h *host) bool {
+	hs.t = cooldown.NewTable(max, func(h *host) bool {
 		return h.breaker != nil && h.breaker.State() != breaker.Closed
 	})
 	hs.overflow = &host{name: "overflow", budget: hs.newBudget()}
@@ -39,11 +40,11 @@ func newHosts(max int, s *breaker.Settings, shared *retry.Budget) *hosts {
 }
 
 func (hs *hosts) get(name string) *host {
-	if h := hs.t.get(name); h != nil {
+	if h := hs.t.Get(name); h != nil {
 		return h
 	}
 	name = strings.Clone(name) // it may be a part of a long URL
-	if h := hs.t.getOrAdd(name, func() *host { return hs.make(name) }); h != nil {
+	if h := hs.t.GetOrAdd(name, func() *host { return hs.make(name) }); h != nil {
 		return h
 	}
 	return hs.overflow

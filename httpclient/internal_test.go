@@ -13,60 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/breaker"
 )
 
-// TestFloodNeverForgetsACooldown: keys by the thousand do not open the gate of
-// one that cools down, nor grow the table.
-func TestFloodNeverForgetsACooldown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gs := newGates(10)
-		gs.close("hot", time.Hour)
-		for i := range 1000 {
-			gs.close(fmt.Sprint("short", i), time.Second)
-			time.Sleep(time.Second)
-		}
-		if left, _ := gs.left("hot"); left <= 0 {
-			t.Error("the cooldown was forgotten")
-		}
-		for i := range 1000 {
-			gs.close(fmt.Sprint("long", i), 10*time.Hour)
-		}
-		if left, _ := gs.left("hot"); left <= 0 {
-			t.Error("the cooldown was forgotten when all were in force")
-		}
-		if n := gs.t.len(); n > 10 {
-			t.Errorf("%d keys are remembered, want at most 10", n)
-		}
-		if wasOpen, longer := gs.close("one more", time.Hour); wasOpen || longer != 0 {
-			t.Error("a full table took another key")
-		}
-	})
-}
-
-func TestGateNeverShortens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gs := newGates(10)
-		if wasOpen, longer := gs.close("k", 10*time.Second); !wasOpen || longer != 10*time.Second {
-			t.Error(wasOpen, longer)
-		}
-		if wasOpen, longer := gs.close("k", time.Second); wasOpen || longer != 0 {
-			t.Error(wasOpen, longer)
-		}
-		if left, spread := gs.left("k"); left != 10*time.Second || spread != 5*time.Second {
-			t.Error(left, spread)
-		}
-		if wasOpen, longer := gs.close("k", 12*time.Second); wasOpen || longer != 2*time.Second {
-			t.Error(wasOpen, longer)
-		}
-		time.Sleep(12 * time.Second)
-		if wasOpen, longer := gs.close("k", 2*time.Second); !wasOpen || longer != 2*time.Second {
-			t.Error(wasOpen, longer)
-		}
-		if left, spread := gs.left("k"); left != 2*time.Second || spread != time.Second {
-			t.Error(left, spread)
-		}
-	})
-}
-
-// TestFloodNeverForgetsAnOpenBreaker is the same for hosts.
+// TestFloodNeverForgetsAnOpenBreaker: hosts by the thousand do not close the
+// breaker of one that is down, nor grow the table.
 func TestFloodNeverForgetsAnOpenBreaker(t *testing.T) {
 	s := breakerDefaults(breaker.Settings{FailuresInRow: 1})
 	hs := newHosts(10, &s, nil)
@@ -91,7 +39,7 @@ func TestFloodNeverForgetsAnOpenBreaker(t *testing.T) {
 	if hs.get("hot") != hot {
 		t.Error("an open breaker was forgotten when all were open")
 	}
-	if n := hs.t.len(); n > 10 {
+	if n := hs.t.Len(); n > 10 {
 		t.Errorf("%d hosts are remembered, want at most 10", n)
 	}
 	over := hs.get("one more")

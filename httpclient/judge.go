@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/cooldown"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -66,7 +67,7 @@ func (x *exchange) plan(kind Verdict, resp *http.Response, h hint) (plan, *Error
 	}
 	throttled := resp != nil && resp.StatusCode == http.StatusTooManyRequests
 	d, over := x.waitFor(throttled, h)
-	most, ok, cause := x.allow.fits(x.orig.Context(), d)
+	most, ok, cause := x.allow.Fits(x.orig.Context(), d)
 	e.Wait = d
 	if !ok {
 		e.Reason, e.Err = WaitTooLong, cause
@@ -126,21 +127,20 @@ func (x *exchange) learn(kind Verdict, resp *http.Response, h hint) {
 
 // cool closes the key's gate, and the fleet's.
 func (x *exchange) cool(h hint) {
-	t, d := x.t, min(h.wait, maxCooldown)
-	wasOpen, longer := t.gates.close(x.key, d)
+	t, d := x.t, min(h.wait, cooldown.Max)
+	wasOpen, longer := t.gates.Close(x.key, d)
 	if longer <= 0 {
 		return
 	}
 	if wasOpen {
-		t.cfg.logger.LogAttrs(x.orig.Context(), slog.LevelInfo, "httpclient: cooling down",
-			slog.String("host", x.host.name), slog.Duration("for", d), slog.String("source", h.source))
+		t.cfg.logger.LogAttrs(x.orig.Context(), slog.LevelInfo, "holdfast: cooling down",
+			slog.String("host", x.host.name), slog.Duration("for", d),
+			slog.Time("until", time.Now().Add(d)), slog.String("source", h.source))
 	}
 	if f := t.cfg.hooks.Cooldown; f != nil {
 		f(CooldownInfo{x.key, d, h.source})
 	}
-	// Of many requests that come back with one refusal each prolongs the
-	// cooldown by a moment. The fleet need not hear of that.
-	if t.block != nil && longer > d/10 {
+	if t.block != nil && cooldown.Prolongs(longer, d) {
 		// If Redis can't be reached this process still heeds the gate, which is
 		// all that can be done.
 		_ = t.block.Block(x.orig.Context(), x.key, d)

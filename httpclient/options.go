@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/cooldown"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
@@ -127,8 +128,9 @@ func WithBodyBuffer(max int64) Option { return func(c *config) { c.bodyBuffer = 
 // second, until it has doubled. By default it is off.
 func WithAdaptive() Option { return func(c *config) { c.adaptive = true } }
 
-// WithHooks sets functions to be called when something happens.
-func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = h } }
+// WithHooks adds functions to be called when something happens. Given several times,
+// all are called, in order.
+func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = c.hooks.and(h) } }
 
 // WithLogger sets where changes of state are logged: breakers that open and
 // close, keys that begin to cool down. By default slog.Default. Nothing is
@@ -143,7 +145,7 @@ func defaults() config {
 		maxTotal: DefaultMaxTotalWait,
 		breaker:  new(breaker.Settings),
 		maxHosts: maxHosts,
-		maxGates: maxGates,
+		maxGates: cooldown.MaxGates,
 		maxPaces: maxPaces,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/cooldown"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -39,13 +40,13 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		key:      t.key(req, call, name),
 		host:     t.hosts.get(name),
 		attempts: t.cfg.attempts,
-		allow:    allowance{each: t.cfg.maxWait, total: t.cfg.maxTotal},
+		allow:    cooldown.Allowance{Each: t.cfg.maxWait, Total: t.cfg.maxTotal},
 	}
 	if call.Attempts > 0 {
 		x.attempts = call.Attempts
 	}
 	if call.MaxWait > 0 {
-		x.allow.each = call.MaxWait
+		x.allow.Each = call.MaxWait
 	}
 	if t.cfg.bodyBuffer > 0 && x.attempts > 1 {
 		var err error
@@ -54,7 +55,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	if t.paces != nil && x.key != "" {
-		x.pace = t.paces.getOrAdd(x.key, newPace)
+		x.pace = t.paces.GetOrAdd(x.key, newPace)
 	}
 	return x.run()
 }
@@ -77,7 +78,7 @@ type exchange struct {
 	host     *host
 	pace     *pace // nil is not adaptive
 	attempts int
-	allow    allowance
+	allow    cooldown.Allowance
 
 	backoff *retry.Sequence // made when needed
 	sent    int             // attempts so far
@@ -169,7 +170,7 @@ func (x *exchange) send(r *http.Request, permit breaker.Permit) (resp *http.Resp
 	}
 	class, status := breaker.ClassOK, 0
 	if err != nil {
-		class = classOfError(err, gone(x.orig), x.sent == 1 && x.allow.waited == 0)
+		class = classOfError(err, gone(x.orig), x.sent == 1 && x.allow.Waited() == 0)
 	} else {
 		if status = resp.StatusCode; resp.Body == nil {
 			resp.Body = http.NoBody

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/cooldown"
 )
 
 // Transport is an [http.RoundTripper] that sends requests through another one,
@@ -19,10 +20,10 @@ type Transport struct {
 	base  http.RoundTripper
 	cfg   config
 	hosts *hosts
-	gates *gates
-	paces *table[pace] // nil is not adaptive
-	block blocker      // nil if the limiter can't
-	timed bool         // someone wants to know how long attempts take
+	gates *cooldown.Gates
+	paces *cooldown.Table[pace] // nil is not adaptive
+	block blocker               // nil if the limiter can't
+	timed bool                  // someone wants to know how long attempts take
 }
 
 // blocker is what limiters implement that can deny a key for the whole fleet.
@@ -54,7 +55,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		s.OnChange = func(c breaker.Change) { t.breakerChanged(c, also) }
 	}
 	t.hosts = newHosts(cfg.maxHosts, t.cfg.breaker, cfg.budget)
-	t.gates = newGates(cfg.maxGates)
+	t.gates = cooldown.NewGates(cfg.maxGates)
 	if cfg.adaptive {
 		t.paces = newPaces(cfg.maxPaces)
 	}
@@ -81,15 +82,18 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// breakerChanged tells whoever wants to know of a host's breaker.
+// breakerChanged tells whoever wants to know of a host's breaker. An outage is one line
+// when it begins and one when it is over; the probes in between are for debugging.
 func (t *Transport) breakerChanged(c breaker.Change, also func(breaker.Change)) {
-	level := slog.LevelInfo
-	if c.To == breaker.Open {
-		level = slog.LevelWarn
+	args := []any{"host", c.Name, "from", c.From.String(), "to", c.To.String(), "since", c.Since}
+	switch {
+	case c.To == breaker.Closed:
+		t.cfg.logger.Info("holdfast: host answers again", append(args, "outage", c.At.Sub(c.Since))...)
+	case c.From == breaker.Closed:
+		t.cfg.logger.Warn("holdfast: host fails; not asking it", append(args, "cause", c.Cause.String(), "open_for", c.OpenFor)...)
+	default:
+		t.cfg.logger.Debug("holdfast: asking host again", append(args, "cause", c.Cause.String(), "open_for", c.OpenFor)...)
 	}
-	t.cfg.logger.LogAttrs(context.Background(), level, "httpclient: breaker changed",
-		slog.String("host", c.Name), slog.String("from", c.From.String()),
-		slog.String("to", c.To.String()), slog.Duration("open_for", c.OpenFor))
 	if f := t.cfg.hooks.BreakerChange; f != nil {
 		f(c)
 	}

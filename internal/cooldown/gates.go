@@ -1,23 +1,23 @@
-package httpclient
+package cooldown
 
 import (
 	"sync"
 	"time"
 )
 
-// maxCooldown bounds how long one response can close a gate. Hourly quotas
-// are common; a longer wait is more likely a mistake, and one request an hour
-// to find out does no harm.
-const maxCooldown = time.Hour
+// Max bounds how long one answer can close a gate. Hourly quotas are common; a
+// longer wait is more likely a mistake, and one request an hour to find out does
+// no harm.
+const Max = time.Hour
 
-// maxGates bounds the keys that cool down at once, at about 150 bytes each.
-const maxGates = 1 << 16
+// MaxGates is how many keys may cool down at once, at about 150 bytes each.
+const MaxGates = 1 << 16
 
-// gates holds the cooldowns of this process: until when nothing may be sent to
+// Gates holds the cooldowns of this process: until when nothing may be sent to
 // a key because its server asked for a pause. Keys that never had one take no
-// space. It is safe for concurrent use.
-type gates struct {
-	t *table[gate]
+// space. It is safe for concurrent use. Make it with NewGates.
+type Gates struct {
+	t *Table[gate]
 }
 
 // gate is the cooldown of one key. The zero value is open.
@@ -28,34 +28,40 @@ type gate struct {
 	spread time.Duration
 }
 
-func newGates(max int) *gates {
-	return &gates{newTable(max, func(g *gate) bool {
+// NewGates returns gates for max keys, all open.
+func NewGates(max int) *Gates {
+	return &Gates{NewTable(max, func(g *gate) bool {
 		left, _ := g.left()
 		return left > 0
 	})}
 }
 
-// left returns how long key still cools down, and over which time after that
+// Left returns how long key still cools down, and over which time after that
 // its waiters spread.
-func (gs *gates) left(key string) (left, spread time.Duration) {
-	g := gs.t.get(key)
+func (gs *Gates) Left(key string) (left, spread time.Duration) {
+	g := gs.t.Get(key)
 	if g == nil {
 		return 0, 0
 	}
 	return g.left()
 }
 
-// close makes key cool down for d and never shortens a longer cooldown. It
+// Close makes key cool down for d and never shortens a longer cooldown. It
 // reports whether it was open, and by how much the cooldown now lasts longer.
 // When every gate in the table is closed the new cooldown is lost: the request
 // that met it waits, others find out for themselves.
-func (gs *gates) close(key string, d time.Duration) (wasOpen bool, longer time.Duration) {
-	g := gs.t.getOrAdd(key, func() *gate { return new(gate) })
+func (gs *Gates) Close(key string, d time.Duration) (wasOpen bool, longer time.Duration) {
+	g := gs.t.GetOrAdd(key, func() *gate { return new(gate) })
 	if g == nil {
 		return false, 0
 	}
 	return g.close(d)
 }
+
+// Prolongs reports whether the fleet needs to hear of a cooldown of d that lasts
+// longer by longer than the one before. Of many requests that come back with one
+// refusal each prolongs it by a moment.
+func Prolongs(longer, d time.Duration) bool { return longer > d/10 }
 
 func (g *gate) left() (left, spread time.Duration) {
 	g.mu.Lock()

@@ -1,15 +1,15 @@
-package httpclient
+package cooldown
 
 import (
 	"sync"
 	"sync/atomic"
 )
 
-// table is a map that holds at most max entries. To make room it drops any
+// Table is a map that holds at most max entries. To make room it drops any
 // entry that is not in force, and never one that is: forgetting an open breaker
 // or a running cooldown would be an amnesty for whoever floods the table.
-// It is safe for concurrent use.
-type table[V any] struct {
+// It is safe for concurrent use. Make it with NewTable.
+type Table[V any] struct {
 	max     int
 	inForce func(*V) bool
 
@@ -18,13 +18,14 @@ type table[V any] struct {
 	m  map[string]*V
 }
 
-func newTable[V any](max int, inForce func(*V) bool) *table[V] {
-	return &table[V]{max: max, inForce: inForce, m: make(map[string]*V)}
+// NewTable returns an empty table.
+func NewTable[V any](max int, inForce func(*V) bool) *Table[V] {
+	return &Table[V]{max: max, inForce: inForce, m: make(map[string]*V)}
 }
 
-// get returns the entry of key, or nil.
-func (t *table[V]) get(key string) *V {
-	if t.len() == 0 {
+// Get returns the entry of key, or nil.
+func (t *Table[V]) Get(key string) *V {
+	if t.Len() == 0 {
 		return nil
 	}
 	t.mu.RLock()
@@ -33,10 +34,10 @@ func (t *table[V]) get(key string) *V {
 	return v
 }
 
-// getOrAdd returns the entry of key and makes it if it is missing. It returns
+// GetOrAdd returns the entry of key and makes it if it is missing. It returns
 // nil when the table is full of entries in force.
-func (t *table[V]) getOrAdd(key string, make func() *V) *V {
-	if v := t.get(key); v != nil {
+func (t *Table[V]) GetOrAdd(key string, make func() *V) *V {
+	if v := t.Get(key); v != nil {
 		return v
 	}
 	t.mu.Lock()
@@ -55,7 +56,7 @@ func (t *table[V]) getOrAdd(key string, make func() *V) *V {
 
 // evict drops one entry that is not in force: a random one, as iteration is.
 // mu is held.
-func (t *table[V]) evict() bool {
+func (t *Table[V]) evict() bool {
 	for key, v := range t.m {
 		if !t.inForce(v) {
 			delete(t.m, key)
@@ -65,4 +66,5 @@ func (t *table[V]) evict() bool {
 	return false
 }
 
-func (t *table[V]) len() int { return int(t.n.Load()) }
+// Len returns how many entries there are.
+func (t *Table[V]) Len() int { return int(t.n.Load()) }

@@ -1,0 +1,61 @@
+package cooldown
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestFloodNeverForgetsACooldown: keys by the thousand do not open the gate of
+// one that cools down, nor grow the table.
+func TestFloodNeverForgetsACooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gs := NewGates(10)
+		gs.Close("hot", time.Hour)
+		for i := range 1000 {
+			gs.Close(fmt.Sprint("short", i), time.Second)
+			time.Sleep(time.Second)
+		}
+		if left, _ := gs.Left("hot"); left <= 0 {
+			t.Error("the cooldown was forgotten")
+		}
+		for i := range 1000 {
+			gs.Close(fmt.Sprint("long", i), 10*time.Hour)
+		}
+		if left, _ := gs.Left("hot"); left <= 0 {
+			t.Error("the cooldown was forgotten when all were in force")
+		}
+		if n := gs.t.Len(); n > 10 {
+			t.Errorf("%d keys are remembered, want at most 10", n)
+		}
+		if wasOpen, longer := gs.Close("one more", time.Hour); wasOpen || longer != 0 {
+			t.Error("a full table took another key")
+		}
+	})
+}
+
+func TestGateNeverShortens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gs := NewGates(10)
+		if wasOpen, longer := gs.Close("k", 10*time.Second); !wasOpen || longer != 10*time.Second {
+			t.Error(wasOpen, longer)
+		}
+		if wasOpen, longer := gs.Close("k", time.Second); wasOpen || longer != 0 {
+			t.Error(wasOpen, longer)
+		}
+		if left, spread := gs.Left("k"); left != 10*time.Second || spread != 5*time.Second {
+			t.Error(left, spread)
+		}
+		if wasOpen, longer := gs.Close("k", 12*time.Second); wasOpen || longer != 2*time.Second {
+			t.Error(wasOpen, longer)
+		}
+		time.Sleep(12 * time.Second)
+		if wasOpen, longer := gs.Close("k", 2*time.Second); !wasOpen || longer != 2*time.Second {
+			t.Error(wasOpen, longer)
+		}
+		if left, spread := gs.Left("k"); left != 2*time.Second || spread != time.Second {
+			t.Error(left, spread)
+		}
+	})
+}

@@ -32,29 +32,63 @@ func (m *Multi) decide(ctx context.Context, asks []Ask, most time.Duration, rece
 	if len(asks) != len(m.parts) {
 		return MultiResult{}, &ConfigError{"asks", len(asks), "must be one for each part"}
 	}
+	if !m.observed {
+		res, _, err := m.judge(ctx, asks, most, receipts)
+		return res, err
+	}
+	start := time.Now()
+	res, failed, err := m.judge(ctx, asks, most, receipts)
+	m.told(ctx, asks, &res, failed, err, start)
+	return res, err
+}
+
+// told tells the hooks of the parts what was decided.
+func (m *Multi) told(ctx context.Context, asks []Ask, res *MultiResult, failed int, err error, start time.Time) {
+	took := time.Since(start)
+	tell := func(i int, d DecisionInfo) {
+		if h := &m.parts[i].Limiter.hooks; h.observes(asks[i].N) {
+			d.Key, d.Cost, d.Took = asks[i].Key, asks[i].N, took
+			h.Decision(ctx, d)
+		}
+	}
+	if err != nil {
+		tell(failed, DecisionInfo{Err: err})
+		return
+	}
+	i := 0
+	for _, p := range res.Parts { // in the order of the parts, without those not asked
+		for m.parts[i].Name != p.Name {
+			i++
+		}
+		tell(i, DecisionInfo{Result: p.Result, Spared: p.Allowed && !res.Allowed})
+	}
+}
+
+// judge is decide without telling anybody. failed is the part that an error is of.
+func (m *Multi) judge(ctx context.Context, asks []Ask, most time.Duration, receipts []receipt) (res MultiResult, failed int, err error) {
 	a := &all{m: m, requests: make([]request, len(asks)), receipts: receipts, results: make([]Result, len(asks)), asked: make([]bool, len(asks))}
 	for i := range asks {
 		l := m.parts[i].Limiter
 		s := l.spec(ctx)
 		if err := l.enter(ctx, s, asks[i].Key, asks[i].N); err != nil {
-			return MultiResult{}, ofPart(m.parts[i].Name, err)
+			return MultiResult{}, i, ofPart(m.parts[i].Name, err)
 		}
 		id := lua.EncodeID(asks[i].Key)
 		a.requests[i] = request{sh: l.shards.forID(id), s: s.boundedBy(most), key: asks[i].Key, id: id, n: asks[i].N, budget: l.budget}
 	}
 	if a.known() {
-		return a.result(), nil
+		return a.result(), 0, nil
 	}
-	failed, err := a.askAll(ctx)
+	failed, err = a.askAll(ctx)
 	if crossSlot(err) {
 		// Nothing was executed. There is a cluster behind this client.
 		m.allBySlot.Store(true)
 		failed, err = a.askAll(ctx)
 	}
 	if err != nil {
-		return MultiResult{}, ofPart(m.parts[failed].Name, err)
+		return MultiResult{}, failed, ofPart(m.parts[failed].Name, err)
 	}
-	return a.result(), nil
+	return a.result(), 0, nil
 }
 
 // askAll asks one group after the other, and gives back what was taken when one
@@ -142,7 +176,7 @@ func (a *all) ask(ctx context.Context, g group) (ok bool, failed int, err error)
 	if g.alone {
 		var res Result
 		if r.s.leased || r.s.parts != nil {
-			res, err = l.decide(ctx, r.s, r.key, r.n, r.rc)
+			res, err = l.judge(ctx, r.s, r.key, r.n, r.rc)
 		} else {
 			r.unknown = true // the cache was asked, which counts who asks
 			res, err = l.request(ctx, *r)

@@ -32,7 +32,7 @@ const (
 type batches struct {
 	l        *Limiter
 	max      int // calls in flight, those included whose callers have left
-	breaker  *breaker.Breaker
+	sh       *shard
 	sameSlot bool // the server takes keys of one slot only
 
 	mu     sync.Mutex
@@ -43,8 +43,8 @@ type batches struct {
 	idle   chan struct{} // closed when closed and nothing flies
 }
 
-func newBatches(l *Limiter, b *breaker.Breaker, max int, sameSlot bool) *batches {
-	return &batches{l: l, max: max, breaker: b, sameSlot: sameSlot, idle: make(chan struct{})}
+func newBatches(l *Limiter, sh *shard, max int, sameSlot bool) *batches {
+	return &batches{l: l, max: max, sh: sh, sameSlot: sameSlot, idle: make(chan struct{})}
 }
 
 // decision is one caller's request. Its caller owns it until it is flying, and
@@ -258,7 +258,7 @@ func (q *batches) gather(d *decision) *batch {
 func (q *batches) run(b *batch) {
 	for b != nil {
 		class, err := breaker.ClassUnavailable, errOpen
-		if permit, ok := q.breaker.Acquire(); ok {
+		if permit, ok := q.sh.breaker.Acquire(); ok {
 			class, err = q.send(b, permit)
 		}
 		b = q.finish(b, err, class)
@@ -299,9 +299,10 @@ func (q *batches) send(b *batch, permit breaker.Permit) (breaker.Class, error) {
 	took := time.Since(start)
 	if err != nil && len(b.out) == len(b.items) {
 		permit.Done(breaker.ClassBug, took)
+		q.l.called(q.sh, breaker.ClassBug, err, took)
 		return breaker.ClassBug, err
 	}
-	return q.l.settle(context.Background(), permit, err, took), err
+	return q.l.settle(context.Background(), q.sh, permit, err, took), err
 }
 
 // sendApart sends the items one by one, as far as it gets: what was decided

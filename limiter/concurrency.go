@@ -92,6 +92,7 @@ func NewConcurrency(rdb redis.UniversalClient, max int, opts ...Option) (*Concur
 			return nil, &ConfigError{"reserve", l.reserve, fmt.Sprintf("leaves no slot of %d to calls that are not critical", max)}
 		}
 	}
+	c.start(c.Health)
 	return c, nil
 }
 
@@ -107,6 +108,25 @@ func (c *Concurrency) Max() int { return c.max }
 // The error is ErrInvalidKey, ErrClosed, ErrState, the context's own error, or,
 // only under the policy fallback.Closed, ErrUnavailable.
 func (c *Concurrency) TryAcquire(ctx context.Context, key string) (*Slot, error) {
+	return c.told(ctx, key, c.tryAcquire)
+}
+
+// told tells of what acquire decides.
+func (c *Concurrency) told(ctx context.Context, key string, acquire func(context.Context, string) (*Slot, error)) (*Slot, error) {
+	if !c.hooks.observes(1) {
+		return acquire(ctx, key)
+	}
+	start := time.Now()
+	slot, err := acquire(ctx, key)
+	var res Result
+	if slot != nil {
+		res = slot.Result
+	}
+	c.hooks.decided(ctx, key, 1, res, err, start)
+	return slot, err
+}
+
+func (c *Concurrency) tryAcquire(ctx context.Context, key string) (*Slot, error) {
 	g, err := c.enter(ctx, key)
 	if err != nil {
 		return nil, err
@@ -124,6 +144,10 @@ func (c *Concurrency) TryAcquire(ctx context.Context, key string) (*Slot, error)
 //
 // The error is the context's own when it ends before, or one of TryAcquire.
 func (c *Concurrency) Acquire(ctx context.Context, key string) (*Slot, error) {
+	return c.told(ctx, key, c.acquire)
+}
+
+func (c *Concurrency) acquire(ctx context.Context, key string) (*Slot, error) {
 	g, err := c.enter(ctx, key)
 	if err != nil {
 		return nil, err

@@ -17,6 +17,17 @@ import (
 
 // decide is the one way to a decision.
 func (l *Limiter) decide(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
+	if !l.hooks.observes(n) {
+		return l.judge(ctx, s, key, n, rc)
+	}
+	start := time.Now()
+	res, err := l.judge(ctx, s, key, n, rc)
+	l.hooks.decided(ctx, key, n, res, err, start)
+	return res, err
+}
+
+// judge is decide without telling anybody.
+func (l *Limiter) judge(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
 	if err := l.enter(ctx, s, key, n); err != nil {
 		return Result{}, err
 	}

@@ -252,7 +252,7 @@ func (l *Limiter) returnUnits(ctx context.Context, batch []lua.Taken) {
 		return err
 	})
 	err := sh.calls.do(ctx, c, l.budget, nil)
-	if l.settle(ctx, permit, err, time.Since(c.sent)) == breaker.ClassOK {
+	if l.settle(ctx, sh, permit, err, time.Since(c.sent)) == breaker.ClassOK {
 		c.release()
 	}
 }

@@ -3,13 +3,13 @@ package limiter
 import (
 	"cmp"
 	"context"
-	"hash/maphash"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/topk"
 )
 
 // wind makes sure that there is a tick to come, at once when it is the first.
@@ -126,21 +126,14 @@ func (s *Sampled) choose(all []*sample, own map[*sample]float64, scale float64) 
 			kept = append(kept, k)
 		}
 	}
-	s.mu.Lock()
-	found := s.candidates
-	s.candidates = make(map[string]int64, len(found))
-	s.mu.Unlock()
-	if len(found) == 0 {
+	if s.candidates.Load().Len() == 0 {
 		return kept, gone
 	}
+	found, _ := s.candidates.Swap(s.newCandidates()).Items()
 	slices.SortFunc(kept, func(a, b *sample) int { return cmp.Compare(own[b], own[a]) })
-	keys := make([]string, 0, len(found))
-	for key := range found {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(found[b], found[a]) })
-	for _, key := range keys {
-		rate := float64(found[key]) * candidateEvery * scale
+	slices.SortFunc(found, func(a, b topk.Item[struct{}]) int { return cmp.Compare(b.Count, a.Count) })
+	for _, c := range found {
+		rate := float64(c.Count) * candidateEvery * scale
 		if s.table.count.Load() >= s.table.max {
 			last := len(kept) - 1
 			if last < 0 || rate < 2*own[kept[last]] {
@@ -150,7 +143,7 @@ func (s *Sampled) choose(all []*sample, own map[*sample]float64, scale float64) 
 			s.table.drop(kept[last])
 			kept = kept[:last]
 		}
-		k, made := s.table.add(key, maphash.String(s.table.seed, key), func(*sample) {})
+		k, made := s.table.add(c.Key, c.Hash, func(*sample) {})
 		if made {
 			own[k] = rate
 			kept = slices.Insert(kept, 0, k)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
@@ -39,8 +38,8 @@ var _ Allower = (*Limiter)(nil)
 func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, error) {
 	l := &Limiter{denials: newDenials()}
 	var err error
-	l.link, err = newLink(rdb, opts, func(b *breaker.Breaker, max int, sameSlot bool) *batches {
-		return newBatches(l, b, max, sameSlot)
+	l.link, err = newLink(rdb, opts, func(sh *shard, max int, sameSlot bool) *batches {
+		return newBatches(l, sh, max, sameSlot)
 	})
 	if err != nil {
 		return nil, err
@@ -59,8 +58,11 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 		l.leases = newLeases(l)
 	}
 	l.live.Store(&s)
-	l.local, err = fallback.NewStore(l.maxKeys)
-	return l, err
+	if l.local, err = fallback.NewStore(l.maxKeys); err != nil {
+		return nil, err
+	}
+	l.start(l.Health)
+	return l, nil
 }
 
 // Allow is AllowN with a cost of 1.

@@ -33,6 +33,7 @@ type link struct {
 
 	closing sync.Once
 	closed  chan struct{}
+	stop    func() // of Hooks.Start; nil is none
 }
 
 // newLink checks the client and the options. queue is nil for what makes no
@@ -91,6 +92,7 @@ func bounded(rdb redis.UniversalClient, budget time.Duration) lua.Doer {
 func (l *link) close(last func()) {
 	l.closing.Do(func() {
 		close(l.closed)
+		invoke(l.stop)
 		l.background.close()
 		for _, sh := range l.shards.list() {
 			if sh.batches != nil {
@@ -105,6 +107,13 @@ func (l *link) close(last func()) {
 			sh.calls.drain()
 		}
 	})
+}
+
+// start tells the hooks where to ask for the limiter's state.
+func (l *link) start(health func() Health) {
+	if l.hooks.Start != nil {
+		l.stop = l.hooks.Start(health)
+	}
 }
 
 func (l *link) isClosed() bool {
@@ -130,9 +139,10 @@ func (l *link) watchTopology(class breaker.Class, now time.Time) {
 }
 
 // settle classifies a call's error and reports it to the breaker.
-func (l *link) settle(ctx context.Context, permit breaker.Permit, err error, took time.Duration) breaker.Class {
+func (l *link) settle(ctx context.Context, sh *shard, permit breaker.Permit, err error, took time.Duration) breaker.Class {
 	class := classify(ctx, err, took, l.budget)
 	permit.Done(class, took)
+	l.called(sh, class, err, took)
 	if class == breaker.ClassPermission {
 		l.denied.Do(func() {
 			l.logger.Error("holdfast: Redis refuses the limiter's commands; limits hold locally", "prefix", l.prefix, "error", err)
@@ -146,6 +156,13 @@ func (l *link) settle(ctx context.Context, permit breaker.Permit, err error, too
 		}
 	}
 	return class
+}
+
+// called tells of a call to Redis.
+func (l *link) called(sh *shard, class breaker.Class, err error, took time.Duration) {
+	if l.hooks.Call != nil {
+		l.hooks.Call(CallInfo{Shard: sh.name, Class: class, Err: err, Took: took})
+	}
 }
 
 func classify(ctx context.Context, err error, took, budget time.Duration) breaker.Class {
@@ -211,7 +228,7 @@ func (l *link) tellShard(ctx context.Context, sh *shard, closed <-chan struct{},
 	}
 	c := newCall(l, run)
 	err := sh.calls.do(ctx, c, l.budget, closed)
-	class := l.settle(ctx, permit, err, time.Since(c.sent))
+	class := l.settle(ctx, sh, permit, err, time.Since(c.sent))
 	if class == breaker.ClassOK {
 		c.release()
 		return nil
@@ -239,16 +256,17 @@ func (l *link) unavailable(ctx context.Context, key string, err error) error {
 }
 
 // breakerChanged logs and reports a change of state. An outage is one line when
-// it begins and one when it is over; the probes in between are for debugging.
+// it begins and one when it is over; the probes in between are for debugging. States
+// are logged by their names, which handlers for JSON would not do by themselves.
 func (l *link) breakerChanged(ch breaker.Change) {
-	args := []any{"breaker", ch.Name, "from", ch.From, "to", ch.To}
+	args := []any{"breaker", ch.Name, "from", ch.From.String(), "to", ch.To.String(), "since", ch.Since}
 	switch {
 	case ch.To == breaker.Closed:
-		l.logger.Info("holdfast: Redis decides again", args...)
+		l.logger.Info("holdfast: Redis decides again", append(args, "outage", ch.At.Sub(ch.Since))...)
 	case ch.From == breaker.Closed:
-		l.logger.Warn("holdfast: Redis cannot decide; falling back", append(args, "policy", l.policy, "cause", ch.Cause)...)
+		l.logger.Warn("holdfast: Redis cannot decide; falling back", append(args, "cause", ch.Cause.String(), "policy", l.policy.String(), "open_for", ch.OpenFor)...)
 	default:
-		l.logger.Debug("holdfast: asking Redis again", append(args, "cause", ch.Cause, "open for", ch.OpenFor)...)
+		l.logger.Debug("holdfast: asking Redis again", append(args, "cause", ch.Cause.String(), "open_for", ch.OpenFor)...)
 	}
 	if l.hooks.BreakerChange != nil {
 		l.hooks.BreakerChange(ch)

@@ -14,6 +14,7 @@ import (
 type Local struct {
 	policies
 	store   *fallback.Store
+	hooks   Hooks
 	closing sync.Once
 	closed  chan struct{}
 }
@@ -21,7 +22,8 @@ type Local struct {
 var _ Allower = (*Local)(nil)
 
 // NewLocal returns a limiter for this process. Of the options,
-// WithMaxLocalKeys and WithReserve matter; the others concern Redis. The error is a *ConfigError.
+// WithMaxLocalKeys, WithReserve and the hook Decision of WithHooks matter; the others
+// concern Redis. The error is a *ConfigError.
 func NewLocal(limit Limit, opts ...Option) (*Local, error) {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -35,7 +37,7 @@ func NewLocal(limit Limit, opts ...Option) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{store: store, closed: make(chan struct{})}
+	l := &Local{store: store, hooks: c.hooks, closed: make(chan struct{})}
 	l.live.Store(&s)
 	return l, nil
 }
@@ -110,6 +112,17 @@ func (l *Local) Close() error {
 }
 
 func (l *Local) decide(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
+	if !l.hooks.observes(n) {
+		return l.judge(ctx, s, key, n, rc)
+	}
+	start := time.Now()
+	res, err := l.judge(ctx, s, key, n, rc)
+	l.hooks.decided(ctx, key, n, res, err, start)
+	return res, err
+}
+
+// judge is decide without telling anybody.
+func (l *Local) judge(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
 	if err := l.enter(ctx, s, key, n); err != nil {
 		return Result{}, err
 	}

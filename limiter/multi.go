@@ -41,6 +41,7 @@ type Multi struct {
 	bySlot []bool
 	// allBySlot is that for all: there is a cluster behind a plain client.
 	allBySlot atomic.Bool
+	observed  bool // a part has a hook for decisions
 }
 
 var _ Allower = (*Multi)(nil)
@@ -70,6 +71,7 @@ func NewMulti(parts ...Part) (*Multi, error) {
 		}
 		_, single := p.Limiter.rdb.(*redis.Client)
 		m.bySlot = append(m.bySlot, !single)
+		m.observed = m.observed || p.Limiter.hooks.Decision != nil
 	}
 	return m, nil
 }

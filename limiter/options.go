@@ -189,15 +189,9 @@ func WithBreaker(s breaker.Settings) Option { return func(c *config) { c.breaker
 // Nothing is logged per decision.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
-// WithHooks sets functions to be called when something happens.
-func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = h } }
-
-// Hooks are functions that a limiter calls outside its locks. Those that are
-// nil are not called. They must be safe for concurrent use and return soon.
-type Hooks struct {
-	// BreakerChange is called once per change of a circuit breaker's state.
-	BreakerChange func(breaker.Change)
-}
+// WithHooks adds functions to be called when something happens. Given several times,
+// all are called, in order.
+func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = c.hooks.and(h) } }
 
 func newConfig(opts []Option) (config, error) {
 	c := config{

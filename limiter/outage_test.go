@@ -1,7 +1,9 @@
 package limiter_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -241,17 +243,19 @@ func TestUnsentIsOwed(t *testing.T) {
 }
 
 // TestLogsAnOutageOnce: one line when it begins and one when it is over, however
-// many decisions and probes there were between them, and no key in either.
+// many decisions and probes there were between them; what changed, why and since when;
+// and no key in either.
 func TestLogsAnOutageOnce(t *testing.T) {
 	srv := redistest.Start(t)
 	var mu sync.Mutex
-	var log strings.Builder
-	logger := slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+	var log bytes.Buffer
+	logger := slog.New(slog.NewJSONHandler(writerFunc(func(p []byte) (int, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		return log.Write(p)
 	}), nil))
 	lim := newLimiter(t, redistest.Admin(t, srv), good, limiter.WithLogger(logger), hasty(20*time.Millisecond), limiter.WithPrefix("shop"))
+	made := time.Now()
 	const key = "somebody@example.com"
 	must(t, srv.Kill())
 	until(t, "several probes", func() bool {
@@ -266,10 +270,34 @@ func TestLogsAnOutageOnce(t *testing.T) {
 	must(t, lim.Close())
 	mu.Lock()
 	defer mu.Unlock()
-	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-	if len(lines) != 2 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "cause=unavailable") ||
-		!strings.Contains(lines[1], "level=INFO") || !strings.Contains(lines[1], "breaker=shop") || strings.Contains(log.String(), key) {
-		t.Errorf("logged:\n%s", log.String())
+	if strings.Contains(log.String(), key) {
+		t.Errorf("a key in\n%s", log.String())
+	}
+	type line struct {
+		Time                                         time.Time
+		Level, Msg, Breaker, From, To, Cause, Policy string
+		Since                                        time.Time
+		OpenFor                                      time.Duration `json:"open_for"`
+		Outage                                       time.Duration
+	}
+	var lines []line
+	for dec := json.NewDecoder(bytes.NewReader(log.Bytes())); dec.More(); {
+		var l line
+		must(t, dec.Decode(&l))
+		lines = append(lines, l)
+	}
+	if len(lines) != 2 {
+		t.Fatalf("logged:\n%s", log.String())
+	}
+	down, up := lines[0], lines[1]
+	if down.Level != "WARN" || down.Msg != "holdfast: Redis cannot decide; falling back" || down.Breaker != "shop" || down.From != "closed" || down.To != "open" ||
+		down.Cause != "unavailable" || down.Policy != "local" || down.OpenFor <= 0 || down.Since.After(made) || down.Since.IsZero() {
+		t.Errorf("when it began: %+v", down)
+	}
+	// The line is written a moment after the change.
+	if up.Level != "INFO" || up.Msg != "holdfast: Redis decides again" || up.Breaker != "shop" || up.From != "half-open" || up.To != "closed" ||
+		up.Since.Before(made) || up.Since.After(down.Time) || up.Outage <= 0 || up.Since.Add(up.Outage).After(up.Time) {
+		t.Errorf("when it was over: %+v", up)
 	}
 }
 

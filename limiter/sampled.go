@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/topk"
 )
 
 const (
@@ -55,10 +56,12 @@ type Sampled struct {
 	unanswered atomic.Bool      // under the policy Closed: nobody is admitted
 	counts     [2]atomic.Uint64 // units that were sampled, and that were decided by share
 
-	mu         sync.Mutex
-	timer      *time.Timer // nil while it is stopped
-	last       time.Time   // of the ticks
-	candidates map[string]int64
+	// candidates are keys beyond the top, by the units that were asked for.
+	candidates atomic.Pointer[topk.Sketch[struct{}]]
+
+	mu    sync.Mutex
+	timer *time.Timer // nil while it is stopped
+	last  time.Time   // of the ticks
 }
 
 // NewSampled returns a limiter that brings the fleet to a rate, per key. Every
@@ -80,7 +83,7 @@ func NewSampled(rdb redis.UniversalClient, rate Rate, opts ...Option) (*Sampled,
 	if err := l.only("NewSampled"); err != nil {
 		return nil, err
 	}
-	s := &Sampled{link: l, number: 1 + rand.Int64N(1<<52), candidates: make(map[string]int64)}
+	s := &Sampled{link: l, number: 1 + rand.Int64N(1<<52)}
 	// What is decided by share may come at once, up to an interval's part.
 	burst := float64(rate.N) * float64(l.interval) / float64(max(1, rate.Per))
 	if s.spec, err = newSpec(TokenBucket(rate, int(max(1, math.Ceil(min(burst, math.MaxInt32))))), tuning{}); err != nil {
@@ -88,9 +91,13 @@ func NewSampled(rdb redis.UniversalClient, rate Rate, opts ...Option) (*Sampled,
 	}
 	s.units = burst
 	s.table.seed, s.table.max = maphash.MakeSeed(), int64(l.topKeys)
+	s.candidates.Store(s.newCandidates())
 	s.fleet.Store(1)
-	s.store, err = fallback.NewStore(l.maxKeys)
-	return s, err
+	if s.store, err = fallback.NewStore(l.maxKeys); err != nil {
+		return nil, err
+	}
+	s.start(s.Health)
+	return s, nil
 }
 
 // Limit returns the rate as a token bucket of what an interval lets through, which
@@ -110,6 +117,17 @@ func (s *Sampled) Allow(ctx context.Context, key string) (Result, error) {
 // above what an interval lets through, ErrClosed, the context's own, or, only under
 // the policy fallback.Closed, ErrUnavailable.
 func (s *Sampled) AllowN(ctx context.Context, key string, n int) (Result, error) {
+	if !s.hooks.observes(n) {
+		return s.judge(ctx, key, n)
+	}
+	start := time.Now()
+	res, err := s.judge(ctx, key, n)
+	s.hooks.decided(ctx, key, n, res, err, start)
+	return res, err
+}
+
+// judge is AllowN without telling anybody.
+func (s *Sampled) judge(ctx context.Context, key string, n int) (Result, error) {
 	if key == "" || n < 0 || int64(n) > s.spec.args.Cap {
 		return Result{}, s.spec.check(key, n)
 	}
@@ -133,7 +151,7 @@ func (s *Sampled) AllowN(ctx context.Context, key string, n int) (Result, error)
 		return Result{Limit: s.spec.limit, RetryAfter: s.interval, Source: SourceClosed}, ErrUnavailable
 	}
 	if k == nil {
-		return s.beyond(key, n), nil
+		return s.beyond(key, h, n), nil
 	}
 	res := Result{Limit: s.spec.limit, ResetAfter: s.interval, Source: SourceSampled}
 	if k.local.Load() {
@@ -176,34 +194,20 @@ func (s *Sampled) ownShare() float64 {
 }
 
 // beyond decides on a key that is not followed, and now and then takes note of it.
-func (s *Sampled) beyond(key string, n int) Result {
+func (s *Sampled) beyond(key string, h uint64, n int) Result {
 	if s.policy == fallback.Open {
 		return Result{Allowed: true, Limit: s.spec.limit, Remaining: s.spec.limit.Burst(), Source: SourceOpen}
 	}
 	if n > 0 && rand.N(candidateEvery) == 0 {
-		s.mu.Lock()
-		s.note(key, int64(n))
-		s.mu.Unlock()
+		s.candidates.Load().Add(h, key, int64(n))
 	}
 	s.counts[1].Add(uint64(n))
 	return s.spec.result(s.store.Decide(key, s.spec.local(s.ownShare()), int64(n)), SourceLocal)
 }
 
-// note counts a key among the candidates, by the Space-Saving algorithm (Metwally,
-// Agrawal, El Abbadi, "Efficient computation of frequent and top-k elements in data
-// streams", 2005): a new one takes the place of the least. mu is held.
-func (s *Sampled) note(key string, n int64) {
-	if _, ok := s.candidates[key]; !ok && len(s.candidates) >= 16+s.topKeys/4 {
-		least, count := "", int64(math.MaxInt64)
-		for k, c := range s.candidates {
-			if c < count {
-				least, count = k, c
-			}
-		}
-		delete(s.candidates, least)
-		n += count
-	}
-	s.candidates[key] += n
+// newCandidates keeps keys as long as they are: they may be followed.
+func (s *Sampled) newCandidates() *topk.Sketch[struct{}] {
+	return topk.New[struct{}](16+s.topKeys/4, 0)
 }
 
 // Health reports without asking Redis. Processes are those that reported; Decisions

@@ -56,7 +56,7 @@ type shards struct {
 const maxShards = 4096
 
 // newQueue makes the batches of a shard.
-type newQueue func(b *breaker.Breaker, max int, sameSlot bool) *batches
+type newQueue func(sh *shard, max int, sameSlot bool) *batches
 
 func (l *link) newShards(queue newQueue) (*shards, error) {
 	s := &shards{all: make(map[string]*shard)}
@@ -81,7 +81,7 @@ func (l *link) newShards(queue newQueue) (*shards, error) {
 		b, _ := breaker.New(own) // the settings are good
 		sh := &shard{name: own.Name, breaker: b, calls: newCalls(l.maxInFlight)}
 		if queue != nil {
-			sh.batches = queue(b, l.maxInFlight, sameSlot)
+			sh.batches = queue(sh, l.maxInFlight, sameSlot)
 		}
 		return sh
 	}

@@ -194,8 +194,8 @@ func TestOptions(t *testing.T) {
 	expect("pro", statuses(h, 4, with("X-User", "p"), with("Plan", "pro")), 200, 200, 200, 429)
 	expect("unknown tier", statuses(h, 2, with("X-User", "u"), with("Plan", "gold")), 200, 429)
 
-	var shadows, refused int
-	h = wrap(t, local(t, one), middleware.Everyone(), middleware.WithShadow(), middleware.WithHook(func(_ *http.Request, d middleware.Decision) {
+	var shadows, refused, first int
+	h = wrap(t, local(t, one), middleware.Everyone(), middleware.WithShadow(), middleware.WithHook(nil), middleware.WithHook(func(*http.Request, middleware.Decision) { first++ }), middleware.WithHook(func(_ *http.Request, d middleware.Decision) {
 		if d.Shadow {
 			shadows++
 		}
@@ -204,7 +204,7 @@ func TestOptions(t *testing.T) {
 		}
 	}))
 	expect("in the shadow", statuses(h, 3), 200, 200, 200)
-	if resp := get(h); shadows != 3 || refused != 3 || resp.Header.Get("RateLimit") != "" {
+	if resp := get(h); shadows != 3 || refused != 3 || first != 4 || resp.Header.Get("RateLimit") != "" {
 		t.Errorf("%d of %d in the shadow, %v", shadows, refused, resp.Header)
 	}
 

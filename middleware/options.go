@@ -7,6 +7,7 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
+	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -107,9 +108,12 @@ func WithConcurrency(slots *limiter.Concurrency, name string) Option {
 	return func(c *config) { c.slots, c.slotsName = slots, name }
 }
 
-// WithHook sets a function that is called once for each request that is asked for,
+// WithHook adds a function that is called once for each request that is asked for,
 // before it is served or refused. It must be safe for concurrent use and return soon.
-func WithHook(hook func(*http.Request, Decision)) Option { return func(c *config) { c.hook = hook } }
+// Given several times, all are called, in order.
+func WithHook(hook func(*http.Request, Decision)) Option {
+	return func(c *config) { c.hook = chain.Two(c.hook, hook) }
+}
 
 // WithResponder sets what answers the requests that are refused. The headers are set
 // already; it writes the status, which is Decision.Status, and the body.

@@ -1,0 +1,265 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// heard is what hooks were told.
+type heard struct {
+	mu        sync.Mutex
+	decisions []limiter.DecisionInfo
+	calls     []limiter.CallInfo
+	changes   []breaker.Change
+}
+
+func (h *heard) hooks() limiter.Hooks {
+	return limiter.Hooks{
+		Decision: func(_ context.Context, d limiter.DecisionInfo) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.decisions = append(h.decisions, d)
+		},
+		Call: func(c limiter.CallInfo) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.calls = append(h.calls, c)
+		},
+		BreakerChange: func(c breaker.Change) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.changes = append(h.changes, c)
+		},
+	}
+}
+
+// take returns the decisions since it was last called.
+func (h *heard) take() []limiter.DecisionInfo {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := h.decisions
+	h.decisions = nil
+	return out
+}
+
+func (h *heard) one(t *testing.T) limiter.DecisionInfo {
+	t.Helper()
+	all := h.take()
+	if len(all) != 1 {
+		t.Fatalf("told of %d decisions: %+v", len(all), all)
+	}
+	return all[0]
+}
+
+// TestHooksHearEachDecision: once, as the caller got it, whatever was asked; and not
+// of looks.
+func TestHooksHearEachDecision(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	ctx := t.Context()
+	limit := limiter.FixedWindow(limiter.Per(3, 300*time.Hour))
+	var h heard
+	with := limiter.WithHooks(h.hooks())
+	local, err := limiter.NewLocal(limit, with)
+	must(t, err)
+	subjects := map[string]interface {
+		limiter.Allower
+		Wait(context.Context, string, ...limiter.CallOption) (limiter.Result, error)
+		Reserve(context.Context, string, int, ...limiter.CallOption) (*limiter.Reservation, error)
+		Peek(context.Context, string, ...limiter.CallOption) (limiter.Result, error)
+	}{
+		"redis": newLimiter(t, rdb, limit, patient(), with),
+		"lease": newLimiter(t, rdb, limit, patient(), with, limiter.WithPrefix("lease"), limiter.WithLease(1, time.Minute)),
+		"split": newLimiter(t, rdb, limit, patient(), with, limiter.WithPrefix("split"), limiter.WithKeyShards(2)),
+		"local": local,
+	}
+	for name, lim := range subjects {
+		t.Run(name, func(t *testing.T) {
+			h.take()
+			check := func(n int, res limiter.Result, err error) {
+				t.Helper()
+				d := h.one(t)
+				if d.Key != "k" || d.Cost != n || d.Result != res || !errors.Is(d.Err, err) || d.Spared || d.Took <= 0 || d.Took > time.Minute {
+					t.Errorf("told %+v of %+v, %v", d, res, err)
+				}
+			}
+			res, err := lim.AllowN(ctx, "k", 1)
+			check(1, res, err)
+			r, err := lim.Reserve(ctx, "k", 1)
+			must(t, err)
+			check(1, r.Result, nil)
+			for range 4 {
+				res, err = lim.AllowN(ctx, "k", 1)
+				check(1, res, err)
+			}
+			if res.Allowed {
+				t.Error("nothing was denied")
+			}
+			_, err = lim.AllowN(ctx, "k", 99)
+			check(99, limiter.Result{}, err)
+			short, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			var late *limiter.WaitError
+			if res, err = lim.Wait(short, "k"); !errors.As(err, &late) {
+				t.Fatal(res, err)
+			}
+			check(1, res, nil)
+			if _, err := lim.Peek(ctx, "k"); err != nil {
+				t.Fatal(err)
+			}
+			if more := h.take(); len(more) > 0 {
+				t.Errorf("a look told %+v", more)
+			}
+		})
+	}
+	if len(h.calls) == 0 || slices.ContainsFunc(h.calls, func(c limiter.CallInfo) bool {
+		return c.Class != breaker.ClassOK || c.Err != nil || c.Took <= 0 || !slices.Contains([]string{"holdfast", "lease", "split"}, c.Shard)
+	}) {
+		t.Errorf("calls %+v", h.calls)
+	}
+}
+
+// TestHooksOfAMulti: each part's limiter hears of its own part, also that the request
+// would have passed there.
+func TestHooksOfAMulti(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := redistest.Client(t, srv)
+	for _, apart := range []bool{false, true} {
+		var user, all heard
+		clients := []redis.UniversalClient{rdb}
+		prefix := "near"
+		if apart {
+			clients, prefix = append(clients, redistest.Client(t, srv)), "apart"
+		}
+		of := func(h *heard, i, n int) *limiter.Limiter {
+			return newLimiter(t, clients[i%len(clients)], limiter.FixedWindow(limiter.Per(n, 300*time.Hour)), patient(), limiter.WithHooks(h.hooks()), limiter.WithPrefix(prefix+string(rune('a'+i))))
+		}
+		m := newMulti(t, limiter.Part{Name: "all", Limiter: of(&all, 0, 9), Key: func(string) string { return "everybody" }}, limiter.Part{Name: "user", Limiter: of(&user, 1, 1)})
+		res, err := m.Decide(t.Context(), "k", 1)
+		must(t, err)
+		if a, u := all.one(t), user.one(t); a.Key != "everybody" || u.Key != "k" || a.Result != res.Parts[0].Result || u.Result != res.Parts[1].Result || a.Spared || u.Spared || a.Took <= 0 {
+			t.Errorf("apart %v: %+v, %+v", apart, a, u)
+		}
+		res, err = m.Decide(t.Context(), "k", 1)
+		must(t, err)
+		if a, u := all.one(t), user.one(t); res.Allowed || !a.Spared || !a.Result.Allowed || u.Spared || u.Result.Allowed {
+			t.Errorf("apart %v: %+v, %+v", apart, a, u)
+		}
+		// From the cache, only the part that denied was asked.
+		res, err = m.Decide(t.Context(), "k", 1)
+		must(t, err)
+		if len(res.Parts) != 1 || len(all.take()) != 0 || user.one(t).Result.Source != limiter.SourceCache {
+			t.Errorf("apart %v: %+v", apart, res)
+		}
+		if _, err = m.DecideEach(t.Context(), limiter.Ask{Key: "x", N: 1}, limiter.Ask{Key: "", N: 1}); !errors.Is(err, limiter.ErrInvalidKey) {
+			t.Error(err)
+		}
+		if d := user.one(t); !errors.Is(d.Err, limiter.ErrInvalidKey) || len(all.take()) != 0 {
+			t.Errorf("told %+v", d)
+		}
+	}
+}
+
+func TestHooksOfSlotsAndSamples(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	var h heard
+	with := limiter.WithHooks(h.hooks())
+	c := newConcurrency(t, rdb, 1, patient(), with)
+	slot := acquire(t, c, "k")
+	if d := h.one(t); d.Key != "k" || d.Cost != 1 || !d.Result.Allowed || d.Result != slot.Result {
+		t.Errorf("told %+v", d)
+	}
+	if s, err := c.TryAcquire(t.Context(), "k"); err != nil || s.Allowed || h.one(t).Result != s.Result {
+		t.Errorf("%+v, %v", s, err)
+	}
+	must(t, slot.Release())
+	if _, err := c.Acquire(t.Context(), "k"); err != nil || !h.one(t).Result.Allowed {
+		t.Error(err)
+	}
+	s := newSampled(t, rdb, limiter.PerSecond(5), with)
+	res, err := s.Allow(t.Context(), "k")
+	must(t, err)
+	if d := h.one(t); d.Result != res || d.Cost != 1 {
+		t.Errorf("told %+v of %+v", d, res)
+	}
+}
+
+// TestHooksInAnOutage: of calls that failed, of the breaker, and of refusals.
+func TestHooksInAnOutage(t *testing.T) {
+	srv := redistest.Start(t)
+	var h heard
+	lim := newLimiter(t, redistest.Client(t, srv), limiter.GCRA(limiter.PerSecond(1), 1), limiter.WithFallback(fallback.Closed), limiter.WithHooks(h.hooks()))
+	must(t, srv.Kill())
+	until(t, "the breaker opens", func() bool {
+		_, err := lim.Allow(t.Context(), "k")
+		return errors.Is(err, limiter.ErrUnavailable) && lim.Health().Shards[0].State == breaker.Open
+	})
+	must(t, lim.Close())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, d := range h.decisions {
+		if !errors.Is(d.Err, limiter.ErrUnavailable) || d.Result.Source != limiter.SourceClosed || d.Result.RetryAfter <= 0 {
+			t.Fatalf("told %+v", d)
+		}
+	}
+	if len(h.decisions) < 10 || len(h.calls) < 10 || !h.calls[0].Class.Failure() || h.calls[0].Err == nil || len(h.changes) == 0 || h.changes[0].To != breaker.Open {
+		t.Errorf("%d decisions, calls %+v, changes %+v", len(h.decisions), h.calls, h.changes)
+	}
+}
+
+// TestHooksAreAdded: those of several options are all called, in order, and Start's end
+// with Close.
+func TestHooksAreAdded(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	var order []string
+	start := func(name string, stop bool) limiter.Hooks {
+		return limiter.Hooks{
+			Decision: func(context.Context, limiter.DecisionInfo) { order = append(order, name) },
+			Start: func(health func() limiter.Health) func() {
+				order = append(order, name+" starts")
+				if h := health(); len(h.Shards) != 1 || h.Processes != 1 {
+					t.Errorf("%+v", h)
+				}
+				if !stop {
+					return nil
+				}
+				return func() { order = append(order, name+" stops") }
+			},
+		}
+	}
+	for name, open := range map[string]func(opts ...limiter.Option) (interface{ Close() error }, error){
+		"limiter": func(opts ...limiter.Option) (interface{ Close() error }, error) { return limiter.New(rdb, good, opts...) },
+		"slots": func(opts ...limiter.Option) (interface{ Close() error }, error) {
+			return limiter.NewConcurrency(rdb, 1, opts...)
+		},
+		"sampled": func(opts ...limiter.Option) (interface{ Close() error }, error) {
+			return limiter.NewSampled(rdb, limiter.PerSecond(1), opts...)
+		},
+	} {
+		order = nil
+		l, err := open(quiet(), limiter.WithHooks(limiter.Hooks{}), limiter.WithHooks(start("a", true)), limiter.WithHooks(limiter.Hooks{}), limiter.WithHooks(start("b", false)), limiter.WithHooks(start("c", true)))
+		must(t, err)
+		if a, ok := l.(limiter.Allower); ok {
+			if _, err := a.AllowN(t.Context(), "k", 1); err != nil {
+				t.Fatal(err)
+			}
+		} else if _, err := l.(*limiter.Concurrency).TryAcquire(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		must(t, l.Close())
+		must(t, l.Close())
+		if want := []string{"a starts", "b starts", "c starts", "a", "b", "c", "a stops", "c stops"}; !slices.Equal(order, want) {
+			t.Errorf("%s: %v, want %v", name, order, want)
+		}
+	}
+}

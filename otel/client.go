@@ -1,0 +1,79 @@
+package holdfastotel
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/httpclient"
+)
+
+// Client reports on a client's transport under a name, which is to be one of a few.
+func (in *Instrumentation) Client(name string) httpclient.Option {
+	c := &client{Instrumentation: in, policy: policy(name)}
+	for r := range c.waited {
+		c.waited[r] = []metric.RecordOption{with(c.policy, reasonKey.String(httpclient.WaitReason(r).String()))}
+	}
+	c.own = []metric.AddOption{with(c.policy)}
+	return httpclient.WithHooks(httpclient.Hooks{Attempt: c.attempt, Wait: c.wait, Cooldown: c.cooldown, GiveUp: c.giveUp, BreakerChange: c.changed})
+}
+
+const numReasons = int(httpclient.WaitAdaptive) + 1
+
+type client struct {
+	*Instrumentation
+	policy attribute.KeyValue
+	waited [numReasons][]metric.RecordOption
+	own    []metric.AddOption
+}
+
+func (c *client) attempt(a httpclient.AttemptInfo) {
+	ctx := a.Request.Context()
+	labels := []attribute.KeyValue{c.policy, method(a.Request)}
+	if a.Status != 0 {
+		labels = append(labels, semconv.HTTPResponseStatusCode(a.Status))
+	}
+	switch {
+	case a.Err != nil:
+		labels = append(labels, semconv.ErrorType(a.Err))
+	case a.Status >= 400:
+		labels = append(labels, semconv.ErrorTypeKey.String(strconv.Itoa(a.Status)))
+	}
+	c.attempts.Record(ctx, a.Took.Seconds(), metric.WithAttributes(labels...))
+	event(ctx, "holdfast.attempt", append(labels, semconv.HTTPRequestResendCount(a.Number-1), durationKey.Float64(a.Took.Seconds()))...)
+}
+
+func (c *client) wait(w httpclient.WaitInfo) {
+	ctx := w.Request.Context()
+	if int(w.Why) < len(c.waited) {
+		c.waits.Record(ctx, w.For.Seconds(), c.waited[w.Why]...)
+	}
+	event(ctx, "holdfast.wait", c.policy, reasonKey.String(w.Why.String()), waitKey.Float64(w.For.Seconds()), headerKey.String(w.Source))
+}
+
+func (c *client) cooldown(httpclient.CooldownInfo) {
+	c.cooldowns.Add(context.Background(), 1, c.own...)
+}
+
+func (c *client) giveUp(r *http.Request, e *httpclient.Error) {
+	reason := reasonKey.String(word(e.Reason.String()))
+	c.giveUps.Add(r.Context(), 1, metric.WithAttributes(c.policy, reason))
+	event(r.Context(), "holdfast.give_up", c.policy, reason, waitKey.Float64(e.Wait.Seconds()))
+}
+
+func (c *client) changed(ch breaker.Change) {
+	c.clientTransitions.Add(context.Background(), 1, metric.WithAttributes(append(transition(ch), c.policy)...))
+}
+
+// event is put on the span of ctx, if that is recorded.
+func event(ctx context.Context, name string, labels ...attribute.KeyValue) {
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.AddEvent(name, trace.WithAttributes(labels...))
+	}
+}

@@ -1,0 +1,21 @@
+package holdfastotel_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable() // go-redis on every failed dial
+	redistest.VerifyNoLeaks(m)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

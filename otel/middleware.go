@@ -1,0 +1,68 @@
+package holdfastotel
+
+import (
+	"net/http"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-go/holdfast/middleware"
+)
+
+// Middleware reports on a middleware under the name of a policy, which is to be one of a
+// few.
+func (in *Instrumentation) Middleware(name string) middleware.Option {
+	s := &server{Instrumentation: in, policy: policy(name)}
+	return middleware.WithHook(s.decided)
+}
+
+type server struct {
+	*Instrumentation
+	policy attribute.KeyValue
+	known  sync.Map // requestLabels → *requestSeries
+}
+
+type requestLabels struct {
+	outcome, deniedBy string
+	status            int
+}
+
+type requestSeries struct {
+	labels []attribute.KeyValue
+	tally  *tally
+}
+
+func (s *server) decided(r *http.Request, d middleware.Decision) {
+	key := requestLabels{"served", d.Policy, d.Status}
+	switch {
+	case d.Shadow:
+		key.outcome = "shadowed"
+	case d.Err != nil && d.Status != http.StatusBadRequest && d.Status != http.StatusUnauthorized:
+		key.outcome = "error"
+	case d.Status != 0:
+		key.outcome = "refused"
+	}
+	v, ok := s.known.Load(key)
+	if !ok {
+		v, _ = s.known.LoadOrStore(key, s.series(key))
+	}
+	to := v.(*requestSeries)
+	to.tally.n.Add(1)
+	if span := trace.SpanFromContext(r.Context()); span.IsRecording() {
+		span.SetAttributes(to.labels...)
+	}
+}
+
+func (s *server) series(key requestLabels) *requestSeries {
+	labels := []attribute.KeyValue{s.policy, outcomeKey.String(key.outcome)}
+	if key.deniedBy != "" {
+		labels = append(labels, deniedByKey.String(key.deniedBy))
+	}
+	// The status of those served is not known yet.
+	if key.status != 0 && key.outcome != "shadowed" {
+		labels = append(labels, semconv.HTTPResponseStatusCode(key.status))
+	}
+	return &requestSeries{labels, s.requests.of(labels...)}
+}

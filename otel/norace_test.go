@@ -1,0 +1,5 @@
+//go:build !race
+
+package holdfastotel_test
+
+const raceEnabled = false

@@ -6,11 +6,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
@@ -174,16 +172,13 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int, opts ...CallOpt
 		id := lua.EncodeID(key)
 		defer l.denials.forget(id)
 		t := []lua.Taken{{Keys: l.names.KeysOf(s.args.Kind, id), Params: s.args, Units: left}}
-		back := make(chan int64, 1)
-		err := l.ask(ctx, key, func(ctx context.Context, c *call) error {
-			given, err := c.lua.GiveBack(ctx, 0, &c.ticket, t)
-			if err == nil {
-				back <- given[0]
-			}
+		var given []int64
+		err := l.ask(ctx, key, func(ctx context.Context, c *call) (err error) {
+			given, err = c.lua.GiveBack(ctx, 0, &c.ticket, t)
 			return err
 		})
 		if err == nil {
-			left -= <-back
+			left -= given[0]
 		}
 		return err
 	}
@@ -240,19 +235,17 @@ func perCall(single bool) int {
 	return 1 // in a cluster or a ring they may be on different servers
 }
 
-// returnUnits makes one call, under the breaker and the budget.
+// returnUnits makes one call, under the breaker and the budget. What was not sent is
+// kept until Redis answers.
 func (l *Limiter) returnUnits(ctx context.Context, batch []lua.Taken) {
 	sh := l.shards.forID(batch[0].Keys.ID())
-	permit, ok := sh.breaker.Acquire()
-	if !ok {
-		return
-	}
-	c := newCall(l.link, func(ctx context.Context, c *call) error {
-		_, err := c.lua.GiveBack(ctx, 0, "", batch)
+	err := l.tellShard(ctx, sh, nil, func(ctx context.Context, c *call) error {
+		_, err := c.lua.GiveBack(ctx, 0, &c.ticket, batch)
 		return err
 	})
-	err := sh.calls.do(ctx, c, l.budget, nil)
-	if l.settle(ctx, sh, permit, err, time.Since(c.sent)) == breaker.ClassOK {
-		c.release()
+	if fallsBack(err) && neverExecuted(err) {
+		for _, t := range batch {
+			l.credits.add(t)
+		}
 	}
 }

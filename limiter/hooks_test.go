@@ -238,7 +238,9 @@ func TestHooksAreAdded(t *testing.T) {
 		}
 	}
 	for name, open := range map[string]func(opts ...limiter.Option) (interface{ Close() error }, error){
-		"limiter": func(opts ...limiter.Option) (interface{ Close() error }, error) { return limiter.New(rdb, good, opts...) },
+		"limiter": func(opts ...limiter.Option) (interface{ Close() error }, error) {
+			return limiter.New(rdb, good, opts...)
+		},
 		"slots": func(opts ...limiter.Option) (interface{ Close() error }, error) {
 			return limiter.NewConcurrency(rdb, 1, opts...)
 		},

@@ -19,13 +19,12 @@ func (s *Sampled) wind() {
 	if s.timer != nil || s.isClosed() {
 		return
 	}
-	pause := s.interval
 	if s.last.IsZero() {
 		// How many there are is known sooner than what they are asked for.
 		s.last = time.Now()
 		s.background.start(s.greet)
 	}
-	s.timer = time.AfterFunc(pause, s.tick)
+	s.timer = time.AfterFunc(s.interval, s.tick)
 }
 
 func (s *Sampled) life() time.Duration { return sampledStale*s.interval + time.Second }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
@@ -150,6 +151,36 @@ func TestLeaseOutlivesRedis(t *testing.T) {
 	if by[limiter.SourceLease] != 39 || by[limiter.SourceLocal] == 0 || by[limiter.SourceLocal] > 10 {
 		t.Errorf("admitted while Redis was away: %v", by)
 	}
+}
+
+// TestLeaseThatEndsInAnOutage: what is left of it goes back when Redis is there again.
+func TestLeaseThatEndsInAnOutage(t *testing.T) {
+	const age = 200 * time.Millisecond
+	srv := redistest.Start(t)
+	opts := []limiter.Option{limiter.WithShare(1), hasty(3 * time.Second)}
+	lim := newLimiter(t, redistest.Client(t, srv), limiter.FixedWindow(limiter.Per(100, 300*time.Hour)), append(opts, limiter.WithLease(50, age))...)
+	ctx := t.Context()
+	_, err := lim.Allow(ctx, "k")
+	must(t, err)
+	must(t, srv.Freeze())
+	frozen := time.Now()
+	until(t, "the lease is over", func() bool {
+		_, err := lim.Allow(ctx, "other")
+		must(t, err)
+		return time.Since(frozen) > 3*age
+	})
+	if h := lim.Health(); h.Shards[0].State != breaker.Open {
+		t.Fatalf("what was to be given back may have been sent: %+v", h)
+	}
+	must(t, srv.Thaw())
+	other := newLimiter(t, redistest.Client(t, srv), limiter.FixedWindow(limiter.Per(100, 300*time.Hour)), limiter.WithShare(1), patient(), limiter.WithLease(50, time.Second))
+	until(t, "the rest of the lease is given back", func() bool {
+		_, err := lim.Allow(ctx, "other")
+		must(t, err)
+		res, err := other.Peek(ctx, "k")
+		must(t, err)
+		return res.Remaining == 99
+	})
 }
 
 // TestCostBeyondALease is larger than what is ever held.

@@ -1,0 +1,75 @@
+package analytics
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+const (
+	// DefaultPeriod is the period without WithPeriod.
+	DefaultPeriod = 10 * time.Minute
+	// MaxCapacity is the largest capacity of a Top.
+	MaxCapacity = 10_000
+
+	minPeriod, maxPeriod = time.Second, 24 * time.Hour
+)
+
+// Option tunes a Top.
+type Option func(*config)
+
+type config struct {
+	period time.Duration
+	hashed bool
+	secret []byte
+}
+
+// WithPeriod sets the period, by default 10 minutes: at least 1 s and at most 24 h. A
+// report is about the current and the previous one, which is between one and two
+// periods of time.
+func WithPeriod(d time.Duration) Option { return func(c *config) { c.period = d } }
+
+// WithHashedKeys makes reports show a hash instead of the key: the first 16 bytes of the
+// HMAC-SHA256 (RFC 2104) of what Key.Key would be, in hexadecimal. Who has the secret can
+// try keys until one fits; who has not cannot, as anybody could with a plain hash of an
+// address. Processes with the same secret show the same hash for a key. Without one, nil
+// or empty, the process makes one at random: then hashes cannot be compared with those
+// of another process, nor with those of before a restart.
+func WithHashedKeys(secret []byte) Option {
+	secret = bytes.Clone(secret)
+	return func(c *config) { c.hashed, c.secret = true, secret }
+}
+
+// processSecret is of those who gave none.
+var processSecret = sync.OnceValue(func() []byte {
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	return secret
+})
+
+func newConfig(capacity int, opts []Option) (*config, error) {
+	c := &config{period: DefaultPeriod}
+	for _, o := range opts {
+		if o == nil {
+			return nil, configError("option", "nil", "must not be nil")
+		}
+		o(c)
+	}
+	switch {
+	case capacity < 1 || capacity > MaxCapacity:
+		return nil, configError("capacity", capacity, "must be 1 to %d", MaxCapacity)
+	case c.period < minPeriod || c.period > maxPeriod:
+		return nil, configError("period", c.period, "must be between %v and %v", minPeriod, maxPeriod)
+	case c.hashed && len(c.secret) == 0:
+		c.secret = processSecret()
+	}
+	return c, nil
+}
+
+func configError(field string, value any, format string, args ...any) error {
+	return &limiter.ConfigError{Field: field, Value: value, Rule: fmt.Sprintf(format, args...)}
+}

@@ -35,6 +35,8 @@ type policy struct {
 	limit  string // of X-RateLimit-Limit
 	unit   time.Duration
 	bucket bool
+	// before and after are what surrounds the seconds in the body of a refusal.
+	before, after string
 }
 
 func newPolicies() *policies { return &policies{} }
@@ -76,6 +78,7 @@ func newPolicy(key policyKey) *policy {
 	item.Params.Add("q", int64(key.limit.Burst()))
 	item.Params.Add("w", wholeSeconds(window))
 	p.line, _ = httpsfv.Marshal(httpsfv.List{item})
+	p.before, p.after = refusal(key.name)
 	return p
 }
 
@@ -101,11 +104,7 @@ func (h *handler) announce(header http.Header, d *Decision, parts []limiter.Part
 	buf := make([]byte, 0, 128)
 	var line string
 	var policyEnd, rateEnd int
-	if parts == nil {
-		line = pol.line
-		buf = pol.append(buf, &d.Result)
-		rateEnd = len(buf)
-	} else {
+	if parts != nil {
 		for i := range parts {
 			if i > 0 {
 				buf = append(buf, ", "...)
@@ -117,18 +116,19 @@ func (h *handler) announce(header http.Header, d *Decision, parts []limiter.Part
 			if i > 0 {
 				buf = append(buf, ", "...)
 			}
-			buf = h.policies.get(parts[i].Name, parts[i].Limit).append(buf, &parts[i].Result)
+			buf, _, _ = h.policies.get(parts[i].Name, parts[i].Limit).append(buf, &parts[i].Result)
 		}
 		rateEnd = len(buf)
 	}
-	buf = strconv.AppendInt(buf, int64(d.Result.Remaining), 10)
-	remainingEnd := len(buf)
-	buf = strconv.AppendInt(buf, wholeSeconds(pol.wait(&d.Result)), 10)
+	// Of a Multi, this is only for its numbers, which are those of X-RateLimit.
+	buf, remaining, reset := pol.append(buf, &d.Result)
 	all := string(buf)
 	if parts != nil {
 		line = all[:policyEnd]
+	} else {
+		line, rateEnd = pol.line, len(all)
 	}
-	values := [...]string{line, all[policyEnd:rateEnd], pol.limit, all[rateEnd:remainingEnd], all[remainingEnd:]}
+	values := [...]string{line, all[policyEnd:rateEnd], pol.limit, all[remaining : reset-len(resetParam)], all[reset:]}
 	lines := values[:]
 	if h.headers&RateLimit != 0 {
 		header["Ratelimit-Policy"], header["Ratelimit"] = lines[0:1:1], lines[1:2:2]
@@ -138,13 +138,18 @@ func (h *handler) announce(header http.Header, d *Decision, parts []limiter.Part
 	}
 }
 
-// append adds an item of RateLimit.
-func (p *policy) append(b []byte, res *limiter.Result) []byte {
+// resetParam is the parameter of RateLimit that says when there is more.
+const resetParam = ";t="
+
+// append adds an item of RateLimit, and returns where its numbers begin.
+func (p *policy) append(b []byte, res *limiter.Result) (out []byte, remaining, reset int) {
 	b = append(b, p.prefix...)
 	b = append(b, ";r="...)
+	remaining = len(b)
 	b = strconv.AppendInt(b, int64(res.Remaining), 10)
-	b = append(b, ";t="...)
-	return strconv.AppendInt(b, wholeSeconds(p.wait(res)), 10)
+	b = append(b, resetParam...)
+	reset = len(b)
+	return strconv.AppendInt(b, wholeSeconds(p.wait(res)), 10), remaining, reset
 }
 
 // wholeSeconds rounds up.
@@ -156,5 +161,5 @@ func wholeSeconds(d time.Duration) int64 {
 	return max(0, s)
 }
 
-// seconds is for Retry-After: at least one.
-func seconds(d time.Duration) string { return strconv.FormatInt(max(1, wholeSeconds(d)), 10) }
+// atLeastOne is wholeSeconds for Retry-After.
+func atLeastOne(d time.Duration) int64 { return max(1, wholeSeconds(d)) }

@@ -108,7 +108,13 @@ func PathValue(name string) Key {
 // RemoteIP is the address that the connection comes from, of IPv6 the first 64 bits:
 // that is what a subscriber has. Behind a proxy that is the proxy; see XForwardedFor.
 func RemoteIP() Key {
-	return some(func(r *http.Request) string { return ipKey(remote(r)) })
+	return some(func(r *http.Request) string {
+		// An address of IPv4 can be written in one way only: it is its own key.
+		if ap, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && ap.Addr().Is4() {
+			return r.RemoteAddr[:strings.LastIndexByte(r.RemoteAddr, ':')]
+		}
+		return ipKey(remote(r))
+	})
 }
 
 // Join is several keys at once: all of them must be there.

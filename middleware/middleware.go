@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -75,7 +76,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if d.Result.RetryAfter > 0 && h.headers&RetryAfter != 0 && d.Status != http.StatusBadRequest {
-		w.Header()["Retry-After"] = []string{seconds(d.Result.RetryAfter)}
+		w.Header()["Retry-After"] = []string{strconv.FormatInt(atLeastOne(d.Result.RetryAfter), 10)}
 	}
 	h.refuse(w, r, d)
 }

@@ -3,6 +3,8 @@ package middleware
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
+	"strings"
 )
 
 // problem is the body of a refusal, by RFC 9457; its type and members for limits are
@@ -17,17 +19,49 @@ type problem struct {
 
 const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
+// refusal is the body for a policy that denied, before and after the seconds.
+func refusal(policy string) (before, after string) {
+	const wait = "come back in "
+	body, err := json.Marshal(problem{
+		Type: quotaExceeded, Title: "Request cannot be satisfied as assigned quota has been exceeded",
+		Status: http.StatusTooManyRequests, Detail: wait + " s", Violated: []string{policy},
+	})
+	if err != nil { // of strings and a number: never
+		return "", ""
+	}
+	before, after, _ = strings.Cut(string(body), wait)
+	return before + wait, after
+}
+
 // refuse answers with the status of d.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, d Decision) {
 	if h.responder != nil {
 		h.responder(w, r, d)
 		return
 	}
-	p := problem{Type: "about:blank", Title: http.StatusText(d.Status), Status: d.Status}
-	switch d.Status {
-	case http.StatusTooManyRequests:
-		p.Type, p.Title = quotaExceeded, "Request cannot be satisfied as assigned quota has been exceeded"
-		p.Detail, p.Violated = "come back in "+seconds(d.Result.RetryAfter)+" s", []string{d.Policy}
+	var body []byte
+	if d.Status == http.StatusTooManyRequests {
+		pol := h.policies.get(d.Policy, d.Result.Limit)
+		body = make([]byte, 0, len(pol.before)+len(pol.after)+20)
+		body = append(body, pol.before...)
+		body = strconv.AppendInt(body, atLeastOne(d.Result.RetryAfter), 10)
+		body = append(body, pol.after...)
+	} else {
+		body = failure(d.Status)
+	}
+	header := w.Header()
+	values := [...]string{"application/problem+json", "no-store"}
+	header["Content-Type"], header["Cache-Control"] = values[0:1:1], values[1:2:2]
+	w.WriteHeader(d.Status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body)
+	}
+}
+
+// failure is the body of an answer to a request that no policy denied.
+func failure(status int) []byte {
+	p := problem{Type: "about:blank", Title: http.StatusText(status), Status: status}
+	switch status {
 	case http.StatusUnauthorized:
 		p.Detail = "the request does not say on whose behalf it is made"
 	case http.StatusBadRequest:
@@ -37,13 +71,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, d Decision) {
 	}
 	body, err := json.Marshal(p)
 	if err != nil { // of strings and a number: never
-		body = nil
+		return nil
 	}
-	header := w.Header()
-	header.Set("Content-Type", "application/problem+json")
-	header.Set("Cache-Control", "no-store")
-	w.WriteHeader(d.Status)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body)
-	}
+	return body
 }

@@ -1,0 +1,125 @@
+// Inbound measures what middlewares that limit by the address of the client add to a
+// bare handler: in memory, by one caller and by one per core, and in a server on the
+// loopback; for requests that are served and for those that are refused. Then what it
+// adds that somebody is told of each decision. All take turns in every round; the
+// tables have medians.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+)
+
+func main() {
+	out := flag.String("out", "", "file to write the tables to")
+	rounds := flag.Int("rounds", 15, "rounds, in each of which all take a turn")
+	flag.Parse()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	if err := run(*out, *rounds); err != nil {
+		fmt.Fprintln(os.Stderr, "inbound:", err)
+		os.Exit(1)
+	}
+}
+
+func run(out string, rounds int) error {
+	served, err := compare(rounds, plenty, http.StatusOK)
+	if err != nil {
+		return err
+	}
+	refused, err := compare(rounds, 1, http.StatusTooManyRequests)
+	if err != nil {
+		return err
+	}
+	told, err := compareObserved(rounds)
+	if err != nil {
+		return err
+	}
+
+	var b strings.Builder
+	fmt.Fprintf(&b, "**Served**: %d requests an hour for each of %d clients, which is not reached\n\n%s\n", plenty, clients, served)
+	fmt.Fprintf(&b, "**Refused**: 1 request an hour, which each client has had; the bare handler serves them\n\n%s\n", refused)
+	fmt.Fprintf(&b, "**Observed**: what it adds to Holdfast, GCRA, that somebody is told of each decision\n\n%s", told)
+	fmt.Print(b.String())
+	if out != "" {
+		return os.WriteFile(out, []byte(b.String()), 0o644)
+	}
+	return nil
+}
+
+// compare measures all contenders with a limit of n requests of a client an hour, which
+// makes those that limit answer with status.
+func compare(rounds, n, status int) (table string, err error) {
+	want := func(i int) int {
+		if i == 0 {
+			return http.StatusOK
+		}
+		return status
+	}
+	names, memory, server := make([]string, len(contenders)), make([]http.Handler, len(contenders)), make([]http.Handler, len(contenders))
+	for i, c := range contenders {
+		names[i] = title(c.name, c.module)
+		for _, hs := range [][]http.Handler{memory, server} {
+			if hs[i], err = c.wrap(bare, n); err != nil {
+				return "", fmt.Errorf("%s: %w", c.name, err)
+			}
+		}
+	}
+	one, all, err := inMemory(names, memory, rounds, want)
+	if err != nil {
+		return "", err
+	}
+	wire, err := onLoopback(names, server, rounds, want)
+	if err != nil {
+		return "", err
+	}
+
+	var b strings.Builder
+	fmt.Fprintf(&b, "| middleware | adds, ns | on %d cores | adds, allocations | adds, bytes | on the loopback | sends |\n", runtime.GOMAXPROCS(0))
+	b.WriteString("|---|---|---|---|---|---|---|\n")
+	for i, name := range names {
+		look := newCallers(1)[0]
+		look.send(memory[i])
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %v (× %.2f) | %s |\n", name,
+			adds(one[i].ns, one[0].ns), adds(all[i].ns, all[0].ns),
+			adds(one[i].allocs, one[0].allocs), adds(one[i].bytes, one[0].bytes),
+			time.Duration(wire[i].ns).Round(100*time.Nanosecond), wire[i].ns/wire[0].ns,
+			sent(&look.w))
+	}
+	return b.String(), nil
+}
+
+// compareObserved measures all observers, of requests that are served and of those that
+// are refused.
+func compareObserved(rounds int) (table string, err error) {
+	served, servedAll, err := observe(rounds, plenty, http.StatusOK)
+	if err != nil {
+		return "", err
+	}
+	refused, refusedAll, err := observe(rounds, 1, http.StatusTooManyRequests)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "| told to | served: adds, ns | on %[1]d cores | adds, allocations | refused: adds, ns | on %[1]d cores | adds, allocations |\n", runtime.GOMAXPROCS(0))
+	b.WriteString("|---|---|---|---|---|---|---|\n")
+	for i, o := range observers {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", title(o.name, o.module),
+			adds(served[i].ns, served[0].ns), adds(servedAll[i].ns, servedAll[0].ns), adds(served[i].allocs, served[0].allocs),
+			adds(refused[i].ns, refused[0].ns), adds(refusedAll[i].ns, refusedAll[0].ns), adds(refused[i].allocs, refused[0].allocs))
+	}
+	return b.String(), nil
+}
+
+// adds is how much more than the base, in whole numbers; what is less is noise.
+func adds(v, base float64) string { return fmt.Sprint(int(max(0, math.Round(v-base)))) }
+
+func sent(w *response) string {
+	return fmt.Sprintf("%d headers, %d B", len(w.header), w.length)
+}

@@ -14,6 +14,10 @@
 // -Remaining and -Reset (seconds from now). A request beyond the limit gets 429 with
 // Retry-After, in whole seconds, rounded up and at least 1, and a problem of RFC 9457.
 //
+// Middlewares around each other, per address and per user say, each add their policy to
+// RateLimit; the older headers, which are about one limit, are those of the one that
+// denied, or has less left.
+//
 // Any limiter.Allower decides: a Limiter, a Local, a Sampled or a Multi, whose parts
 // become policies of their own.
 package middleware

@@ -131,11 +131,30 @@ func (h *handler) announce(header http.Header, d *Decision, parts []limiter.Part
 	values := [...]string{line, all[policyEnd:rateEnd], pol.limit, all[remaining : reset-len(resetParam)], all[reset:]}
 	lines := values[:]
 	if h.headers&RateLimit != 0 {
-		header["Ratelimit-Policy"], header["Ratelimit"] = lines[0:1:1], lines[1:2:2]
+		add(header, "Ratelimit-Policy", lines[0:1:1])
+		add(header, "Ratelimit", lines[1:2:2])
 	}
-	if h.headers&XRateLimit != 0 {
+	if h.headers&XRateLimit != 0 && (!d.Result.Allowed || tighter(header["X-Ratelimit-Remaining"], d.Result.Remaining)) {
 		header["X-Ratelimit-Limit"], header["X-Ratelimit-Remaining"], header["X-Ratelimit-Reset"] = lines[2:3:3], lines[3:4:4], lines[4:5:5]
 	}
+}
+
+// add puts a line after those of a middleware around this one: both are lists.
+func add(header http.Header, name string, line []string) {
+	if before := header[name]; len(before) > 0 {
+		line = append(before, line...)
+	}
+	header[name] = line
+}
+
+// tighter reports whether less remains than a middleware around this one has said: the
+// older headers are about one limit.
+func tighter(said []string, remaining int) bool {
+	if len(said) != 1 {
+		return true
+	}
+	n, err := strconv.Atoi(said[0])
+	return err != nil || remaining < n
 }
 
 // resetParam is the parameter of RateLimit that says when there is more.

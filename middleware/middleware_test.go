@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/middleware"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
@@ -250,6 +252,56 @@ func TestMultiPolicies(t *testing.T) {
 		if want.denied == "" && (len(p) != 2 || len(r) != 2 || p["per user"]["q"] != 2 || p["for all"]["q"] != 5) {
 			t.Errorf("request %d: %v, %v", i, p, r)
 		}
+	}
+}
+
+// TestNested: of middlewares around each other each adds its policy, and the older
+// headers are those of the one that denies, or has less left.
+func TestNested(t *testing.T) {
+	hours := func(n int) limiter.Limit { return limiter.FixedWindow(limiter.Per(n, 300*time.Hour)) }
+	for _, tc := range []struct{ outer, inner, limit, left string }{
+		{"9", "4", "4", "3"},
+		{"4", "9", "4", "3"},
+		{"4", "4", "4", "3"},
+	} {
+		at := func(n string) int { v, _ := strconv.Atoi(n); return v }
+		h := wrap(t, local(t, hours(at(tc.inner))), middleware.Everyone(), middleware.WithPolicy("user"))
+		mw, err := middleware.New(local(t, hours(at(tc.outer))), middleware.Everyone(), middleware.WithPolicy("address"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		both := mw(h)
+		resp := get(both)
+		names := func(field string) (out []string) {
+			list, err := httpsfv.UnmarshalList(resp.Header.Values(field))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range list {
+				out = append(out, m.(httpsfv.Item).Value.(string))
+			}
+			return out
+		}
+		if p, r := names("RateLimit-Policy"), names("RateLimit"); !slices.Equal(p, []string{"address", "user"}) || !slices.Equal(r, p) {
+			t.Errorf("policies %v, left %v", p, r)
+		}
+		if l, r := resp.Header.Values("X-RateLimit-Limit"), resp.Header.Values("X-RateLimit-Remaining"); !slices.Equal(l, []string{tc.limit}) || !slices.Equal(r, []string{tc.left}) {
+			t.Errorf("%s around %s: limit %v, left %v", tc.outer, tc.inner, l, r)
+		}
+	}
+	h := wrap(t, local(t, hours(1)), middleware.Everyone(), middleware.WithPolicy("user"))
+	mw, err := middleware.New(local(t, limiter.GCRA(limiter.PerHour(1), 2)), middleware.Everyone(), middleware.WithPolicy("address"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp := get(mw(h)); resp.StatusCode != 200 {
+		t.Fatal(resp.Status)
+	}
+	// Nothing is left of either, but it is the inner one that denies.
+	if resp := get(mw(h)); resp.StatusCode != 429 || resp.Header.Get("X-RateLimit-Limit") != "1" || resp.Header.Get("X-RateLimit-Reset") != resp.Header.Get("Retry-After") {
+		t.Errorf("%s %v", resp.Status, resp.Header)
+	} else if q, ok := retry.ParseQuota(resp.Header, time.Time{}, retry.ResetGuess); !ok || q.Remaining != 0 || q.Wait < 2*time.Hour {
+		t.Errorf("a client reads %+v, %v", q, ok)
 	}
 }
 

@@ -1,4 +1,4 @@
-.PHONY: demo client worker tokens slots priorities sampled test outage bench bench-http bench-redis bench-local bench-beyond fuzz
+.PHONY: demo client worker tokens slots priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound fuzz
 
 # A fleet keeps to its limit while Redis is killed and comes back.
 demo:
@@ -28,6 +28,10 @@ priorities:
 sampled:
 	@go run ./examples/sampled
 
+# An API with plans, its metrics, and whom it refuses most.
+server:
+	@go run ./examples/server
+
 # What CI runs: every module, race detector on, against real Redis servers.
 test:
 	@scripts/ensure-redis
@@ -42,8 +46,14 @@ outage:
 bench-http:
 	@go run ./bench/http -out docs/http.md
 
-# Measures decisions through Redis and in one process, next to others.
-bench: bench-redis bench-local bench-beyond
+# Measures decisions through Redis, in one process and in front of handlers, next to
+# others.
+bench: bench-redis bench-local bench-beyond bench-inbound
+
+# Measures what a middleware adds to a handler, next to others, and what observing
+# its decisions adds to that; writes docs/inbound.md.
+bench-inbound:
+	@go run ./bench/inbound -out docs/inbound.md
 
 # Decisions through Redis; writes docs/redis.md, docs/throughput.md and docs/redis.svg.
 bench-redis:

@@ -12,7 +12,8 @@ import (
 )
 
 // TestReadmeCompiles builds every Go block of the README as a program inside
-// this module, through an overlay, so that nothing is written into the tree.
+// this module, or the nested one that it imports, through an overlay, so that
+// nothing is written into the tree.
 func TestReadmeCompiles(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -28,13 +29,13 @@ func TestReadmeCompiles(t *testing.T) {
 	}
 	for i, block := range blocks {
 		t.Run(fmt.Sprint("block ", i+1), func(t *testing.T) {
-			dir := t.TempDir()
+			dir, mod := t.TempDir(), filepath.Join(root, nestedModule(block[1]))
 			src := filepath.Join(dir, "main.go")
 			if err := os.WriteFile(src, block[1], 0o600); err != nil {
 				t.Fatal(err)
 			}
 			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
-				filepath.Join(root, "readmeblock", "main.go"): src,
+				filepath.Join(mod, "readmeblock", "main.go"): src,
 			}})
 			if err != nil {
 				t.Fatal(err)
@@ -43,8 +44,9 @@ func TestReadmeCompiles(t *testing.T) {
 			if err := os.WriteFile(file, overlay, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "block"), "-overlay", file, "./readmeblock").CombinedOutput()
-			if err != nil {
+			build := exec.Command("go", "build", "-o", filepath.Join(dir, "block"), "-overlay", file, "./readmeblock")
+			build.Dir = mod
+			if out, err := build.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
 			if out, err := exec.Command("gofmt", "-l", src).CombinedOutput(); err != nil || len(out) > 0 {
@@ -52,6 +54,17 @@ func TestReadmeCompiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// nestedModule is the directory of the nested module that a block imports; ""
+// when it imports none.
+func nestedModule(block []byte) string {
+	for _, found := range regexp.MustCompile(`"`+regexp.QuoteMeta(module)+`/(\w+)`).FindAllSubmatch(block, -1) {
+		if dir := string(found[1]); nested(dir) {
+			return dir
+		}
+	}
+	return ""
 }
 
 // TestReadmeFigures: the README's tables are those that were measured.
@@ -67,6 +80,21 @@ func TestReadmeFigures(t *testing.T) {
 		}
 		if !strings.Contains(string(readme), string(measured)) {
 			t.Errorf("the table in README.md is not that of %s", name)
+		}
+	}
+	// Of these, the README has the first table, for requests that are served, and the
+	// last, for what observing adds.
+	inbound, err := os.ReadFile("docs/inbound.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := regexp.MustCompile(`(?m)(^\|.*\n)+`).FindAllString(string(inbound), -1)
+	if len(tables) != 3 {
+		t.Fatalf("%d tables in docs/inbound.md", len(tables))
+	}
+	for _, i := range []int{0, 2} {
+		if !strings.Contains(string(readme), tables[i]) {
+			t.Errorf("README.md does not have table %d of docs/inbound.md", i+1)
 		}
 	}
 }

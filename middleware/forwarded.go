@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/caller"
 )
 
 const (
@@ -50,7 +52,7 @@ func forwarded(name string, hops func(line string, yield func(string) bool) bool
 	return some(func(r *http.Request) string {
 		addr := remote(r)
 		if !addr.IsValid() || !trusts(addr) {
-			return ipKey(addr)
+			return caller.IP(addr)
 		}
 		left := maxHops
 		lines := r.Header[name]
@@ -70,7 +72,7 @@ func forwarded(name string, hops func(line string, yield func(string) bool) bool
 				break
 			}
 		}
-		return ipKey(addr)
+		return caller.IP(addr)
 	})
 }
 

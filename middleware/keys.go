@@ -1,13 +1,12 @@
 package middleware
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/caller"
 )
 
 // ErrNoKey is for a request that does not say on whose behalf it is made.
@@ -27,7 +26,7 @@ func KeyFunc(of func(*http.Request) (string, error)) Key {
 	}
 	return Key{of: func(r *http.Request) (string, error) {
 		key, err := of(r)
-		if err == nil && (key == "" || key == sharedKey) {
+		if err == nil && (key == "" || key == caller.Shared) {
 			err = ErrNoKey
 		}
 		return key, err
@@ -72,15 +71,10 @@ func APIKey(headers ...string) Key {
 		for _, name := range names {
 			v := first(r, name)
 			if name == "Authorization" {
-				scheme, credential, _ := strings.Cut(v, " ")
-				if !strings.EqualFold(scheme, "Bearer") {
-					continue
-				}
-				v = strings.TrimSpace(credential)
+				v = caller.Bearer(v)
 			}
-			if v != "" {
-				sum := sha256.Sum256([]byte(v))
-				return "key:" + hex.EncodeToString(sum[:16])
+			if key := caller.Credential(v); key != "" {
+				return key
 			}
 		}
 		return ""
@@ -113,7 +107,7 @@ func RemoteIP() Key {
 		if ap, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && ap.Addr().Is4() {
 			return r.RemoteAddr[:strings.LastIndexByte(r.RemoteAddr, ':')]
 		}
-		return ipKey(remote(r))
+		return caller.IP(remote(r))
 	})
 }
 
@@ -128,19 +122,15 @@ func Join(keys ...Key) Key {
 		}
 	}
 	return KeyFunc(func(r *http.Request) (string, error) {
-		var b strings.Builder
+		var joined caller.Joined
 		for _, k := range keys {
 			part, err := k.of(r)
 			if err != nil {
 				return "", err
 			}
-			// With its length, so that no two different lists are the same key.
-			part = short(part)
-			b.WriteString(strconv.Itoa(len(part)))
-			b.WriteByte(':')
-			b.WriteString(part)
+			joined.Add(part)
 		}
-		return b.String(), nil
+		return joined.String(), nil
 	})
 }
 
@@ -158,18 +148,6 @@ func remote(r *http.Request) netip.Addr {
 	}
 	addr, _ := netip.ParseAddr(r.RemoteAddr)
 	return addr.Unmap().WithZone("")
-}
-
-// ipKey is the key of an address; "" of the zero Addr.
-func ipKey(a netip.Addr) string {
-	switch {
-	case !a.IsValid():
-		return ""
-	case a.Is4():
-		return a.String()
-	}
-	p, _ := a.Prefix(64)
-	return p.String()
 }
 
 // isToken reports whether s is a token of RFC 9110.

@@ -63,7 +63,12 @@ func TestKeys(t *testing.T) {
 func TestJoinIsInjective(t *testing.T) {
 	key := middleware.Join(middleware.Header("A"), middleware.Header("B"))
 	seen := map[string][2]string{}
-	values := []string{"1", "11", "1:1", ":1", "2:11", "1:12:", strings.Repeat("y", 200), strings.Repeat("y", 201)}
+	long := strings.Repeat("y", 200)
+	hash := keyOf(t, middleware.Header("A"), with("A", long)) // somebody else's
+	values := []string{"1", "11", "1:1", ":1", "2:11", "1:12:", long, strings.Repeat("y", 201), hash}
+	if got := keyOf(t, middleware.Header("A"), with("A", hash)); got == hash {
+		t.Error("a caller who names another's hash has its key")
+	}
 	for _, a := range values {
 		for _, b := range values {
 			k := keyOf(t, key, func(r *http.Request) { r.Header.Set("A", a); r.Header.Set("B", b) })

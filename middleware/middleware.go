@@ -2,13 +2,12 @@ package middleware
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 
+	"github.com/holdfast-go/holdfast/internal/caller"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -90,9 +89,9 @@ func (h *handler) decide(r *http.Request) (d Decision, parts []limiter.PartResul
 	case err != nil && h.missing != MissingShared:
 		return Decision{Status: h.missing.status(), Err: err}, nil
 	case err != nil:
-		key = sharedKey
+		key = caller.Shared
 	}
-	d.Key = short(key)
+	d.Key = caller.Short(key)
 	cost := 1
 	if h.cost != nil {
 		cost = h.cost(r)
@@ -153,22 +152,6 @@ func statusOf(err error) int {
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
-}
-
-const (
-	// sharedKey is that of all who have none. No header can hold it.
-	sharedKey = "\x00"
-	// maxKey is the length from which a key is replaced by its hash: limiters
-	// remember keys.
-	maxKey = 128
-)
-
-func short(key string) string {
-	if len(key) <= maxKey {
-		return key
-	}
-	sum := sha256.Sum256([]byte(key))
-	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 func configError(field string, value any, format string, args ...any) error {

@@ -1,0 +1,137 @@
+package holdfastgrpc
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-go/holdfast/internal/cooldown"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// The defaults of the client's options.
+const (
+	DefaultAttempts     = 3
+	DefaultMaxWait      = 2 * time.Minute
+	DefaultMaxTotalWait = 5 * time.Minute
+)
+
+// ClientOption tunes a [Client].
+type ClientOption func(*clientConfig)
+
+type clientConfig struct {
+	limiter  limiter.Allower
+	key      func(ctx context.Context, target, method string) string
+	attempts int
+	backoff  retry.Backoff
+	maxWait  time.Duration
+	maxTotal time.Duration
+	budget   *retry.Budget
+	retryIf  func(method string, st *status.Status) bool
+	hooks    Hooks
+	logger   *slog.Logger
+
+	// Sizes of the bounded maps; tests make them small.
+	maxGates, maxTargets int
+}
+
+// WithLimiter paces calls by l, one unit each, under the key of [WithKey], before each
+// attempt and before each stream is opened. By default nothing paces them. If l has a
+// method Block(context.Context, string, time.Duration) error, as the limiters of package
+// limiter have, it is told of every cooldown: with a distributed one the whole fleet then
+// cools down.
+func WithLimiter(l limiter.Allower) ClientOption { return func(c *clientConfig) { c.limiter = l } }
+
+// WithKey sets what shares a limit and a cooldown, by default the target of the
+// connection, as it was dialled. Quotas usually belong to credentials: then target +
+// credential is the better key, and as keys may end up in Redis and in errors, a hash of
+// the credential better still. A call for which key returns "" is neither paced nor
+// cooled down; retries and budget apply to it as to all. key must be safe for concurrent
+// use.
+func WithKey(key func(ctx context.Context, target, method string) string) ClientOption {
+	return func(c *clientConfig) { c.key = key }
+}
+
+// WithAttempts sets how often a call is tried in all, by default 3; 1 is without
+// retries. At most 100.
+func WithAttempts(n int) ClientOption { return func(c *clientConfig) { c.attempts = n } }
+
+// WithBackoff sets the waits between attempts when the server does not name them, by
+// default 500 ms doubling up to 20 s with full jitter.
+func WithBackoff(b retry.Backoff) ClientOption { return func(c *clientConfig) { c.backoff = b } }
+
+// WithMaxWait caps a single wait, by default 2 minutes. When more is asked for, the last
+// error is returned at once. At most 1 hour; 0 never waits.
+func WithMaxWait(d time.Duration) ClientOption { return func(c *clientConfig) { c.maxWait = d } }
+
+// WithMaxTotalWait caps the sum of a call's waits, for whatever reason, by default 5
+// minutes. At most 24 hours.
+func WithMaxTotalWait(d time.Duration) ClientOption {
+	return func(c *clientConfig) { c.maxTotal = d }
+}
+
+// WithBudget bounds retries, over all targets and all that share b. By default each
+// target has a budget of its own: retries up to 20 % of the calls that succeeded in the
+// last 10 s, and 10 per second in any case.
+func WithBudget(b *retry.Budget) ClientOption { return func(c *clientConfig) { c.budget = b } }
+
+// WithRetryIf sets which failures are worth another attempt, in place of the default:
+// codes.Unavailable, and codes.ResourceExhausted with a wait. A method that must not be
+// repeated when it may have been served can be left out here, or one that is idempotent
+// be retried after other codes. It is not asked when the server said not to retry. f must
+// be safe for concurrent use.
+func WithRetryIf(f func(method string, st *status.Status) bool) ClientOption {
+	return func(c *clientConfig) { c.retryIf = f }
+}
+
+// WithHooks adds functions to be called when something happens. Given several times, all
+// are called, in order.
+func WithHooks(h Hooks) ClientOption { return func(c *clientConfig) { c.hooks = c.hooks.and(h) } }
+
+// WithLogger sets where it is logged that keys begin to cool down, by default
+// slog.Default. Nothing is logged per call.
+func WithLogger(l *slog.Logger) ClientOption { return func(c *clientConfig) { c.logger = l } }
+
+func newClientConfig(opts []ClientOption) (clientConfig, error) {
+	c := clientConfig{
+		attempts:   DefaultAttempts,
+		maxWait:    DefaultMaxWait,
+		maxTotal:   DefaultMaxTotalWait,
+		maxGates:   cooldown.MaxGates,
+		maxTargets: maxTargets,
+	}
+	for _, o := range opts {
+		if o == nil {
+			return c, configError("option", "nil", "must not be nil")
+		}
+		o(&c)
+	}
+	if c.logger == nil {
+		c.logger = slog.Default()
+	}
+	return c, c.validate()
+}
+
+func (c *clientConfig) validate() error {
+	switch {
+	case c.limiter != nil && isNil(c.limiter):
+		return configError("limiter", "nil", "must not be a nil pointer")
+	case c.attempts < 1 || c.attempts > 100: // what needs more needs a queue
+		return configError("attempts", c.attempts, "must be from 1 to 100")
+	case c.maxWait < 0 || c.maxWait > time.Hour:
+		return configError("max wait", c.maxWait, "must be from 0 to 1h")
+	case c.maxTotal < 0 || c.maxTotal > 24*time.Hour:
+		return configError("max total wait", c.maxTotal, "must be from 0 to 24h")
+	}
+	if err := c.backoff.Validate(); err != nil {
+		if e, ok := errors.AsType[*retry.ConfigError](err); ok {
+			return configError(e.Field, e.Value, "%s", e.Rule)
+		}
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package holdfastgrpc
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// Reason says why a call was not sent, or not sent again. The zero value is no reason.
+type Reason uint8
+
+const (
+	// Throttled: the limiter admits the call only after a wait that does not fit.
+	Throttled Reason = iota + 1
+	// CoolingDown: the server asked for a pause that is not over, and waiting for its
+	// end does not fit.
+	CoolingDown
+	// LimiterFailed: the limiter returned an error; [Error.Unwrap] has it.
+	LimiterFailed
+	// BudgetSpent: the retry budget allows no further retry now.
+	BudgetSpent
+	// AttemptsSpent: every attempt was made.
+	AttemptsSpent
+	// WaitTooLong: the wait before the next attempt is longer than the cap, than what
+	// is left of the sum of waits, or than the time to the deadline.
+	WaitTooLong
+	// PushedBack: the server asked not to be asked again.
+	PushedBack
+)
+
+var reasons = [...]string{
+	Throttled:     "throttled",
+	CoolingDown:   "cooling down",
+	LimiterFailed: "limiter failed",
+	BudgetSpent:   "retry budget spent",
+	AttemptsSpent: "attempts spent",
+	WaitTooLong:   "wait too long",
+	PushedBack:    "pushed back",
+}
+
+// String returns the reason in lower-case words.
+func (r Reason) String() string {
+	if int(r) < len(reasons) && reasons[r] != "" {
+		return reasons[r]
+	}
+	return "reason(" + strconv.Itoa(int(r)) + ")"
+}
+
+// Error says why a call was not sent, or not sent again. A [Client] returns it only when
+// nothing was sent; otherwise the error is that of the last attempt, and [Hooks.GiveUp]
+// tells the reason. Its fields must not be changed.
+type Error struct {
+	// Reason is why.
+	Reason Reason
+	// Target and Method are those of the call.
+	Target, Method string
+	// Key is what the call's limit and cooldown belong to; "" is none.
+	Key string
+	// Wait is how long to wait before another try makes sense; 0 when that is not
+	// known.
+	Wait time.Duration
+	// Err is the cause, if there is one. It is context.DeadlineExceeded when the wait
+	// did not fit before the deadline.
+	Err error
+}
+
+// Error names the method, the key, the reason and the wait.
+func (e *Error) Error() string {
+	s := "holdfastgrpc: " + e.Method + " for " + strconv.Quote(e.Key) + ": " + e.message()
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+func (e *Error) message() string {
+	s := e.Reason.String()
+	if e.Wait > 0 {
+		s += ", retry in " + e.Wait.String()
+	}
+	return s
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// GRPCStatus is codes.ResourceExhausted with the wait as RetryInfo, or for LimiterFailed
+// what the limiter's error means. It does not have the key, since servers pass such
+// errors on to their own callers.
+func (e *Error) GRPCStatus() *status.Status {
+	code := codes.ResourceExhausted
+	if e.Reason == LimiterFailed {
+		code = codeOf(e.Err)
+	}
+	st := status.New(code, "holdfastgrpc: "+e.message())
+	if e.Wait > 0 {
+		if with, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(e.Wait)}); err == nil {
+			return with
+		}
+	}
+	return st
+}
+
+// gone returns the error of a caller who has given up, as grpc-go does; else nil.
+func gone(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package holdfastgrpc
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/holdfast-go/holdfast/internal/caller"
+)
+
+// FuzzPushback: whatever the trailer says, there is a wait of 32 bits of milliseconds, or
+// no retry; and what a Server says is read as it was meant.
+func FuzzPushback(f *testing.F) {
+	for _, s := range []string{"", "0", "1", "-1", "+1", "007", "2147483647", "2147483648", "-2147483649", "1e3", "1.5", " 1", "१", "99999999999999999999"} {
+		f.Add(s, int64(len(s)))
+	}
+	f.Fuzz(func(t *testing.T, s string, ns int64) {
+		d, never, ok := parsePushback([]string{s})
+		if !ok || d < 0 || d > (1<<31-1)*time.Millisecond || never && d != 0 || d%time.Millisecond != 0 {
+			t.Errorf("%q: %v, %v, %v", s, d, never, ok)
+		}
+		if digits := s != "" && strings.Trim(s, "0123456789") == ""; never != !digits && !strings.HasPrefix(s, "+") && !strings.HasPrefix(s, "-") && len(s) < 10 {
+			t.Errorf("%q: never %v", s, never)
+		}
+		if _, never, ok = parsePushback([]string{s, s}); !never || !ok {
+			t.Errorf("twice %q: %v, %v", s, never, ok)
+		}
+		wait := time.Duration(max(1, ns))
+		if d, never, _ = parsePushback([]string{pushback(wait)}); !never && (d < wait || d >= wait+time.Millisecond) || never && wait < 1<<31*time.Millisecond-time.Millisecond {
+			t.Errorf("%v was sent as %s and read as %v, %v", wait, pushback(wait), d, never)
+		}
+	})
+}
+
+// FuzzRetryInfo: whatever bytes a detail has, there is no panic and no negative wait.
+func FuzzRetryInfo(f *testing.F) {
+	for _, info := range []*errdetails.RetryInfo{{}, {RetryDelay: nil}} {
+		b, _ := proto.Marshal(info)
+		f.Add(b, "type.googleapis.com/google.rpc.RetryInfo")
+	}
+	f.Add([]byte{0x0a, 0x02, 0x08, 0x05}, "type.googleapis.com/google.rpc.RetryInfo")
+	f.Add([]byte{0x0a, 0xff}, "google.rpc.RetryInfo")
+	f.Add([]byte{}, "\xff/")
+	f.Fuzz(func(t *testing.T, value []byte, url string) {
+		detail := &anypb.Any{TypeUrl: url, Value: value}
+		st := status.FromProto(&spb.Status{Code: 8, Details: []*anypb.Any{detail, nil, detail}})
+		if h := hintOf(st, metadata.MD{pushbackKey: {string(value)}}); h.wait < 0 || h.wait > 0 && !h.asked {
+			t.Errorf("%+v", h)
+		}
+	})
+}
+
+// FuzzMetadataKey: whatever metadata says, a key is short, and another one is another's.
+func FuzzMetadataKey(f *testing.F) {
+	for _, s := range []string{"", "a", "\x00", "sha256:", "sha256:" + strings.Repeat("0", 64), strings.Repeat("x", 300)} {
+		f.Add(s, "b")
+	}
+	key, credential := Metadata("user-bin"), APIKey("user-bin", "authorization")
+	pair := Join(Metadata("a-bin"), Metadata("b-bin"))
+	of := func(k Key, pairs ...string) (string, error) {
+		got, err := k.of(metadata.NewIncomingContext(context.Background(), metadata.Pairs(pairs...)), RPC{})
+		return caller.Short(got), err
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		keyA, errA := of(key, "user-bin", a)
+		keyB, errB := of(key, "user-bin", b)
+		if (errA != nil) != (a == "" || a == caller.Shared) || errA == nil && (keyA == "" || keyA == caller.Shared || len(keyA) > 128) {
+			t.Errorf("%q: key %q, %v", a, keyA, errA)
+		}
+		if errA == nil && errB == nil && (keyA == keyB) != (a == b) {
+			t.Errorf("%q and %q have the keys %q and %q", a, b, keyA, keyB)
+		}
+		if c, err := of(credential, "user-bin", a, "authorization", b); err == nil && (!strings.HasPrefix(c, "key:") || len(c) != 36) {
+			t.Errorf("%q: credential %q", a, c)
+		}
+		ab, errAB := of(pair, "a-bin", a, "b-bin", b)
+		ba, errBA := of(pair, "a-bin", b, "b-bin", a)
+		if errAB == nil && errBA == nil && (ab == ba) != (a == b) {
+			t.Errorf("%q, %q and their reverse have the keys %q and %q", a, b, ab, ba)
+		}
+	})
+}

@@ -1,0 +1,79 @@
+package holdfastgrpc
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/chain"
+)
+
+// Hooks are functions that a [Client] calls outside its locks, on the goroutine of the
+// call, with the call's context. Those that are nil are not called. They must be safe for
+// concurrent use, return soon, and not change what they get. The zero value calls
+// nothing.
+type Hooks struct {
+	// Wait is called before each wait.
+	Wait func(context.Context, WaitInfo)
+	// Cooldown is called when a server makes a key cool down, or cool down for longer.
+	Cooldown func(context.Context, CooldownInfo)
+	// GiveUp is called when a call is not sent, or not sent again although its failure
+	// is one that retries are for.
+	GiveUp func(context.Context, *Error)
+}
+
+// and returns hooks that call first those of h and then those of next.
+func (h Hooks) and(next Hooks) Hooks {
+	return Hooks{
+		Wait:     chain.Two(h.Wait, next.Wait),
+		Cooldown: chain.Two(h.Cooldown, next.Cooldown),
+		GiveUp:   chain.Two(h.GiveUp, next.GiveUp),
+	}
+}
+
+// WaitInfo is one wait.
+type WaitInfo struct {
+	Target, Method, Key string
+	For                 time.Duration // how long; jitter included
+	Why                 WaitReason
+	// Source is what asked for it, when Why is [WaitServer]: "RetryInfo" or
+	// "grpc-retry-pushback-ms".
+	Source string
+}
+
+// CooldownInfo is one cooldown of a key.
+type CooldownInfo struct {
+	Target, Method, Key string        // of the call that met it
+	For                 time.Duration // from now, as the server asked
+	Source              string        // as in WaitInfo
+}
+
+// WaitReason says what a call waits for.
+type WaitReason uint8
+
+// The reasons to wait.
+const (
+	// WaitServer: the server said when to come back.
+	WaitServer WaitReason = iota
+	// WaitBackoff: an attempt failed, and the server said nothing of use.
+	WaitBackoff
+	// WaitCooldown: another call was told to wait.
+	WaitCooldown
+	// WaitLimiter: the limiter admits the call only then.
+	WaitLimiter
+)
+
+// String returns the reason in one lower-case word.
+func (w WaitReason) String() string {
+	switch w {
+	case WaitServer:
+		return "server"
+	case WaitBackoff:
+		return "backoff"
+	case WaitCooldown:
+		return "cooldown"
+	case WaitLimiter:
+		return "limiter"
+	default:
+		return "unknown"
+	}
+}

@@ -1,0 +1,179 @@
+package holdfastgrpc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/holdfast-go/holdfast/internal/caller"
+)
+
+// ErrNoKey is for a call that does not say on whose behalf it is made.
+var ErrNoKey = errors.New("holdfastgrpc: the call has no key")
+
+// RPC is a call as a [Server] sees it before it is served.
+type RPC struct {
+	// Method is the full name, as in /package.Service/Method.
+	Method string
+	// Request is the message of a unary call; nil for a stream. It must not be
+	// changed.
+	Request any
+	// Stream says that it is a streaming call, in either direction.
+	Stream bool
+}
+
+// Key says on whose behalf a call is made. The zero value is not usable. A Key is safe
+// for concurrent use.
+type Key struct {
+	of  func(context.Context, RPC) (string, error)
+	err error // of its configuration, for NewServer to return
+}
+
+// KeyFunc is a key of your own. An empty one is none, as is ErrNoKey. An error that is a
+// gRPC status is returned to the caller as it is; any other is codes.Internal, without
+// its text. of must be safe for concurrent use.
+func KeyFunc(of func(context.Context, RPC) (string, error)) Key {
+	if of == nil {
+		return Key{err: configError("key", "nil", "must not be a nil function")}
+	}
+	return Key{of: func(ctx context.Context, rpc RPC) (string, error) {
+		key, err := of(ctx, rpc)
+		if err == nil && (key == "" || key == caller.Shared) {
+			err = ErrNoKey
+		}
+		return key, err
+	}}
+}
+
+// some makes a Key of a function that returns "" for none.
+func some(of func(context.Context, RPC) string) Key {
+	return KeyFunc(func(ctx context.Context, rpc RPC) (string, error) { return of(ctx, rpc), nil })
+}
+
+// Everyone is one key for all calls.
+func Everyone() Key { return some(func(context.Context, RPC) string { return "everyone" }) }
+
+// Method is the full name of the method: one limit for each, over all callers. Where
+// grpc.UnknownServiceHandler serves any name, callers choose it.
+func Method() Key { return some(func(_ context.Context, rpc RPC) string { return rpc.Method }) }
+
+// Metadata is the value that the call's metadata has under a name, which may be a binary
+// one, ending in -bin. A call with several values has no key: a proxy that appends one
+// would leave the client's own in front of it. Clients choose what it says: use it behind
+// something that sets it.
+func Metadata(name string) Key {
+	name, err := metadataName(name)
+	if err != nil {
+		return Key{err: err}
+	}
+	return some(func(ctx context.Context, _ RPC) string { return only(ctx, name) })
+}
+
+// APIKey is the credential in the first of the names that the call's metadata has, by
+// default x-api-key and authorization with the scheme Bearer. What limiters are told is
+// its hash, so that credentials don't end up in Redis. A name with several values counts
+// as missing. Nothing is verified: put it behind what does that, or a caller gets a fresh
+// limit with each credential that it makes up.
+func APIKey(names ...string) Key {
+	if len(names) == 0 {
+		names = []string{"x-api-key", "authorization"}
+	}
+	lower := make([]string, len(names))
+	for i, name := range names {
+		var err error
+		if lower[i], err = metadataName(name); err != nil {
+			return Key{err: err}
+		}
+	}
+	return some(func(ctx context.Context, _ RPC) string {
+		for _, name := range lower {
+			v := only(ctx, name)
+			if name == "authorization" {
+				v = caller.Bearer(v)
+			}
+			if key := caller.Credential(v); key != "" {
+				return key
+			}
+		}
+		return ""
+	})
+}
+
+// PeerIP is the address that the connection comes from, of IPv6 the first 64 bits: that
+// is what a subscriber has. Behind a proxy or a load balancer that ends connections it is
+// theirs, and all callers share it: take what that proxy sets, by [Metadata] or
+// [KeyFunc]. A connection without an IP address, such as a Unix socket, has no key.
+func PeerIP() Key {
+	return some(func(ctx context.Context, _ RPC) string {
+		p, ok := peer.FromContext(ctx)
+		if !ok || p.Addr == nil {
+			return ""
+		}
+		return caller.IP(addrOf(p.Addr))
+	})
+}
+
+// Join is several keys at once, such as caller and method: all of them must be there.
+func Join(keys ...Key) Key {
+	if len(keys) == 0 {
+		return Key{err: configError("keys", 0, "must be at least 1")}
+	}
+	for _, k := range keys {
+		if k.err != nil || k.of == nil {
+			return k
+		}
+	}
+	return KeyFunc(func(ctx context.Context, rpc RPC) (string, error) {
+		var joined caller.Joined
+		for _, k := range keys {
+			part, err := k.of(ctx, rpc)
+			if err != nil {
+				return "", err
+			}
+			joined.Add(part)
+		}
+		return joined.String(), nil
+	})
+}
+
+// only is the value of a name, "" unless there is exactly one.
+func only(ctx context.Context, name string) string {
+	if v := metadata.ValueFromIncomingContext(ctx, name); len(v) == 1 {
+		return v[0]
+	}
+	return ""
+}
+
+// metadataName checks a name as grpc-go does, and returns it in lower case.
+func metadataName(name string) (string, error) {
+	name = strings.ToLower(name)
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '_', c == '.':
+		default:
+			return "", configError("metadata", name, "must be made of letters, digits, -, _ and .")
+		}
+	}
+	if name == "" {
+		return "", configError("metadata", name, "must not be empty")
+	}
+	return name, nil
+}
+
+// addrOf is the zero Addr when there is no IP address.
+func addrOf(a net.Addr) netip.Addr {
+	var addr netip.Addr
+	if has, ok := a.(interface{ AddrPort() netip.AddrPort }); ok {
+		addr = has.AddrPort().Addr()
+	} else if ap, err := netip.ParseAddrPort(a.String()); err == nil {
+		addr = ap.Addr()
+	} else {
+		addr, _ = netip.ParseAddr(a.String())
+	}
+	return addr
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package holdfastgrpc_test
+
+const raceEnabled = true

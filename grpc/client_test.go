@@ -201,7 +201,7 @@ func TestBadClientConfiguration(t *testing.T) {
 	for want, opt := range map[string]holdfastgrpc.ClientOption{
 		"limiter: option is nil: must not be nil":                                             nil,
 		"limiter: limiter is nil: must not be a nil pointer":                                  holdfastgrpc.WithLimiter((*limiter.Local)(nil)),
-		"limiter: attempts is 0: must be from 1 to 100":                                   holdfastgrpc.WithAttempts(0),
+		"limiter: attempts is 0: must be from 1 to 100":                                       holdfastgrpc.WithAttempts(0),
 		"limiter: max wait is -1ns: must be from 0 to 1h":                                     holdfastgrpc.WithMaxWait(-1),
 		"limiter: max total wait is 25h0m0s: must be from 0 to 24h":                           holdfastgrpc.WithMaxTotalWait(25 * time.Hour),
 		"limiter: Backoff.Initial is -1ns: must not be negative":                              holdfastgrpc.WithBackoff(retry.Backoff{Initial: -1}),

@@ -24,7 +24,7 @@ func TestLeaseEnds(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
 			rdb := redistest.Client(t, srv)
-			opts := []limiter.Option{limiter.WithShare(1), limiter.WithLease(40, time.Second)}
+			opts := []limiter.Option{patient(), limiter.WithLease(40, time.Second)}
 			lim, other := newLimiter(t, rdb, limit, opts...), newLimiter(t, rdb, limit, opts...)
 			for range 2 {
 				res, err := lim.Allow(t.Context(), "k")
@@ -105,7 +105,7 @@ func TestLeaseIsDropped(t *testing.T) {
 	for _, limit := range leasable(100, 300*time.Hour) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
 			srv := redistest.Start(t)
-			lim := newLimiter(t, redistest.Client(t, srv), limit, limiter.WithShare(1), limiter.WithLease(40, 50*time.Millisecond))
+			lim := newLimiter(t, redistest.Client(t, srv), limit, patient(), limiter.WithLease(40, 50*time.Millisecond))
 			allow := func() limiter.Result {
 				t.Helper()
 				res, err := lim.Allow(t.Context(), "k")
@@ -122,7 +122,7 @@ func TestLeaseIsDropped(t *testing.T) {
 				t.Errorf("reset: %+v", res)
 			}
 			must(t, lim.Close())
-			other := newLimiter(t, redistest.Client(t, srv), limit, limiter.WithShare(1), limiter.WithLease(40, 50*time.Millisecond))
+			other := newLimiter(t, redistest.Client(t, srv), limit, patient(), limiter.WithLease(40, 50*time.Millisecond))
 			if res, err := other.Peek(t.Context(), "k"); err != nil || res.Remaining != 99 {
 				t.Errorf("after Close: %+v, %v", res, err)
 			}
@@ -186,7 +186,7 @@ func TestLeaseThatEndsInAnOutage(t *testing.T) {
 // TestCostBeyondALease is larger than what is ever held.
 func TestCostBeyondALease(t *testing.T) {
 	srv := redistest.Start(t)
-	lim := newLimiter(t, redistest.Client(t, srv), limiter.FixedWindow(limiter.PerHour(100)), limiter.WithShare(1), limiter.WithLease(10, time.Minute))
+	lim := newLimiter(t, redistest.Client(t, srv), limiter.FixedWindow(limiter.Per(100, 300*time.Hour)), patient(), limiter.WithLease(10, time.Minute))
 	for i, c := range []struct {
 		n, left int
 		source  limiter.Source

@@ -33,7 +33,7 @@ func TestLeaseIsSpentHere(t *testing.T) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
 			srv := redistest.Start(t)
 			rdb := redistest.Client(t, srv)
-			opts := []limiter.Option{limiter.WithShare(1), limiter.WithLease(40, 10*time.Second)}
+			opts := []limiter.Option{patient(), limiter.WithLease(40, 10*time.Second)}
 			lim, other := newLimiter(t, rdb, limit, opts...), newLimiter(t, rdb, limit, opts...)
 			for i := range 19 {
 				want := limiter.SourceLease

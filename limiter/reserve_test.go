@@ -258,7 +258,7 @@ func TestReservationsInAnOutage(t *testing.T) {
 			}
 			srv := redistest.Start(t)
 			proxy, rdb := behind(t, srv, redis.Options{MaxRetries: -1, DialerRetries: 1})
-			lim := newLimiter(t, rdb, limit, limiter.WithShare(1), limiter.WithoutDenialCache(),
+			lim := newLimiter(t, rdb, limit, patient(), limiter.WithoutDenialCache(),
 				limiter.WithBreaker(breaker.Settings{MinRequests: 1, OpenMin: 3 * time.Second, OpenMax: 3 * time.Second}))
 			ctx := t.Context()
 			var before []*limiter.Reservation

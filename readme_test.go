@@ -1,6 +1,7 @@
 package holdfast_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,60 +12,104 @@ import (
 	"testing"
 )
 
-// TestReadmeCompiles builds every Go block of the README as a program inside
-// this module, or the nested one that it imports, through an overlay, so that
-// nothing is written into the tree.
-func TestReadmeCompiles(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestDocsCompile builds every Go block of the README and of docs/ as a program inside
+// this module, or the nested one that it needs, through an overlay, so that nothing is
+// written into the tree.
+func TestDocsCompile(t *testing.T) {
 	root, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(readme, -1)
-	if len(blocks) < 3 {
-		t.Fatalf("only %d Go blocks", len(blocks))
+	docs, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i, block := range blocks {
-		t.Run(fmt.Sprint("block ", i+1), func(t *testing.T) {
-			dir, mod := t.TempDir(), filepath.Join(root, nestedModule(block[1]))
-			src := filepath.Join(dir, "main.go")
-			if err := os.WriteFile(src, block[1], 0o600); err != nil {
-				t.Fatal(err)
-			}
-			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
-				filepath.Join(mod, "readmeblock", "main.go"): src,
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			file := filepath.Join(dir, "overlay.json")
-			if err := os.WriteFile(file, overlay, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			build := exec.Command("go", "build", "-o", filepath.Join(dir, "block"), "-overlay", file, "./readmeblock")
-			build.Dir = mod
-			if out, err := build.CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s", err, out)
-			}
-			if out, err := exec.Command("gofmt", "-l", src).CombinedOutput(); err != nil || len(out) > 0 {
-				t.Errorf("not formatted: %s %v", out, err)
-			}
-		})
+	peers, seen := peers(t), map[string]int{}
+	for _, doc := range append(docs, "README.md") {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(text, -1) {
+			dir := moduleOf(block[1], peers)
+			seen[doc]++
+			seen[dir]++
+			t.Run(fmt.Sprint(doc, " block ", i+1), func(t *testing.T) {
+				t.Parallel()
+				compile(t, filepath.Join(root, dir), block[1])
+			})
+		}
+	}
+	for _, want := range []string{"README.md", "docs/migrating.md", "bench"} {
+		if seen[want] < 3 {
+			t.Errorf("only %d Go blocks of %s", seen[want], want)
+		}
 	}
 }
 
-// nestedModule is the directory of the nested module that a block imports; ""
-// when it imports none.
-func nestedModule(block []byte) string {
+// compile builds a program in the module at dir.
+func compile(t *testing.T, dir string, program []byte) {
+	tmp := t.TempDir()
+	src, file := filepath.Join(tmp, "main.go"), filepath.Join(tmp, "overlay.json")
+	if err := os.WriteFile(src, program, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
+		filepath.Join(dir, "docsblock", "main.go"): src,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "list", "-export", "-overlay", file, "./docsblock") // compiles, and does not link
+	build.Dir = dir
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := exec.Command("gofmt", "-l", src).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("not formatted: %s %v", out, err)
+	}
+}
+
+// moduleOf is the directory of the nested module that a block needs: the one that it
+// imports, or bench where it imports a peer; "" when neither.
+func moduleOf(block []byte, peers []string) string {
 	for _, found := range regexp.MustCompile(`"`+regexp.QuoteMeta(module)+`/(\w+)`).FindAllSubmatch(block, -1) {
 		if dir := string(found[1]); nested(dir) {
 			return dir
 		}
 	}
+	for _, peer := range peers {
+		if bytes.Contains(block, []byte(`"`+peer)) {
+			return "bench"
+		}
+	}
 	return ""
+}
+
+// peers are the modules that bench requires and the root does not.
+func peers(t *testing.T) (out []string) {
+	t.Helper()
+	required := func(file string) map[string]bool {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths := map[string]bool{}
+		for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllSubmatch(text, -1) {
+			paths[string(m[1])] = true
+		}
+		return paths
+	}
+	ours := required("go.mod")
+	for path := range required("bench/go.mod") {
+		if !ours[path] && !strings.HasPrefix(path, module) {
+			out = append(out, path)
+		}
+	}
+	return out
 }
 
 // TestReadmeFigures: the README's tables are those that were measured.

@@ -1,7 +1,12 @@
-.PHONY: demo client worker tokens slots priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound fuzz
+.PHONY: demo outage-demo screenshots client worker tokens slots priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound fuzz
 
-# A fleet keeps to its limit while Redis is killed and comes back.
+# A page at http://localhost:8080: the algorithms, and a Redis to be killed.
 demo:
+	@echo "building the page; the first time takes about a minute ..."
+	@go run ./examples/demo
+
+# The same in a terminal: a fleet keeps to its limit while Redis is killed.
+outage-demo:
 	@go run ./examples/outage
 
 # What each style of refusal makes a client do.
@@ -35,7 +40,13 @@ server:
 # What CI runs: every module, race detector on, against real Redis servers.
 test:
 	@scripts/ensure-redis
+	@scripts/ensure-chromium
 	@scripts/test
+
+# Writes the pictures of the demo's page in docs, by chromium.
+screenshots:
+	@scripts/ensure-chromium
+	@cd examples && HOLDFAST_SCREENSHOTS=$(CURDIR)/docs HOLDFAST_REQUIRE_CHROMIUM=1 GOWORK=off go test -count=1 -run TestScreenshots ./demo
 
 # Measures what callers see under faults, and writes docs/outage.md.
 outage:

@@ -14,13 +14,27 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 )
 
+// Kind says whose a server is.
+type Kind string
+
+// The kinds of servers.
+const (
+	Foreign  Kind = "foreign"  // that of REDIS_URL
+	Process  Kind = "process"  // a redis-server that we started
+	Embedded Kind = "embedded" // in this program
+)
+
 // Redis is the server of a demonstration.
 type Redis struct {
 	What    string // for people
+	Kind    Kind
 	Options *redis.Options
 	// Kill and Restart are nil for a server that is not ours.
 	Kill, Restart func() error
-	Close         func()
+	// Freeze and Thaw stop the process and let it go on; nil where there is none
+	// that is ours.
+	Freeze, Thaw func() error
+	Close        func()
 }
 
 // StartRedis uses REDIS_URL where that is set, else starts a redis-server found
@@ -32,8 +46,8 @@ func StartRedis() (*Redis, error) {
 			return nil, fmt.Errorf("REDIS_URL: %w", err)
 		}
 		return &Redis{
-			What:    "the Redis of REDIS_URL at " + opt.Addr + ", which is not ours to kill: there will be no outage",
-			Options: opt, Close: func() {},
+			What: "the Redis of REDIS_URL at " + opt.Addr + ", which is not ours to kill: there will be no outage",
+			Kind: Foreign, Options: opt, Close: func() {},
 		}, nil
 	}
 	if path, err := redisproc.Find(); err == nil {
@@ -42,8 +56,8 @@ func StartRedis() (*Redis, error) {
 			return nil, err
 		}
 		return &Redis{
-			What: path + " at " + srv.Addr(), Options: &redis.Options{Addr: srv.Addr()},
-			Kill: srv.Kill, Restart: srv.Restart, Close: func() { srv.Close() },
+			What: path + " at " + srv.Addr(), Kind: Process, Options: &redis.Options{Addr: srv.Addr()},
+			Kill: srv.Kill, Restart: srv.Restart, Freeze: srv.Freeze, Thaw: srv.Thaw, Close: func() { srv.Close() },
 		}, nil
 	}
 	mini, err := miniredis.Run()
@@ -52,6 +66,7 @@ func StartRedis() (*Redis, error) {
 	}
 	return &Redis{
 		What:    "a Redis embedded in this program at " + mini.Addr() + " (there is no redis-server on PATH)",
+		Kind:    Embedded,
 		Options: &redis.Options{Addr: mini.Addr()},
 		Kill: func() error {
 			// Closed under a running script, it would answer that with an error

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"runtime/debug"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/middleware"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// endpoint is a handler of the API. Its error is a *problem, or ours.
+type endpoint func(w http.ResponseWriter, r *http.Request) error
+
+// handler serves the page and its API. loopback says that nothing but this machine
+// should be able to ask.
+func (a *app) handler(loopback bool) (http.Handler, error) {
+	files, err := fs.Sub(assets, "assets")
+	if err != nil {
+		return nil, err
+	}
+	// It says nothing until it refuses: what is announced are the limits of the cards.
+	limit, err := middleware.New(a.own, middleware.RemoteIP(), middleware.WithPolicy("page"), middleware.WithHeaders(middleware.RetryAfter))
+	if err != nil {
+		return nil, err
+	}
+	api := http.NewServeMux()
+	for _, e := range []struct {
+		method, path string
+		do           endpoint
+	}{
+		{http.MethodPost, "/api/attempt", a.attempt},
+		{http.MethodPost, "/api/burst", a.burst},
+		{http.MethodPost, "/api/boundary", a.boundary},
+		{http.MethodPut, "/api/limit", a.changeLimit},
+		{http.MethodPost, "/api/reset", a.reset},
+		{http.MethodPost, "/api/outage", a.doOutage},
+		{http.MethodPost, "/api/fleet", a.doFleet},
+		{http.MethodGet, "/api/state", a.state},
+		{http.MethodGet, "/api/events", a.events},
+	} {
+		api.Handle(e.path, only(e.method, e.do))
+	}
+	api.Handle("/", endpoint(func(_ http.ResponseWriter, r *http.Request) error {
+		return refuse(http.StatusNotFound, "path", quoted(r.URL.Path), "is not part of the API")
+	}))
+	root := http.NewServeMux()
+	root.Handle("/api/", sameSite(limit(api)))
+	root.Handle("/", only(http.MethodGet, func(w http.ResponseWriter, r *http.Request) error {
+		w.Header().Set("Cache-Control", "no-cache")
+		http.FileServerFS(files).ServeHTTP(w, r)
+		return nil
+	}))
+	var h http.Handler = root
+	if loopback {
+		h = ownHost(h)
+	}
+	return secure(h), nil
+}
+
+// only refuses other methods. HEAD is as good as GET.
+func only(method string, do endpoint) http.Handler {
+	return endpoint(func(w http.ResponseWriter, r *http.Request) error {
+		if r.Method == method || method == http.MethodGet && r.Method == http.MethodHead && !strings.HasPrefix(r.URL.Path, "/api/") {
+			return do(w, r)
+		}
+		w.Header().Set("Allow", method)
+		return refuse(http.StatusMethodNotAllowed, "method", quoted(r.Method), "must be "+method)
+	})
+}
+
+// ServeHTTP turns errors, and panics, into problems. What went wrong inside is told to
+// who runs the program.
+func (e endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if v := recover(); v != nil {
+			if v == http.ErrAbortHandler {
+				panic(v)
+			}
+			internal(w, fmt.Errorf("%s %s: panic: %v\n%s", r.Method, r.URL.Path, v, debug.Stack()))
+		}
+	}()
+	err := e(w, r)
+	if err == nil || r.Context().Err() != nil {
+		return
+	}
+	if p, ok := errors.AsType[*problem](err); ok {
+		p.write(w)
+		return
+	}
+	internal(w, fmt.Errorf("%s %s: %w", r.Method, r.URL.Path, err))
+}
+
+func internal(w http.ResponseWriter, err error) {
+	complain(err)
+	p := problem{Type: "about:blank", Title: "Internal Server Error", Status: http.StatusInternalServerError, Detail: "it did not work; the terminal says why"}
+	p.write(w)
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+const (
+	// minute is how many seconds the charts show.
+	minute = 60
+	// callers is how many goroutines of a process ask: enough that the offered rate
+	// stays what it is while each decision takes the whole budget.
+	callers = 4
+	// offered is what is asked for, as a multiple of the limit.
+	offered = 2.4
+)
+
+// second is what happened in one second.
+type second struct {
+	At       float64        `json:"at"` // its end, Unix time in milliseconds
+	Admitted map[string]int `json:"admitted"`
+	Denied   map[string]int `json:"denied"`
+	Errors   int            `json:"errors"`
+	// SlowestMs is of decisions, however they were made.
+	SlowestMs float64 `json:"slowestMs"`
+	// Fault is what was wrong with Redis at its end.
+	Fault fault `json:"fault"`
+}
+
+func newSecond() second {
+	return second{Admitted: map[string]int{}, Denied: map[string]int{}}
+}
+
+// processState is one process as its limiter sees Redis.
+type processState struct {
+	Name  string       `json:"name"`
+	Share float64      `json:"share"`
+	Shard []shardState `json:"shards"`
+}
+
+type shardState struct {
+	Breaker     string  `json:"breaker"`
+	Since       float64 `json:"since"`             // Unix time in milliseconds
+	RetryAt     float64 `json:"retryAt,omitempty"` // 0 unless open
+	LastFailure string  `json:"lastFailure,omitempty"`
+}
+
+// process stands for a process: it shares nothing with the others but Redis.
+type process struct {
+	name  string
+	rdb   *redis.Client
+	lim   *limiter.Limiter
+	alone bool // its last decision was its own
+}
+
+// traffic is processes that share one limit, and are asked for more.
+type traffic struct {
+	limit     limiter.Limit
+	processes []*process
+
+	mu      sync.Mutex
+	current second
+	past    []second
+	sums    sums
+}
+
+func newTraffic(cfg config, o *outage, prefix string) (*traffic, error) {
+	t := &traffic{limit: limiter.TokenBucket(limiter.PerSecond(cfg.rate), cfg.burst)}
+	t.reset()
+	for i := range cfg.processes {
+		p := &process{name: fmt.Sprint("process ", i+1), rdb: o.client()}
+		var err error
+		p.lim, err = limiter.New(p.rdb, t.limit,
+			limiter.WithPrefix(prefix+":traffic"),
+			limiter.WithProcess(p.name),
+			limiter.WithBudget(cfg.budget),
+			limiter.WithLogger(slog.New(slog.DiscardHandler)),
+			// Those who press Restore want to see it; the default is up to 5 s.
+			limiter.WithBreaker(breaker.Settings{OpenMax: time.Second}),
+		)
+		if err != nil {
+			return nil, errors.Join(err, p.rdb.Close(), t.close())
+		}
+		t.processes = append(t.processes, p)
+	}
+	return t, nil
+}
+
+func (t *traffic) close() error {
+	var errs []error
+	for _, p := range t.processes {
+		errs = append(errs, p.lim.Close(), p.rdb.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// run asks at the offered rate until ctx ends.
+func (t *traffic) run(ctx context.Context) {
+	n := len(t.processes) * callers
+	every := time.Duration(float64(n) * float64(time.Second) / (offered * float64(t.limit.Rate().N)))
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			// Spread, or all would ask at one instant.
+			if sleepUntil(ctx, time.Now().Add(every*time.Duration(i)/time.Duration(n))) == nil {
+				t.call(ctx, t.processes[i%len(t.processes)], every)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (t *traffic) call(ctx context.Context, p *process, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		start := time.Now()
+		// The program's end must not look like a fault.
+		res, err := p.lim.Allow(context.WithoutCancel(ctx), "third-party-api")
+		t.count(p, res, err, time.Since(start))
+	}
+}
+
+func (t *traffic) count(p *process, res limiter.Result, err error, took time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.sums.add(t.processes, p, res)
+	}
+	s := &t.current
+	s.SlowestMs = max(s.SlowestMs, ms(took))
+	switch {
+	case err != nil:
+		s.Errors++
+	case res.Allowed:
+		s.Admitted[res.Source.String()]++
+	default:
+		s.Denied[res.Source.String()]++
+	}
+}
+
+// cut ends the current second.
+func (t *traffic) cut(now time.Time, f fault) second {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.current
+	s.At, s.Fault = unixMs(now), f
+	t.current = newSecond()
+	t.past = append(t.past, s)
+	t.past = t.past[max(0, len(t.past)-minute):]
+	return s
+}
+
+func (t *traffic) history() []second {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]second{}, t.past...)
+}
+
+// totals are those since the last reset.
+func (t *traffic) totals() totals {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return totals{t.sums.admitted, t.sums.bound(t.limit, len(t.processes))}
+}
+
+// emptied notes that Redis has lost its state.
+func (t *traffic) emptied() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sums.emptied++
+}
+
+// reset forgets what happened. The limit stays used as it is.
+func (t *traffic) reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.current, t.past, t.sums = newSecond(), []second{}, sums{last: time.Now()}
+}
+
+// state reports without asking Redis.
+func (t *traffic) state() []processState {
+	var all []processState
+	for _, p := range t.processes {
+		h := p.lim.Health()
+		s := processState{Name: p.name, Share: h.Share}
+		for _, sh := range h.Shards {
+			one := shardState{Breaker: sh.State.String(), Since: unixMs(sh.Since)}
+			if !sh.RetryAt.IsZero() {
+				one.RetryAt, one.LastFailure = unixMs(sh.RetryAt), sh.LastFailure.String()
+			}
+			s.Shard = append(s.Shard, one)
+		}
+		all = append(all, s)
+	}
+	return all
+}

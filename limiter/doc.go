@@ -11,7 +11,7 @@
 //
 // A decision is one atomic script in Redis, within a budget (50 ms unless set
 // otherwise), behind a circuit breaker per Redis server. When Redis cannot
-// decide, a policy of package fallback does; the default decides in the process
+// decide, a policy of package [fallback] does; the default decides in the process
 // by the same algorithm. That a request is denied is a [Result], not an error,
 // and neither is a sick Redis, except under the policy Closed.
 //
@@ -23,8 +23,13 @@
 // Beyond one limit: [Limiter.Reserve] for costs that are known only afterwards,
 // [NewMulti] for several limits at once, [NewConcurrency] for how many are in flight,
 // [WithReserve] and [Critical] for calls that matter more, [NewSampled] for fleets too
-// large for a call per decision. docs/choosing.md says which to take for what.
+// large for a call per decision.
 //
-// What is guaranteed, by how much a limit can be exceeded across an outage, and
-// which test would notice, is in docs/guarantees.md of the module.
+// Of the module's documents, [choosing] says which to take for what, [guarantees] what
+// holds, by how much a limit can be exceeded across an outage, and which test would
+// notice, [operations] how to run it, and what each line of the log means.
+//
+// [choosing]: https://github.com/holdfast-go/holdfast/blob/main/docs/choosing.md
+// [guarantees]: https://github.com/holdfast-go/holdfast/blob/main/docs/guarantees.md
+// [operations]: https://github.com/holdfast-go/holdfast/blob/main/docs/operations.md
 package limiter

@@ -14,21 +14,26 @@
 // many as there are customers.
 //
 //	holdfast.limiter.decisions           {decision}    counter: policy, outcome, source, error.type
-//	holdfast.limiter.decision.duration   s             histogram: the same; of those that took 10 µs or more
+//	holdfast.limiter.decision.duration   s             histogram: the same
 //	holdfast.redis.call.duration         s             histogram: policy, shard, error.type
-//	holdfast.breaker.transitions         {transition}  counter: policy, shard, breaker.state (the new one), cause
-//	holdfast.breaker.state               {breaker}     gauge: policy, shard, breaker.state; 1 for the one it is in, else 0
+//	holdfast.breaker.transitions         {transition}  counter: policy, shard, breaker.state, cause
+//	holdfast.breaker.state               {breaker}     gauge: policy, shard, breaker.state
 //	holdfast.limiter.share               1             gauge: policy
 //	holdfast.limiter.processes           {process}     gauge: policy
 //	holdfast.fallback.keys               {key}         gauge: policy; remembered in the process
-//	holdfast.fallback.owed               {key}         gauge: policy; with use that Redis is yet to be told of
+//	holdfast.fallback.owed               {key}         gauge: policy; with use that Redis is yet to hear of
 //	holdfast.fallback.reconciled         {key}         counter: policy; charged in Redis after an outage
-//	holdfast.client.attempt.duration     s             histogram: policy, http.request.method, http.response.status_code, error.type
+//	holdfast.client.attempt.duration     s             histogram: policy, http.request.method,
+//	                                                   http.response.status_code, error.type
 //	holdfast.client.wait.duration        s             histogram: policy, reason
 //	holdfast.client.cooldowns            {cooldown}    counter: policy
 //	holdfast.client.give_ups             {request}     counter: policy, reason
 //	holdfast.client.breaker.transitions  {transition}  counter: policy, breaker.state, cause
-//	holdfast.server.requests             {request}     counter: policy, outcome, denied_by, http.response.status_code
+//	holdfast.server.requests             {request}     counter: policy, outcome, denied_by,
+//	                                                   http.response.status_code
+//
+// The gauge of a breaker's state is 1 for the one that it is in. The durations of
+// decisions are those of 10 µs or more.
 //
 // All labels but error.type and those of HTTP have the prefix holdfast. The outcome of a
 // decision is allowed, denied, spared (it had room, but another part of a Multi denied)

@@ -1,5 +1,5 @@
-// Package roundtrippertest is a conformance suite for [http.RoundTripper]s that
-// wrap another one and retry. Run it from a test:
+// Package roundtrippertest is a conformance suite for every [http.RoundTripper] that
+// wraps another one and retries. Run it from a test:
 //
 //	func TestConformance(t *testing.T) {
 //		roundtrippertest.Run(t, func(t *testing.T, base http.RoundTripper) http.RoundTripper {

@@ -132,7 +132,7 @@ func (s *Server) decide(ctx context.Context, rpc RPC) Decision {
 	}
 	if d.Result, d.Policy, err = s.ask(ctx, rpc, d.Key, cost); err != nil {
 		d.Err, d.Code = err, codeOf(err)
-	} else if !d.Result.Allowed {
+	} else if !d.Result.Allowed && cost > 0 {
 		d.Code = codes.ResourceExhausted
 	}
 	return d

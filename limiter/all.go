@@ -25,6 +25,7 @@ type all struct {
 	receipts []receipt
 	results  []Result
 	asked    []bool
+	end      time.Time // of the longest budget of the parts, which is that of all
 }
 
 // decide checks everything, then asks: what was denied a moment ago, then Redis.
@@ -67,15 +68,18 @@ func (m *Multi) told(ctx context.Context, asks []Ask, res *MultiResult, failed i
 // judge is decide without telling anybody. failed is the part that an error is of.
 func (m *Multi) judge(ctx context.Context, asks []Ask, most time.Duration, receipts []receipt) (res MultiResult, failed int, err error) {
 	a := &all{m: m, requests: make([]request, len(asks)), receipts: receipts, results: make([]Result, len(asks)), asked: make([]bool, len(asks))}
+	var budget time.Duration
 	for i := range asks {
 		l := m.parts[i].Limiter
 		s := l.spec(ctx)
 		if err := l.enter(ctx, s, asks[i].Key, asks[i].N); err != nil {
 			return MultiResult{}, i, ofPart(m.parts[i].Name, err)
 		}
+		budget = max(budget, l.budget)
 		id := lua.EncodeID(asks[i].Key)
 		a.requests[i] = request{sh: l.shards.forID(id), s: s.boundedBy(most), key: asks[i].Key, id: id, n: asks[i].N, budget: l.budget}
 	}
+	a.end = time.Now().Add(budget)
 	if a.known() {
 		return a.result(), 0, nil
 	}
@@ -173,10 +177,11 @@ func (a *all) together(i, j int) bool {
 func (a *all) ask(ctx context.Context, g group) (ok bool, failed int, err error) {
 	first := g.parts[0]
 	r, l := &a.requests[first], a.m.parts[first].Limiter
+	r.budget = min(l.budget, time.Until(a.end))
 	if g.alone {
 		var res Result
 		if r.s.leased || r.s.parts != nil {
-			res, err = l.judge(ctx, r.s, r.key, r.n, r.rc)
+			res, err = l.decideWithin(ctx, r.budget, r.s, r.key, r.n, r.rc)
 		} else {
 			r.unknown = true // the cache was asked, which counts who asks
 			res, err = l.request(ctx, *r)
@@ -194,7 +199,7 @@ func (a *all) ask(ctx context.Context, g group) (ok bool, failed int, err error)
 	var out []algo.Decision
 	start := time.Now()
 	var nonce string
-	err = l.tell(ctx, r.id, func(ctx context.Context, c *call) (err error) {
+	err = l.tellWithin(ctx, r.budget, r.sh, l.closed, func(ctx context.Context, c *call) (err error) {
 		nonce = string(c.ticket.nonce)
 		out, err = c.lua.DecideAll(ctx, 0, &c.ticket, items)
 		return err
@@ -280,6 +285,7 @@ func (a *all) giveUp(ctx context.Context, groups []group) {
 		for _, i := range g.parts {
 			r := &a.requests[i]
 			if r.n > 0 && a.results[i].Source != SourceOpen {
+				r.rc.end = a.end
 				_ = a.m.parts[i].Limiter.giveUp(ctx, r.rc, r.n)
 			}
 			*r.rc = receipt{}

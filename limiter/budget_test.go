@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +58,80 @@ func TestFiveHundredCallersOnAFrozenServer(t *testing.T) {
 		}
 	}
 	must(t, srv.Thaw())
+}
+
+// TestOneBudgetForAllCalls: what asks several parts of a key, or several servers, or gives
+// back what some of them granted, has one budget for all of it.
+func TestOneBudgetForAllCalls(t *testing.T) {
+	const budget = 2 * time.Second
+	opts := []limiter.Option{limiter.WithBudget(budget), limiter.WithShare(1), limiter.WithoutDenialCache(),
+		limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, FailuresInRow: 1e6})}
+	within := func(t *testing.T, decide func() (limiter.Result, error)) limiter.Result {
+		t.Helper()
+		start := time.Now()
+		res, err := decide()
+		must(t, err)
+		if took := time.Since(start); took > budget+slack {
+			t.Errorf("%v with a budget of %v: %+v", took, budget, res)
+		}
+		return res
+	}
+	t.Run("parts of a key", func(t *testing.T) {
+		srv := redistest.Start(t)
+		lim := newLimiter(t, redistest.Client(t, srv), limiter.FixedWindow(limiter.Per(2, 300*time.Hour)), append(opts, limiter.WithKeyShards(2))...)
+		for range 2 {
+			if res, err := lim.Allow(t.Context(), "k"); err != nil || !res.Allowed || res.Source != limiter.SourceRedis {
+				t.Fatalf("%+v, %v", res, err)
+			}
+		}
+		must(t, srv.Freeze())
+		if res := within(t, func() (limiter.Result, error) { return lim.Allow(t.Context(), "k") }); res.Allowed || res.Source != limiter.SourceLocal {
+			t.Errorf("%+v", res)
+		}
+	})
+	for name, back := range map[string]bool{"servers of a Multi": false, "what a Multi gives back": true} {
+		t.Run(name, func(t *testing.T) {
+			var parts []limiter.Part
+			var freeze []func() error
+			var armed atomic.Bool
+			all := func() {
+				for _, f := range freeze {
+					must(t, f())
+				}
+			}
+			for i := range 3 {
+				srv := redistest.Start(t)
+				own := append(slices.Clone(opts), limiter.WithPrefix(string(rune('a'+i))))
+				if i < 2 {
+					freeze = append(freeze, srv.Freeze)
+				} else if back { // the others stand still as soon as the last one has answered
+					own = append(own, limiter.WithHooks(limiter.Hooks{Call: func(limiter.CallInfo) {
+						if armed.Swap(false) {
+							all()
+						}
+					}}))
+				}
+				limit := limiter.FixedWindow(limiter.Per(2, 300*time.Hour))
+				parts = append(parts, limiter.Part{Name: string(rune('a' + i)), Limiter: newLimiter(t, redistest.Client(t, srv), limit, own...)})
+			}
+			m := newMulti(t, parts...)
+			if res, err := m.AllowN(t.Context(), "k", 1); err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if !back {
+				all()
+				within(t, func() (limiter.Result, error) { return m.AllowN(t.Context(), "k", 1) })
+				return
+			}
+			if res, err := parts[2].Limiter.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			armed.Store(true)
+			if res := within(t, func() (limiter.Result, error) { return m.AllowN(t.Context(), "k", 1) }); res.Allowed || res.Source != limiter.SourceRedis {
+				t.Errorf("%+v", res)
+			}
+		})
+	}
 }
 
 // TestOverloadIsNoFault: more callers than may be in flight wait for their turn,

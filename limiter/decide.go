@@ -31,16 +31,21 @@ func (l *Limiter) judge(ctx context.Context, s *spec, key string, n int, rc *rec
 	if err := l.enter(ctx, s, key, n); err != nil {
 		return Result{}, err
 	}
+	return l.decideWithin(ctx, l.budget, s, key, n, rc)
+}
+
+// decideWithin is judge for what may be asked, with a budget for all calls together.
+func (l *Limiter) decideWithin(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
 	if s.parts != nil {
-		return l.decideSplit(ctx, s, key, n, rc)
+		return l.decideSplit(ctx, budget, s, key, n, rc)
 	}
-	return l.decideOne(ctx, s, key, n, rc)
+	return l.decideOne(ctx, budget, s, key, n, rc)
 }
 
 // decideOne decides on a key that is not split.
-func (l *Limiter) decideOne(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
+func (l *Limiter) decideOne(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
 	id := lua.EncodeID(key)
-	r := request{sh: l.shards.forID(id), s: s, key: key, id: id, n: n, budget: l.budget, rc: rc}
+	r := request{sh: l.shards.forID(id), s: s, key: key, id: id, n: n, budget: budget, rc: rc}
 	if s.leased {
 		return l.decideLeased(ctx, r)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,6 +24,16 @@ type receipt struct {
 	lease  *lease
 	scrape scrape
 	local  fallback.Receipt
+
+	end time.Time // of the decision's budget, where units go back before it is over
+}
+
+// budget is the time in which units can be given back.
+func (rc *receipt) budget(of time.Duration) time.Duration {
+	if rc.end.IsZero() {
+		return of
+	}
+	return min(of, time.Until(rc.end))
 }
 
 func (rc *receipt) forLocal(s *spec, key string) *fallback.Receipt {
@@ -113,7 +124,7 @@ func (l *Limiter) giveUp(ctx context.Context, rc *receipt, n int) error {
 func (l *Limiter) returnTaken(ctx context.Context, rc *receipt, t lua.Taken) error {
 	id := t.Keys.ID()
 	defer l.denials.forget(id)
-	err := l.tell(ctx, id, func(ctx context.Context, c *call) error {
+	err := l.tellWithin(ctx, rc.budget(l.budget), l.shards.forID(id), l.closed, func(ctx context.Context, c *call) error {
 		_, err := c.lua.GiveBack(ctx, 0, &c.ticket, []lua.Taken{t})
 		return err
 	})

@@ -145,7 +145,7 @@ func (l *link) settle(ctx context.Context, sh *shard, permit breaker.Permit, err
 	l.called(sh, class, err, took)
 	if class == breaker.ClassPermission {
 		l.denied.Do(func() {
-			l.logger.Error("holdfast: Redis refuses the limiter's commands; limits hold locally", "prefix", l.prefix, "error", err)
+			l.logger.Error("holdfast: Redis refuses the limiter's commands; falling back", "prefix", l.prefix, "policy", l.policy.String(), "error", err)
 		})
 	}
 	if l.functions {
@@ -216,18 +216,23 @@ func (e *callError) Unwrap() error { return e.err }
 // tell runs an operation that is not a decision, under the breaker and the budget.
 // The error is a *callError.
 func (l *link) tell(ctx context.Context, id string, run func(context.Context, *call) error) error {
-	return l.tellShard(ctx, l.shards.forID(id), l.closed, run)
+	return l.tellWithin(ctx, l.budget, l.shards.forID(id), l.closed, run)
 }
 
 // tellShard is tell for a shard that is known, until closed is; a nil one is for what
 // Close has to say.
 func (l *link) tellShard(ctx context.Context, sh *shard, closed <-chan struct{}, run func(context.Context, *call) error) error {
+	return l.tellWithin(ctx, l.budget, sh, closed, run)
+}
+
+// tellWithin is tellShard with what is left of a budget.
+func (l *link) tellWithin(ctx context.Context, budget time.Duration, sh *shard, closed <-chan struct{}, run func(context.Context, *call) error) error {
 	permit, ok := sh.breaker.Acquire()
 	if !ok {
 		return &callError{breaker.ClassUnavailable, errOpen}
 	}
 	c := newCall(l, run)
-	err := sh.calls.do(ctx, c, l.budget, closed)
+	err := sh.calls.do(ctx, c, budget, closed)
 	class := l.settle(ctx, sh, permit, err, time.Since(c.sent))
 	if class == breaker.ClassOK {
 		c.release()

@@ -33,7 +33,7 @@ func (l *Limiter) decideLeased(ctx context.Context, r request) (Result, error) {
 		res, err := l.request(ctx, r)
 		return ls.include(res, now), err
 	}
-	deadline := now.Add(l.budget)
+	deadline := now.Add(r.budget)
 	rest, ok := ls.spend(int64(n), now)
 	if !ok && !sh.breaker.Refuses() {
 		if d, denied := l.knownDenied(s, id, n-int(rest.sum())); denied {
@@ -41,7 +41,7 @@ func (l *Limiter) decideLeased(ctx context.Context, r request) (Result, error) {
 			return sh.count(ls.include(s.result(d, SourceCache), now)), nil
 		}
 		r.unknown = true
-		ls.await(ctx, now.Add(l.budget/2))
+		ls.await(ctx, now.Add(r.budget/2))
 		// If more has come, even before the wait, Redis would not have it for us any more.
 		l.undo(ls, &rest)
 		rest, ok = ls.spend(int64(n), time.Now())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
@@ -52,8 +53,9 @@ func partKey(key string, i int) string {
 // known that they deny don't count.
 const partsAsked = 2
 
-// decideSplit asks the part whose turn it is; when that denies, another one.
-func (l *Limiter) decideSplit(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
+// decideSplit asks the part whose turn it is; when that denies, another one, in what is
+// left of the budget.
+func (l *Limiter) decideSplit(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
 	if n == 0 {
 		return l.lookSplit(ctx, s, key)
 	}
@@ -62,9 +64,13 @@ func (l *Limiter) decideSplit(ctx context.Context, s *spec, key string, n int, r
 	turn := &l.turns[l.denials.hash(key)%uint64(len(l.turns))]
 	first := turn.Add(1) - 1
 	soonest, asked := first, 0
+	end := time.Now().Add(budget)
 	for k := uint32(0); k < parts && asked < partsAsked; k++ {
 		i := (first%parts + k) % parts
-		other, err := l.decidePart(ctx, s, key, i, n, rc)
+		if k > 0 {
+			budget = time.Until(end)
+		}
+		other, err := l.decidePart(ctx, budget, s, key, i, n, rc)
 		if err != nil || other.Allowed {
 			return other, err
 		}
@@ -102,12 +108,12 @@ func either(a, b Result) Result {
 	return a
 }
 
-func (l *Limiter) decidePart(ctx context.Context, s *spec, key string, i uint32, n int, rc *receipt) (Result, error) {
+func (l *Limiter) decidePart(ctx context.Context, budget time.Duration, s *spec, key string, i uint32, n int, rc *receipt) (Result, error) {
 	part := &s.parts[i]
 	if s.args.MaxDelay > 0 {
 		part = part.withMaxDelay(s.args.MaxDelay)
 	}
-	res, err := l.decideOne(ctx, part, partKey(key, int(i)), n, rc)
+	res, err := l.decideOne(ctx, budget, part, partKey(key, int(i)), n, rc)
 	return res, ofKey(err, key)
 }
 
@@ -115,7 +121,7 @@ func (l *Limiter) decidePart(ctx context.Context, s *spec, key string, i uint32,
 func (l *Limiter) lookSplit(ctx context.Context, s *spec, key string) (Result, error) {
 	all := make([]Result, len(s.parts))
 	err := l.eachPart(s, key, func(i int, part string) (err error) {
-		all[i], err = l.decideOne(ctx, &s.parts[i], part, 0, nil)
+		all[i], err = l.decideOne(ctx, l.budget, &s.parts[i], part, 0, nil)
 		return err
 	})
 	if err != nil {

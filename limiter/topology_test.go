@@ -189,7 +189,7 @@ func everyOperation(t *testing.T, lim *limiter.Limiter) {
 	must(t, lim.Refund(t.Context(), "r", 2))
 }
 
-// The least that a Redis user needs. CONTRIBUTING and SECURITY quote it.
+// The least that a Redis user needs. README and docs/operations.md quote it.
 const (
 	handshake = "+hello"
 	inScripts = "+time +get +set +hmget +hset +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore +exists +mget +zremrangebyrank"

@@ -130,21 +130,29 @@ func (h *handler) announce(header http.Header, d *Decision, parts []limiter.Part
 	}
 	values := [...]string{line, all[policyEnd:rateEnd], pol.limit, all[remaining : reset-len(resetParam)], all[reset:]}
 	lines := values[:]
-	if h.headers&RateLimit != 0 {
-		add(header, "Ratelimit-Policy", lines[0:1:1])
-		add(header, "Ratelimit", lines[1:2:2])
+	nested := len(header) > 0 // perhaps: a middleware around this one may have said something
+	xRateLimit := h.headers&XRateLimit != 0
+	if xRateLimit && nested {
+		xRateLimit = !d.Result.Allowed || tighter(header["X-Ratelimit-Remaining"], d.Result.Remaining)
 	}
-	if h.headers&XRateLimit != 0 && (!d.Result.Allowed || tighter(header["X-Ratelimit-Remaining"], d.Result.Remaining)) {
+	if h.headers&RateLimit != 0 {
+		policy, left := lines[0:1:1], lines[1:2:2]
+		if nested { // both are lists
+			policy, left = after(header["Ratelimit-Policy"], policy), after(header["Ratelimit"], left)
+		}
+		header["Ratelimit-Policy"], header["Ratelimit"] = policy, left
+	}
+	if xRateLimit {
 		header["X-Ratelimit-Limit"], header["X-Ratelimit-Remaining"], header["X-Ratelimit-Reset"] = lines[2:3:3], lines[3:4:4], lines[4:5:5]
 	}
 }
 
-// add puts a line after those of a middleware around this one: both are lists.
-func add(header http.Header, name string, line []string) {
-	if before := header[name]; len(before) > 0 {
-		line = append(before, line...)
+// after returns the lines that were there, and this one.
+func after(lines, line []string) []string {
+	if len(lines) == 0 {
+		return line
 	}
-	header[name] = line
+	return append(lines, line...)
 }
 
 // tighter reports whether less remains than a middleware around this one has said: the

@@ -101,7 +101,7 @@ func (h *handler) decide(r *http.Request) (d Decision, parts []limiter.PartResul
 		d.Err, d.Status = err, statusOf(err)
 		return d, nil
 	}
-	if !d.Result.Allowed {
+	if !d.Result.Allowed && cost > 0 {
 		d.Status = http.StatusTooManyRequests
 	}
 	return d, parts

@@ -190,6 +190,12 @@ func TestOptions(t *testing.T) {
 	expect("6 and 6", append(statuses(h, 2, with("Cost", "6")), statuses(h, 1, with("Cost", "4"))...), 200, 429, 200)
 	expect("costs that can't be", append(statuses(h, 1, with("Cost", "-1")), statuses(h, 1, with("Cost", "11"))...), 400, 400)
 	expect("a cost of 0", statuses(h, 1, with("Cost", "0")), 200)
+	blocked := local(t, limiter.FixedWindow(limiter.Per(10, 300*time.Hour)))
+	if err := blocked.Block(t.Context(), "everyone", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	free := wrap(t, blocked, middleware.Everyone(), middleware.WithCost(func(*http.Request) int { return 0 }))
+	expect("a cost of 0 of who is blocked", statuses(free, 1), 200)
 
 	tiers := map[string]limiter.Limit{"pro": limiter.FixedWindow(limiter.Per(3, 300*time.Hour))}
 	h = wrap(t, local(t, one), middleware.Header("X-User"), middleware.WithTier(func(r *http.Request) limiter.Limit { return tiers[r.Header.Get("Plan")] }))

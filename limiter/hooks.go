@@ -88,3 +88,11 @@ func (h *Hooks) observes(n int) bool { return h.Decision != nil && n != 0 }
 func (h *Hooks) decided(ctx context.Context, key string, n int, res Result, err error, start time.Time) {
 	h.Decision(ctx, DecisionInfo{Key: key, Cost: n, Result: res, Err: err, Took: time.Since(start)})
 }
+
+// watch decides, and tells of it.
+func (h *Hooks) watch(ctx context.Context, judge decider, s *spec, key string, n int, rc *receipt) (Result, error) {
+	start := time.Now()
+	res, err := judge(ctx, s, key, n, rc)
+	h.decided(ctx, key, n, res, err, start)
+	return res, err
+}

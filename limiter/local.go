@@ -115,10 +115,7 @@ func (l *Local) decide(ctx context.Context, s *spec, key string, n int, rc *rece
 	if !l.hooks.observes(n) {
 		return l.judge(ctx, s, key, n, rc)
 	}
-	start := time.Now()
-	res, err := l.judge(ctx, s, key, n, rc)
-	l.hooks.decided(ctx, key, n, res, err, start)
-	return res, err
+	return l.hooks.watch(ctx, l.judge, s, key, n, rc)
 }
 
 // judge is decide without telling anybody.

@@ -51,8 +51,8 @@ func run(out string, rounds int) error {
 	for i, c := range contenders {
 		m := memory[i]
 		fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %v (× %.2f) | %s | %s |\n", c.name,
-			max(0, m.ns-bare.ns), m.allocs-bare.allocs, m.bytes-bare.bytes,
-			time.Duration(wire[i].ns).Round(100*time.Nanosecond), wire[i].ns/wire[0].ns,
+			max(0, m.NS-bare.NS), m.Allocs-bare.Allocs, m.Bytes-bare.Bytes,
+			time.Duration(wire[i].NS).Round(100*time.Nanosecond), wire[i].NS/wire[0].NS,
 			size(small[i]), size(large[i]))
 	}
 	fmt.Print(b.String())

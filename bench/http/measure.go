@@ -5,13 +5,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
-	"slices"
-	"time"
-)
 
-// figures are per request.
-type figures struct{ ns, allocs, bytes float64 }
+	"github.com/holdfast-go/holdfast/bench/internal/turns"
+)
 
 // target is where requests go.
 type target struct {
@@ -56,7 +52,7 @@ func loopback() (target, func()) {
 
 // measure lets all contenders send n requests in each round, in an order that
 // moves on by one, and returns the medians.
-func measure(to target, rounds, n int) ([]figures, error) {
+func measure(to target, rounds, n int) ([]turns.Figures, error) {
 	trips := make([]http.RoundTripper, len(contenders))
 	for i, c := range contenders {
 		var err error
@@ -64,46 +60,27 @@ func measure(to target, rounds, n int) ([]figures, error) {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	all := make([][]figures, len(trips))
-	for round := range rounds + 1 {
-		for i := range trips {
-			i = (i + round) % len(trips)
-			f, err := send(trips[i], to.url, n)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", contenders[i].name, err)
-			}
-			if round > 0 { // the first one warms up
-				all[i] = append(all[i], f)
-			}
-		}
+	names := make([]string, len(contenders))
+	for i, c := range contenders {
+		names[i] = c.name
 	}
-	medians := make([]figures, len(trips))
-	for i, fs := range all {
-		medians[i] = figures{
-			median(fs, func(f figures) float64 { return f.ns }),
-			median(fs, func(f figures) float64 { return f.allocs }),
-			median(fs, func(f figures) float64 { return f.bytes }),
-		}
-	}
-	return medians, nil
-}
-
-func median(fs []figures, of func(figures) float64) float64 {
-	var vs []float64
-	for _, f := range fs {
-		vs = append(vs, of(f))
-	}
-	slices.Sort(vs)
-	return vs[len(vs)/2]
+	return turns.Medians(names, rounds, func(i int) (turns.Figures, error) { return send(trips[i], to.url, n) })
 }
 
 // send sends n requests one after the other.
-func send(rt http.RoundTripper, url string, n int) (figures, error) {
+func send(rt http.RoundTripper, url string, n int) (turns.Figures, error) {
 	req, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
-		return figures{}, err
+		return turns.Figures{}, err
 	}
-	return cost(n, func() error { return once(rt, req) })
+	return turns.Cost(n, func() error {
+		for range n {
+			if err := once(rt, req); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func once(rt http.RoundTripper, req *http.Request) error {
@@ -120,37 +97,18 @@ func once(rt http.RoundTripper, req *http.Request) error {
 	return resp.Body.Close()
 }
 
-func cost(n int, f func() error) (figures, error) {
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	start := time.Now()
-	for range n {
-		if err := f(); err != nil {
-			return figures{}, err
-		}
-	}
-	took := time.Since(start)
-	runtime.ReadMemStats(&after)
-	per := float64(n)
-	return figures{
-		float64(took) / per,
-		float64(after.Mallocs-before.Mallocs) / per,
-		float64(after.TotalAlloc-before.TotalAlloc) / per,
-	}, nil
-}
-
 // bodyCost returns the bytes that each contender allocates for a request with a
 // body of the given size that can be made anew, in memory.
 func bodyCost(size int64) ([]float64, error) {
 	to := inMemory()
+	const times = 20
 	bodies := make([]float64, len(contenders))
 	for i, c := range contenders {
 		rt, err := c.wrap(to.base)
 		if err != nil {
 			return nil, err
 		}
-		f, err := cost(20, func() error {
+		send := func() error {
 			body := func() (io.ReadCloser, error) {
 				return io.NopCloser(io.LimitReader(zeros{}, size)), nil
 			}
@@ -161,11 +119,19 @@ func bodyCost(size int64) ([]float64, error) {
 			req.Body, _ = body()
 			req.GetBody, req.ContentLength = body, size
 			return once(rt, req)
+		}
+		f, err := turns.Cost(times, func() error {
+			for range times {
+				if err := send(); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
-		bodies[i] = f.bytes
+		bodies[i] = f.Bytes
 	}
 	return bodies, nil
 }

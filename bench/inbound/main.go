@@ -87,9 +87,9 @@ func compare(rounds, n, status int) (table string, err error) {
 		look := newCallers(1)[0]
 		look.send(memory[i])
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %v (× %.2f) | %s |\n", name,
-			adds(one[i].ns, one[0].ns), adds(all[i].ns, all[0].ns),
-			adds(one[i].allocs, one[0].allocs), adds(one[i].bytes, one[0].bytes),
-			time.Duration(wire[i].ns).Round(100*time.Nanosecond), wire[i].ns/wire[0].ns,
+			adds(one[i].NS, one[0].NS), adds(all[i].NS, all[0].NS),
+			adds(one[i].Allocs, one[0].Allocs), adds(one[i].Bytes, one[0].Bytes),
+			time.Duration(wire[i].NS).Round(100*time.Nanosecond), wire[i].NS/wire[0].NS,
 			sent(&look.w))
 	}
 	return b.String(), nil
@@ -111,8 +111,8 @@ func compareObserved(rounds int) (table string, err error) {
 	b.WriteString("|---|---|---|---|---|---|---|\n")
 	for i, o := range observers {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", title(o.name, o.module),
-			adds(served[i].ns, served[0].ns), adds(servedAll[i].ns, servedAll[0].ns), adds(served[i].allocs, served[0].allocs),
-			adds(refused[i].ns, refused[0].ns), adds(refusedAll[i].ns, refusedAll[0].ns), adds(refused[i].allocs, refused[0].allocs))
+			adds(served[i].NS, served[0].NS), adds(servedAll[i].NS, servedAll[0].NS), adds(served[i].Allocs, served[0].Allocs),
+			adds(refused[i].NS, refused[0].NS), adds(refusedAll[i].NS, refusedAll[0].NS), adds(refused[i].Allocs, refused[0].Allocs))
 	}
 	return b.String(), nil
 }

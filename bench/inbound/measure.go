@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
-	"slices"
 	"sync"
-	"time"
+
+	"github.com/holdfast-go/holdfast/bench/internal/turns"
 )
 
 const (
@@ -19,9 +19,6 @@ const (
 	loopback = 2_000   // requests on the loopback, in a turn
 	shorter  = 5       // times as many rounds in memory: turns are short there
 )
-
-// figures are per request.
-type figures struct{ ns, allocs, bytes float64 }
 
 var (
 	bare = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) })
@@ -88,16 +85,16 @@ func (c *caller) send(h http.Handler) {
 
 // inMemory measures the handlers without a network, by one caller and by one per core.
 // want is the status that each of them has to answer with.
-func inMemory(names []string, handlers []http.Handler, rounds int, want func(int) int) (one, all []figures, err error) {
+func inMemory(names []string, handlers []http.Handler, rounds int, want func(int) int) (one, all []turns.Figures, err error) {
 	for _, h := range handlers {
 		prime := newCallers(1)[0]
 		for range clients { // what there is of a limit of 1 is taken here
 			prime.send(h)
 		}
 	}
-	by := func(callers []*caller) ([]figures, error) {
-		return medians(names, shorter*rounds, func(i int) (figures, error) {
-			return cost(inARow, func() error { return together(callers, handlers[i], want(i)) })
+	by := func(callers []*caller) ([]turns.Figures, error) {
+		return turns.Medians(names, shorter*rounds, func(i int) (turns.Figures, error) {
+			return turns.Cost(inARow, func() error { return together(callers, handlers[i], want(i)) })
 		})
 	}
 	if one, err = by(newCallers(1)); err != nil {
@@ -105,8 +102,8 @@ func inMemory(names []string, handlers []http.Handler, rounds int, want func(int
 	}
 	all, err = by(newCallers(runtime.GOMAXPROCS(0)))
 	for i := range all { // of one of the callers
-		all[i].allocs /= float64(runtime.GOMAXPROCS(0))
-		all[i].bytes /= float64(runtime.GOMAXPROCS(0))
+		all[i].Allocs /= float64(runtime.GOMAXPROCS(0))
+		all[i].Bytes /= float64(runtime.GOMAXPROCS(0))
 	}
 	return one, all, err
 }
@@ -130,7 +127,7 @@ func together(callers []*caller, h http.Handler, want int) error {
 }
 
 // onLoopback measures the handlers in a server, with one connection.
-func onLoopback(names []string, handlers []http.Handler, rounds int, want func(int) int) ([]figures, error) {
+func onLoopback(names []string, handlers []http.Handler, rounds int, want func(int) int) ([]turns.Figures, error) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
@@ -143,8 +140,8 @@ func onLoopback(names []string, handlers []http.Handler, rounds int, want func(i
 			return nil, err
 		}
 	}
-	return medians(names, rounds, func(i int) (figures, error) {
-		return cost(loopback, func() error {
+	return turns.Medians(names, rounds, func(i int) (turns.Figures, error) {
+		return turns.Cost(loopback, func() error {
 			for range loopback {
 				if status, err := get(client, urls[i]); err != nil || status != want(i) {
 					return errors.Join(fmt.Errorf("status %d, not %d", status, want(i)), err)
@@ -164,58 +161,4 @@ func get(client *http.Client, url string) (status int, err error) {
 		return 0, err
 	}
 	return resp.StatusCode, resp.Body.Close()
-}
-
-// medians lets all take a turn in each round, in an order that moves on by one.
-func medians(names []string, rounds int, turn func(i int) (figures, error)) ([]figures, error) {
-	all := make([][]figures, len(names))
-	for round := range rounds + 1 {
-		for i := range names {
-			i = (i + round) % len(names)
-			f, err := turn(i)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", names[i], err)
-			}
-			if round > 0 { // the first one warms up
-				all[i] = append(all[i], f)
-			}
-		}
-	}
-	middle := make([]figures, len(names))
-	for i, fs := range all {
-		middle[i] = figures{
-			median(fs, func(f figures) float64 { return f.ns }),
-			median(fs, func(f figures) float64 { return f.allocs }),
-			median(fs, func(f figures) float64 { return f.bytes }),
-		}
-	}
-	return middle, nil
-}
-
-func median(fs []figures, of func(figures) float64) float64 {
-	var vs []float64
-	for _, f := range fs {
-		vs = append(vs, of(f))
-	}
-	slices.Sort(vs)
-	return vs[len(vs)/2]
-}
-
-// cost is what f took, divided by n.
-func cost(n int, f func() error) (figures, error) {
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	start := time.Now()
-	if err := f(); err != nil {
-		return figures{}, err
-	}
-	took := time.Since(start)
-	runtime.ReadMemStats(&after)
-	per := float64(n)
-	return figures{
-		float64(took) / per,
-		float64(after.Mallocs-before.Mallocs) / per,
-		float64(after.TotalAlloc-before.TotalAlloc) / per,
-	}, nil
 }

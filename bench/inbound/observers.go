@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/holdfast-go/holdfast/analytics"
+	"github.com/holdfast-go/holdfast/bench/internal/turns"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/middleware"
 	holdfastotel "github.com/holdfast-go/holdfast/otel"
@@ -84,7 +85,7 @@ func metrics() (in *holdfastotel.Instrumentation, stop func(), err error) {
 
 // observe measures the middleware with each of the observers, by one caller and by one
 // per core, with a limit of n requests an hour, which makes it answer with status.
-func observe(rounds, n, status int) (one, all []figures, err error) {
+func observe(rounds, n, status int) (one, all []turns.Figures, err error) {
 	names, handlers := make([]string, len(observers)), make([]http.Handler, len(observers))
 	for i, o := range observers {
 		names[i] = o.name

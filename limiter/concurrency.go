@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
@@ -307,95 +306,4 @@ func (c *Concurrency) askRedis(ctx context.Context, g *gate, callers []string, c
 	}
 	c.beatIfDue(now)
 	return answer, nil
-}
-
-// fallBack decides without Redis.
-func (c *Concurrency) fallBack(ctx context.Context, g *gate, caller string, critical bool, cause error) (*Slot, error) {
-	switch c.policy {
-	case fallback.Open:
-		return &Slot{Result: g.sh.count(Result{Allowed: true, Remaining: c.max, Source: SourceOpen}), c: c}, nil
-	case fallback.Closed:
-		return c.refused(g, 0, SourceClosed), fmt.Errorf("%w: %w", ErrUnavailable, cause)
-	}
-	max, keep := c.share()
-	if critical {
-		keep = 0
-	}
-	c.mu.Lock()
-	room := max - len(g.holding)
-	if room <= keep {
-		c.mu.Unlock()
-		return c.refused(g, 0, SourceLocal), nil
-	}
-	slot := c.hold(g, caller, room-1, SourceLocal)
-	c.mu.Unlock()
-	return slot, nil
-}
-
-// share is this process's part of the slots, and of those kept.
-func (c *Concurrency) share() (max, keep int) {
-	share := c.currentShare()
-	s := c.shared.Load()
-	if s == nil || s.share != share {
-		s = &scaledSlots{share: share, max: scaleSlots(c.max, share)}
-		if c.keep > 0 {
-			s.keep = min(reserveOf(s.max, c.reserve), s.max-1)
-		}
-		c.shared.Store(s)
-	}
-	return s.max, s.keep
-}
-
-func scaleSlots(n int, share float64) int { return max(1, int(float64(n)*share+1e-9)) }
-
-// refused is a slot that is none.
-func (c *Concurrency) refused(g *gate, nextEnd int64, from Source) *Slot {
-	again := slotAgain
-	if nextEnd > 0 {
-		again = min(again, duration(nextEnd))
-	}
-	return &Slot{Result: g.sh.count(Result{RetryAfter: max(again, time.Millisecond), Source: from}), c: c}
-}
-
-// grant makes the slot of a caller.
-func (c *Concurrency) grant(g *gate, caller string, remaining int, from Source) *Slot {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.hold(g, caller, max(0, remaining), from)
-}
-
-// hold is grant with mu held.
-func (c *Concurrency) hold(g *gate, caller string, remaining int, from Source) *Slot {
-	s := &Slot{Result: g.sh.count(Result{Allowed: true, Remaining: remaining, Source: from}), c: c, g: g, caller: caller}
-	s.known.Store(from == SourceRedis)
-	g.holding[caller] = s
-	c.held++
-	c.wind()
-	return s
-}
-
-// release frees a slot, here and in Redis.
-func (c *Concurrency) release(g *gate, caller string) {
-	c.mu.Lock()
-	delete(g.holding, caller)
-	c.held--
-	c.tidy(g)
-	c.mu.Unlock()
-	c.forgetCallers(context.Background(), g, caller)
-	select {
-	case g.wake <- struct{}{}:
-	default:
-	}
-}
-
-// forgetCallers takes callers out of all that Redis keeps of the key.
-func (c *Concurrency) forgetCallers(ctx context.Context, g *gate, callers ...string) {
-	held := make([]any, 2, 2+len(callers))
-	held[0], held[1] = "zrem", g.keys.Held
-	for _, caller := range callers {
-		held = append(held, caller)
-	}
-	_ = c.tellShard(ctx, g.sh, c.closed, func(ctx context.Context, call *call) error {
-		return call.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, held...))
-	})
 }

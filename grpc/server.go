@@ -132,7 +132,9 @@ func (s *Server) decide(ctx context.Context, rpc RPC) Decision {
 	}
 	if d.Result, d.Policy, err = s.ask(ctx, rpc, d.Key, cost); err != nil {
 		d.Err, d.Code = err, codeOf(err)
-	} else if !d.Result.Allowed && cost > 0 {
+	} else if cost == 0 {
+		d.Policy = "" // a look is not denied, whatever it sees
+	} else if !d.Result.Allowed {
 		d.Code = codes.ResourceExhausted
 	}
 	return d

@@ -81,6 +81,16 @@ func TestOptions(t *testing.T) {
 	wantCodes(t, "above the limit", c, []string{"cost", "11"}, invalid)
 	wantCodes(t, "beyond all", c, []string{"cost", strconv.Itoa(math.MaxInt)}, invalid)
 	wantCodes(t, "none", c, []string{"cost", "0"}, okay)
+	blocked := local(t, one)
+	if err := blocked.Block(t.Context(), "everyone", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	c = server(blocked, holdfastgrpc.Everyone(), holdfastgrpc.WithCost(func(context.Context, holdfastgrpc.RPC) int { return 0 }), holdfastgrpc.WithHook(func(_ context.Context, d holdfastgrpc.Decision) {
+		if d.Policy != "" || d.Code != okay || d.Shadow {
+			t.Errorf("served, and told %+v", d)
+		}
+	}))
+	wantCodes(t, "a cost of none of who is blocked", c, nil, okay)
 
 	tiers := map[string]limiter.Limit{"pro": limiter.FixedWindow(limiter.Per(3, 300*time.Hour))}
 	c = server(local(t, one), byUser, holdfastgrpc.WithTier(func(ctx context.Context, _ holdfastgrpc.RPC) limiter.Limit {

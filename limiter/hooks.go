@@ -32,7 +32,8 @@ type Hooks struct {
 type DecisionInfo struct {
 	Key  string // as the caller passed it
 	Cost int
-	// Result is the zero value when Err is not nil, but for ErrUnavailable.
+	// Result is the zero value when Err is not nil, but for ErrUnavailable outside of
+	// a Multi.
 	Result Result
 	Err    error
 	// Spared says that the request had room here, but was denied by another part of a

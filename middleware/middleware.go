@@ -101,7 +101,10 @@ func (h *handler) decide(r *http.Request) (d Decision, parts []limiter.PartResul
 		d.Err, d.Status = err, statusOf(err)
 		return d, nil
 	}
-	if !d.Result.Allowed && cost > 0 {
+	switch {
+	case cost == 0:
+		d.Policy = "" // a look is not denied, whatever it sees
+	case !d.Result.Allowed:
 		d.Status = http.StatusTooManyRequests
 	}
 	return d, parts

@@ -194,7 +194,11 @@ func TestOptions(t *testing.T) {
 	if err := blocked.Block(t.Context(), "everyone", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	free := wrap(t, blocked, middleware.Everyone(), middleware.WithCost(func(*http.Request) int { return 0 }))
+	free := wrap(t, blocked, middleware.Everyone(), middleware.WithCost(func(*http.Request) int { return 0 }), middleware.WithHook(func(_ *http.Request, d middleware.Decision) {
+		if d.Policy != "" || d.Status != 0 || d.Shadow {
+			t.Errorf("served, and told %+v", d)
+		}
+	}))
 	expect("a cost of 0 of who is blocked", statuses(free, 1), 200)
 
 	tiers := map[string]limiter.Limit{"pro": limiter.FixedWindow(limiter.Per(3, 300*time.Hour))}

@@ -67,19 +67,24 @@ func (a *app) find(slug *string) (*card, error) {
 	return nil, badField("algorithm", quoted(*slug), "must be one of "+slugs())
 }
 
-func (a *app) attempt(w http.ResponseWriter, r *http.Request) error {
+// counted reads which card is asked for how much: from 1 to most, or what stands for it.
+func (a *app) counted(w http.ResponseWriter, r *http.Request, most func(*card) int, missing int) (c *card, n int, err error) {
 	var in struct {
 		Algorithm *string `json:"algorithm"`
 		N         *int    `json:"n"`
 	}
 	if err := decode(w, r, &in); err != nil {
-		return err
+		return nil, 0, err
 	}
-	c, err := a.find(in.Algorithm)
-	if err != nil {
-		return err
+	if c, err = a.find(in.Algorithm); err != nil {
+		return nil, 0, err
 	}
-	n, err := within("n", in.N, 1, c.capacity(), 1)
+	n, err = within("n", in.N, 1, most(c), missing)
+	return c, n, err
+}
+
+func (a *app) attempt(w http.ResponseWriter, r *http.Request) error {
+	c, n, err := a.counted(w, r, (*card).capacity, 1)
 	if err != nil {
 		return err
 	}
@@ -88,18 +93,7 @@ func (a *app) attempt(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *app) burst(w http.ResponseWriter, r *http.Request) error {
-	var in struct {
-		Algorithm *string `json:"algorithm"`
-		N         *int    `json:"n"`
-	}
-	if err := decode(w, r, &in); err != nil {
-		return err
-	}
-	c, err := a.find(in.Algorithm)
-	if err != nil {
-		return err
-	}
-	n, err := within("n", in.N, 1, maxUnits, 10)
+	c, n, err := a.counted(w, r, func(*card) int { return maxUnits }, 10)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,8 @@ var imports = map[string][]string{
 	"fallback":                    {"internal/algo"},
 	"breaker":                     nil,
 	"retry":                       nil,
-	"limiter":                     {"internal/algo", "internal/lua", "internal/chain", "internal/topk", "fallback", "breaker"},
+	"internal/redislink":          {"internal/algo", "internal/lua", "breaker"},
+	"limiter":                     {"internal/algo", "internal/lua", "internal/redislink", "internal/chain", "internal/topk", "fallback", "breaker"},
 	"limiter/limitertest":         {"limiter"},
 	"httpclient/roundtrippertest": nil,
 	"httpclient":                  {"internal/chain", "internal/cooldown", "limiter", "breaker", "retry"},
@@ -43,6 +44,7 @@ var imports = map[string][]string{
 var requires = map[string][]string{
 	"internal/lua":       {"github.com/redis/go-redis/v9"},
 	"limiter":            {"github.com/redis/go-redis/v9"},
+	"internal/redislink": {"github.com/redis/go-redis/v9"},
 	"fallback":           {"golang.org/x/time/rate"},
 	"breaker":            {"github.com/sony/gobreaker/v2", "github.com/redis/go-redis/v9"},
 	"middleware":         {"github.com/dunglas/httpsfv"},

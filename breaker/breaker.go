@@ -32,6 +32,8 @@ type Breaker struct {
 	probe      *ticket   // the probe in flight; only when half-open
 	last       Class     // the last failure
 	row        uint32    // failures since the last success or transition
+	failed     time.Time // when a call failed that only an answer of need shows to be over
+	need       Proof
 	opens      uint64
 	openFor    time.Duration // of the last open
 	streak     uint          // opens without a healthy time in between, less one
@@ -115,7 +117,7 @@ func (b *Breaker) admit() *ticket {
 		}
 		// The probe is overdue: give it up. There is no timer to do it.
 		if b.probe != nil {
-			b.report(b.probe, ClassSlow)
+			b.report(b.probe, ClassSlow, ProofRead) // what it asked for is not known
 			return nil
 		}
 	}
@@ -139,12 +141,20 @@ type Permit struct {
 	use uint64
 }
 
-// Done reports how the call went and how long it took. The first report counts,
-// later ones are ignored, and so is one that comes after the breaker changed
-// state, since it tells of a Redis that was. If the script had to be loaded and
-// replayed, report once, the final outcome. took matters only for [ClassOK],
-// see [Settings.SlowCall]. Done is safe for concurrent use.
-func (p Permit) Done(c Class, took time.Duration) {
+// Done is Report for a call whose success proves everything.
+func (p Permit) Done(c Class, took time.Duration) { p.Report(c, ProofWrite, took) }
+
+// Report reports how the call went and how long it took. For [ClassOK] proof is
+// what the answer proves; for a failure what a success would have proven at
+// least. A success that proves less than what has failed within the last
+// [Settings.Window], or made the breaker open, is neutral.
+//
+// The first report counts, later ones are ignored, and so is one that comes
+// after the breaker changed state, since it tells of a Redis that was. If the
+// script had to be loaded and replayed, report once, the final outcome. took
+// matters only for ClassOK, see [Settings.SlowCall]. Report is safe for
+// concurrent use.
+func (p Permit) Report(c Class, proof Proof, took time.Duration) {
 	t := p.t
 	if t == nil {
 		return
@@ -160,7 +170,7 @@ func (p Permit) Done(c Class, took time.Duration) {
 		if t == b.probe && !c.Failure() && b.now() >= b.gate.Load() {
 			c = ClassSlow // too late, though nobody came to give it up
 		}
-		b.report(t, c)
+		b.report(t, c, proof)
 		t.use++
 		b.blanks = append(b.blanks, t)
 	}
@@ -178,7 +188,7 @@ func (b *Breaker) blank() *ticket {
 }
 
 // report passes a result of the current generation on. mu is held.
-func (b *Breaker) report(t *ticket, c Class) {
+func (b *Breaker) report(t *ticket, c Class, proof Proof) {
 	done := t.done
 	t.done = nil
 	if t == b.probe {
@@ -187,15 +197,36 @@ func (b *Breaker) report(t *ticket, c Class) {
 	}
 	switch {
 	case c.Failure():
+		b.doubt(c, proof)
 		b.last = c
 		b.row++
 		done(errFailure)
-	case c == ClassOK:
+	case c == ClassOK && b.proven(proof):
+		b.failed = time.Time{}
 		b.row = 0
 		done(nil)
 	default:
 		done(errNeutral)
 	}
+}
+
+// doubt notes what has failed: of failures close to each other the one that takes
+// more to be over.
+func (b *Breaker) doubt(c Class, asked Proof) {
+	need := max(asked, ProofRun) // that a write would have followed is not known
+	if c == ClassReadOnly {
+		need = ProofWrite
+	}
+	now := time.Now()
+	if !b.proven(need) && b.need < need {
+		need = b.need
+	}
+	b.need, b.failed = need, now
+}
+
+// proven reports whether an answer shows that what has failed works again.
+func (b *Breaker) proven(by Proof) bool {
+	return b.failed.IsZero() || by <= b.need || b.state == Closed && time.Since(b.failed) > b.cfg.Window
 }
 
 // State returns the current state. The end of the open time does not change it:

@@ -11,11 +11,16 @@ const (
 	// ClassOK is the absence of an error: Redis decided.
 	ClassOK Class = iota
 
-	// ClassUnavailable means Redis can't be reached or refuses to work: dial
-	// and read errors, timeouts of the network or of the pool, LOADING,
-	// READONLY, MASTERDOWN, CLUSTERDOWN, BUSY, OOM, MISCONF, NOREPLICAS, too
-	// many clients, failed authentication. It counts; the fallback decides.
+	// ClassUnavailable means Redis can't be reached or does not work: dial and
+	// read errors, timeouts of the network or of the pool, LOADING, MASTERDOWN,
+	// CLUSTERDOWN, BUSY, too many clients, failed authentication. It counts; the
+	// fallback decides.
 	ClassUnavailable
+
+	// ClassReadOnly means Redis answers reads and rejects writes: READONLY, OOM,
+	// MISCONF, NOREPLICAS. It counts; the fallback decides. Only a call that
+	// wrote shows that it is over: see [ProofWrite].
+	ClassReadOnly
 
 	// ClassSlow means no answer within a deadline that was not the caller's,
 	// or an answer slower than [Settings.SlowCall]. It counts; the fallback
@@ -56,14 +61,14 @@ const (
 // Failure reports whether the class counts against the breaker. All others but
 // [ClassOK] are neutral: they count neither for nor against it.
 func (c Class) Failure() bool {
-	return c == ClassUnavailable || c == ClassSlow
+	return c == ClassUnavailable || c == ClassReadOnly || c == ClassSlow
 }
 
 // Fallback reports whether the decision is made by the fallback. For
 // [ClassNoScript] that is so only after the one replay: look for it first.
 func (c Class) Fallback() bool {
 	switch c {
-	case ClassUnavailable, ClassSlow, ClassNoScript, ClassRedirect, ClassPermission, ClassAborted:
+	case ClassUnavailable, ClassReadOnly, ClassSlow, ClassNoScript, ClassRedirect, ClassPermission, ClassAborted:
 		return true
 	default:
 		return false
@@ -77,6 +82,8 @@ func (c Class) String() string {
 		return "ok"
 	case ClassUnavailable:
 		return "unavailable"
+	case ClassReadOnly:
+		return "read-only"
 	case ClassSlow:
 		return "slow"
 	case ClassNoScript:
@@ -95,3 +102,18 @@ func (c Class) String() string {
 		return "class(" + strconv.Itoa(int(c)) + ")"
 	}
 }
+
+// Proof says what an answer shows of Redis. The zero value is [ProofWrite]. A
+// failure is over when an answer proves what failed: that Redis can be reached
+// proves nothing about its ability to write.
+type Proof uint8
+
+const (
+	// ProofWrite: Redis has written, so it can do everything.
+	ProofWrite Proof = iota
+	// ProofRun: a call that may write was answered and wrote nothing, such as a
+	// denial.
+	ProofRun
+	// ProofRead: a call that only reads was answered, perhaps by a replica.
+	ProofRead
+)

@@ -14,6 +14,7 @@ func TestClass(t *testing.T) {
 	}{
 		{breaker.ClassOK, "ok", false, false},
 		{breaker.ClassUnavailable, "unavailable", true, true},
+		{breaker.ClassReadOnly, "read-only", true, true},
 		{breaker.ClassSlow, "slow", true, true},
 		{breaker.ClassNoScript, "no-script", false, true},
 		{breaker.ClassRedirect, "redirect", false, true},

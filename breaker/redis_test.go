@@ -128,13 +128,13 @@ func TestClassifyRealReplies(t *testing.T) {
 			do("EVAL", "return redis.call('INCR', 'list')", 0), none, "WRONGTYPE", breaker.ClassBug, false},
 		{"lua error", none, do("EVAL", "return nothing.there", 0), none, "script", breaker.ClassBug, false},
 		{"unknown command", none, do("NOSUCH"), none, "unknown command", breaker.ClassBug, false},
-		{"oom", config("maxmemory", "1"), eval(s.Client), config("maxmemory", "0"), "OOM", breaker.ClassUnavailable, false},
+		{"oom", config("maxmemory", "1"), eval(s.Client), config("maxmemory", "0"), "OOM", breaker.ClassReadOnly, false},
 		{"noreplicas", config("min-replicas-to-write", "1"), eval(s.Client), config("min-replicas-to-write", "0"),
-			"NOREPLICAS", breaker.ClassUnavailable, false},
+			"NOREPLICAS", breaker.ClassReadOnly, false},
 		{"readonly", func(t *testing.T) { s.must(t, "REPLICAOF", "127.0.0.1", "1") }, eval(s.Client), none,
-			"READONLY", breaker.ClassUnavailable, false},
+			"READONLY", breaker.ClassReadOnly, false},
 		{"readonly with flags", none, do("EVAL", "#!lua\n"+script, 1, "k", "v"), none,
-			"", breaker.ClassUnavailable, true},
+			"", breaker.ClassReadOnly, true},
 		{"masterdown", config("replica-serve-stale-data", "no"), eval(s.Client), func(t *testing.T) {
 			config("replica-serve-stale-data", "yes")(t)
 			s.must(t, "REPLICAOF", "NO", "ONE")
@@ -167,7 +167,7 @@ func TestClassifyRealReplies(t *testing.T) {
 				}
 			}
 			t.Fatal("the snapshot does not fail")
-		}, eval(s.Client), config("save", ""), "MISCONF", breaker.ClassUnavailable, false},
+		}, eval(s.Client), config("save", ""), "MISCONF", breaker.ClassReadOnly, false},
 		{"socket timeout", none, as(func(o *redis.Options) { o.ReadTimeout = 20 * time.Millisecond }, func(c *redis.Client) func(context.Context) error {
 			return func(ctx context.Context) error { return c.Do(ctx, "BLPOP", "nosuch", 5).Err() }
 		}), none, "timeout", breaker.ClassUnavailable, false},

@@ -38,8 +38,9 @@ func innerText(msg string) string {
 func classifyText(msg string) Class {
 	code, _, _ := strings.Cut(msg, " ")
 	switch code {
-	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "OOM",
-		"MISCONF", "NOREPLICAS", "NOAUTH", "WRONGPASS",
+	case "READONLY", "OOM", "MISCONF", "NOREPLICAS":
+		return ClassReadOnly
+	case "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "NOAUTH", "WRONGPASS",
 		"DENIED": // protected mode: the server answers this instead of serving
 		return ClassUnavailable
 	case "NOSCRIPT":
@@ -74,7 +75,7 @@ var sentences = []struct {
 	// An operator ended a script that kept the server busy.
 	{"Script killed by user", ClassUnavailable},
 	// READONLY in 7.0's words for scripts that declare flags.
-	{"Can not run script with write flag on readonly replica", ClassUnavailable},
+	{"Can not run script with write flag on readonly replica", ClassReadOnly},
 	// CLUSTERDOWN met inside a script; 6.2 says "Lua script".
 	{"Script attempted to execute a command while the cluster is down", ClassUnavailable},
 	{"Script attempted to execute a write command while the cluster is down", ClassUnavailable},

@@ -35,7 +35,7 @@ func (s *Store) GiveBack(id string, rc *Receipt, n int64) int64 {
 		algo.Forgive(d.own, &d.state, now, rc.at, rc.units, n)
 	}
 	e := rc.entry
-	if e.age != rc.age || e.seenUntil != 0 {
+	if e.age != rc.age || e.restart {
 		return 0
 	}
 	return e.giveBack(rc.params, now, rc.at, rc.units, n)
@@ -52,7 +52,7 @@ func (s *Store) Refund(id string, p algo.Params, n int64) {
 	}
 	e := sh.keys[p.Kind][id]
 	switch {
-	case e == nil || e.seenUntil != 0:
+	case e == nil || e.restart:
 	case p.Kind == algo.TokenBucket:
 		e.giveBack(p, now, now, n, n)
 	default:
@@ -68,7 +68,7 @@ func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.at(id, p, now, min(n, p.Cap))
+	e := s.at(sh, id, p, now, min(n, p.Cap))
 	left := min(n, e.decide(p, now, 0, 0).Remaining)
 	if left > 0 && !e.decide(p, now, left, 0).Allowed && left > 1 {
 		e.decide(p, now, left-1, 0) // a hair was missing

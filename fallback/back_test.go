@@ -25,9 +25,9 @@ func TestGiveBackAfterwards(t *testing.T) {
 			left    int64
 		}{
 			"nothing":       {func(*Store) {}, 10},
-			"Redis decides": {func(s *Store) { s.Observe("k", p, algo.Decision{Remaining: 3, ResetAfter: 3600 * second}) }, 3},
+			"Redis decides": {func(s *Store) { s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 3, ResetAfter: 3600 * second}, true) }, 3},
 			"and is lost again": {func(s *Store) {
-				s.Observe("k", p, algo.Decision{Remaining: 3, ResetAfter: 3600 * second})
+				s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 3, ResetAfter: 3600 * second}, true)
 				s.Decide("k", p, 0)
 			}, 3},
 			"reset, then used":     {func(s *Store) { s.Reset("k"); s.Decide("k", p, 4) }, 6},

@@ -8,6 +8,8 @@ type Debt struct {
 	ID    string
 	Limit algo.Params // in Redis
 	Units int64
+
+	own algo.Params
 }
 
 type debtKey struct {
@@ -44,26 +46,51 @@ func (s *Store) owe(sh *shard, id string, own algo.Params, now, n int64, home *a
 // Owed returns how many keys have a debt, at the cost of an atomic load.
 func (s *Store) Owed() int { return int(s.owed.Load()) }
 
-// TakeDebts removes the debts of the keys that the filter accepts and returns
-// those that still weigh. What is taken is not owed any more, whatever becomes
-// of it: a debt is sent once.
-func (s *Store) TakeDebts(accept func(id string) bool) []Debt {
-	var out []Debt
-	now := s.now()
+// Debtor is a key with a debt.
+type Debtor struct{ k debtKey }
+
+// ID is the key.
+func (d Debtor) ID() string { return d.k.id }
+
+// Debtors returns the keys that have a debt.
+func (s *Store) Debtors() []Debtor {
+	if s.owed.Load() == 0 {
+		return nil
+	}
+	var out []Debtor
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		for k, d := range sh.debts {
-			if !accept(k.id) {
-				continue
-			}
-			delete(sh.debts, k)
-			s.owed.Add(-1)
-			if units := algo.Owed(d.own, &d.state, now); units > 0 {
-				out = append(out, Debt{ID: k.id, Limit: d.home, Units: units})
-			}
+		for k := range sh.debts {
+			out = append(out, Debtor{k})
 		}
 		sh.mu.Unlock()
 	}
 	return out
+}
+
+// TakeDebt removes the debt of a key, and returns it if it still weighs.
+func (s *Store) TakeDebt(of Debtor) (Debt, bool) {
+	sh := s.shard(of.k.id)
+	now := s.now()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	d := sh.debts[of.k]
+	if d == nil {
+		return Debt{}, false
+	}
+	delete(sh.debts, of.k)
+	s.owed.Add(-1)
+	units := algo.Owed(d.own, &d.state, now)
+	return Debt{ID: of.k.id, Limit: d.home, Units: units, own: d.own}, units > 0
+}
+
+// Return owes units of a debt again that was taken, and that Redis was not charged
+// with.
+func (s *Store) Return(d Debt, units int64) {
+	sh := s.shard(d.ID)
+	now := s.now()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	s.owe(sh, d.ID, d.own, now, units, &d.Limit)
 }

@@ -36,6 +36,7 @@ type Store struct {
 	now    func() int64
 	shards []shard
 	owed   atomic.Int64 // keys with a debt
+	unsent atomic.Int64 // blocks that Redis has not been told of
 }
 
 type shard struct {
@@ -63,8 +64,12 @@ type entry struct {
 	age    uint32 // raised when the state begins anew
 
 	// What Redis said last, if that is newer than the state: how much was left
-	// of which limit, and until when that matters.
+	// of which limit, and until when that matters. restart says that the state
+	// begins anew from it; otherwise it is only lowered to it.
 	seenCap, seenLeft, seenUntil int64
+	restart                      bool
+
+	unsent bool // of a block: Redis has not been told of it
 }
 
 // NewStore returns a store for at most maxKeys keys, which must be at least 1.
@@ -115,7 +120,7 @@ func (s *Store) Look(id string, p algo.Params, n int64) algo.Decision {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	until := sh.blockedUntil(id)
-	e := sh.at(id, p, now, 0)
+	e := s.at(sh, id, p, now, 0)
 	d := e.decide(p, now, 0, until)
 	if n == 0 || d.Allowed && d.Remaining >= n+p.Keep {
 		return d
@@ -131,9 +136,9 @@ func (s *Store) decide(id string, p algo.Params, n int64, home *algo.Params, rc 
 
 	until := sh.blockedUntil(id)
 	if n > 0 && n+p.Keep > p.Cap {
-		return sh.at(id, p, now, 0).denied(p, now, n, until)
+		return s.at(sh, id, p, now, 0).denied(p, now, n, until)
 	}
-	e := sh.at(id, p, now, n)
+	e := s.at(sh, id, p, now, n)
 	d := e.decide(p, now, n, until)
 	if !d.Allowed || n == 0 {
 		return d
@@ -180,7 +185,7 @@ func produceTime(p algo.Params, n int64) int64 {
 
 // at returns the entry of id: its own, a new one, or the shared one. Looking,
 // with a cost of 0, makes no entry.
-func (sh *shard) at(id string, p algo.Params, now, n int64) *entry {
+func (s *Store) at(sh *shard, id string, p algo.Params, now, n int64) *entry {
 	if e := sh.keys[p.Kind][id]; e != nil {
 		return e
 	}
@@ -188,7 +193,7 @@ func (sh *shard) at(id string, p algo.Params, now, n int64) *entry {
 		return &entry{kind: p.Kind}
 	}
 	if n > 0 {
-		if e := sh.add(p.Kind, id, now); e != nil {
+		if e := s.add(sh, p.Kind, id, now); e != nil {
 			return e
 		}
 	}
@@ -199,13 +204,13 @@ func (sh *shard) at(id string, p algo.Params, now, n int64) *entry {
 }
 
 // add makes room for one more key, or returns nil when every key is in use.
-func (sh *shard) add(kind algo.Kind, id string, now int64) *entry {
+func (s *Store) add(sh *shard, kind algo.Kind, id string, now int64) *entry {
 	if len(sh.idle) >= sh.max {
 		old := sh.idle.idleAt(now)
 		if old == nil {
 			return nil
 		}
-		sh.forget(old)
+		s.forget(sh, old)
 	}
 	if sh.keys[kind] == nil {
 		sh.keys[kind] = make(map[string]*entry)
@@ -220,30 +225,13 @@ func (sh *shard) add(kind algo.Kind, id string, now int64) *entry {
 }
 
 // forget drops the entry at the top of the heap.
-func (sh *shard) forget(top *entry) {
+func (s *Store) forget(sh *shard, top *entry) {
 	sh.idle.pop()
 	delete(sh.keys[top.kind], top.id)
 	if top.kind == blocked {
 		sh.blocks--
+		s.sent(top)
 	}
-}
-
-// Block denies id for d microseconds, under every algorithm, unless it is
-// blocked for longer already, and returns the time left. While every remembered
-// key is in use, a block of a key not among them is not remembered: 0.
-func (s *Store) Block(id string, d int64) int64 {
-	now := s.now()
-	sh := s.shard(id)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e := sh.keys[blocked][id]
-	if e == nil {
-		if e = sh.add(blocked, id, now); e == nil {
-			return 0
-		}
-	}
-	e.idleAt = max(e.idleAt, now+d)
-	return e.idleAt - now
 }
 
 // Reset forgets id: its state under every algorithm, and its block.
@@ -257,7 +245,8 @@ func (s *Store) Reset(id string) {
 			continue
 		}
 		// The entry stays in the heap as one that costs nothing to forget.
-		e.state, e.bucket, e.idleAt, e.seenUntil = algo.State{}, nil, 0, 0
+		e.state, e.bucket, e.idleAt, e.seenUntil, e.restart = algo.State{}, nil, 0, 0, false
+		s.sent(e)
 		e.age++
 		sh.idle.lower(e)
 		if d := (debtKey{algo.Kind(kind), id}); sh.debts[d] != nil {

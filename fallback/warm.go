@@ -4,7 +4,12 @@ import "github.com/holdfast-go/holdfast/internal/algo"
 
 // Observe notes what Redis said of id under the limit p: should Redis be lost,
 // this process starts from its part of what was left, and not from full.
-func (s *Store) Observe(id string, p algo.Params, d algo.Decision) {
+//
+// charged says that Redis has charged the key: only then does it know what it
+// speaks of, and the local state begins anew. An answer that charged nothing, and
+// any answer while Redis is yet to be charged with local use, may lower what is
+// left here, and never raises it: Redis may be answering reads alone.
+func (s *Store) Observe(id string, p algo.Params, d algo.Decision, charged bool) {
 	now := s.now()
 	sh := s.shard(id)
 	sh.mu.Lock()
@@ -14,26 +19,34 @@ func (s *Store) Observe(id string, p algo.Params, d algo.Decision) {
 		if d.ResetAfter == 0 {
 			return
 		}
-		if e = sh.add(p.Kind, id, now); e == nil {
+		if e = s.add(sh, p.Kind, id, now); e == nil {
 			return
 		}
+		e.restart = true
+	}
+	if charged && (sh.debts == nil || sh.debts[debtKey{p.Kind, id}] == nil) {
+		e.restart = true
 	}
 	e.seenCap, e.seenLeft, e.seenUntil = p.Cap, d.Remaining, max(1, now+d.ResetAfter)
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 }
 
-// warm starts the state anew from what Redis said last. The part of p in what
-// was left is its part in the limit.
+// warm takes note of what Redis said last. The part of p in what was left is its
+// part in the limit.
 func (e *entry) warm(p algo.Params, now int64) {
 	left := p.Cap
 	if now < e.seenUntil {
-		left = int64(float64(e.seenLeft) * float64(p.Cap) / float64(e.seenCap))
+		left = min(p.Cap, int64(float64(e.seenLeft)*float64(p.Cap)/float64(e.seenCap)))
 	}
-	e.seenUntil = 0
+	restart := e.restart
+	e.seenUntil, e.restart = 0, false
+	if !restart && e.decide(p, now, 0, 0).Remaining <= left {
+		return
+	}
 	e.age++
 	e.state, e.bucket = algo.State{}, nil
 	if p.Kind == algo.TokenBucket {
-		e.state.A.V, e.state.B.V = min(left, p.Cap), 1
+		e.state.A.V, e.state.B.V = left, 1
 		return
 	}
 	e.state = algo.Warm(p, now, left)

@@ -4,16 +4,15 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
 // Block denies key for d, whatever its limit says, in every process: what a
 // server's Retry-After asks for. It never shortens a longer block, and counts by
-// the clock of Redis. This process heeds it even when Redis cannot be reached;
-// then the error is ErrUnavailable. d must be above 0 and at most 366 days.
+// the clock of Redis. This process heeds it even when Redis cannot be reached; then the
+// error is ErrUnavailable, and Redis is told when it is back. d must be above 0 and
+// at most 366 days.
 func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
 	us, err := blockTime(d)
 	if err != nil {
@@ -26,11 +25,11 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 	return l.eachPart(s, key, func(_ int, key string) error {
 		l.local.Block(key, us)
 		defer l.forget(lua.EncodeID(key))
-		keys := l.names.Keys(s.args.Kind, key)
-		return l.ask(ctx, key, func(ctx context.Context, c *call) error {
-			_, err := c.lua.Block(ctx, 0, keys, us)
-			return err
-		})
+		err := l.ask(ctx, key, &lua.Block{Keys: l.names.Keys(s.args.Kind, key), Time: us})
+		if err == nil {
+			l.local.Sent(key)
+		}
+		return err
 	})
 }
 
@@ -58,13 +57,11 @@ func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) err
 		l.local.Reset(key)
 		defer l.forget(lua.EncodeID(key))
 		keys := l.names.Keys(s.args.Kind, key)
-		args := []any{"del", keys.State(), keys.Block()}
+		del := &lua.Remove{Keys: []string{keys.State(), keys.Block()}}
 		if s.args.Kind == algo.SlidingWindowCounter {
-			args = append(args, keys.Second())
+			del.Keys = append(del.Keys, keys.Second())
 		}
-		return l.ask(ctx, key, func(ctx context.Context, c *call) error {
-			return c.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, args...))
-		})
+		return l.ask(ctx, key, del)
 	})
 }
 
@@ -74,4 +71,13 @@ func (l *Limiter) forget(id string) {
 	if l.leases != nil {
 		l.leases.drop(id)
 	}
+}
+
+// blockedHere denies what this process has blocked and could not tell Redis.
+func (l *Limiter) blockedHere(r *request) (algo.Decision, bool) {
+	if l.local.Unsent(r.key) == 0 {
+		return algo.Decision{}, false
+	}
+	d := l.local.Look(r.key, r.s.local(l.currentShare()), int64(r.n))
+	return d, !d.Allowed
 }

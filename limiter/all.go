@@ -4,12 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // group is what one call decides.
@@ -77,16 +75,15 @@ func (m *Multi) judge(ctx context.Context, asks []Ask, most time.Duration, recei
 		}
 		budget = max(budget, l.budget)
 		id := lua.EncodeID(asks[i].Key)
-		a.requests[i] = request{sh: l.shards.forID(id), s: s.boundedBy(most), key: asks[i].Key, id: id, n: asks[i].N, budget: l.budget}
+		a.requests[i] = request{sh: l.redis.Server(id), s: s.boundedBy(most), key: asks[i].Key, id: id, n: asks[i].N, budget: l.budget}
 	}
 	a.end = time.Now().Add(budget)
 	if a.known() {
 		return a.result(), 0, nil
 	}
 	failed, err = a.askAll(ctx)
-	if crossSlot(err) {
+	if err != nil && a.requests[failed].sh.Refused(err) {
 		// Nothing was executed. There is a cluster behind this client.
-		m.allBySlot.Store(true)
 		failed, err = a.askAll(ctx)
 	}
 	if err != nil {
@@ -103,7 +100,11 @@ func (a *all) askAll(ctx context.Context) (failed int, err error) {
 		a.receipts = make([]receipt, len(a.requests))
 	}
 	for i := range a.receipts {
-		a.requests[i].rc = &a.receipts[i]
+		r := &a.requests[i]
+		r.rc = &a.receipts[i]
+		if r.s.parts == nil {
+			r.rc.of(r.s, r.key)
+		}
 	}
 	for i, g := range groups {
 		ok, failed, err := a.ask(ctx, g)
@@ -115,20 +116,23 @@ func (a *all) askAll(ctx context.Context) (failed int, err error) {
 	return 0, nil
 }
 
-// crossSlot reports that Redis has refused keys of several slots in one call.
-func crossSlot(err error) bool {
-	return err != nil && redis.HasErrorPrefix(err, "CROSSSLOT")
-}
-
 // known reports whether a part was denied a moment ago.
 func (a *all) known() (denied bool) {
 	for i := range a.requests {
 		r, l := &a.requests[i], a.m.parts[i].Limiter
-		if r.n == 0 || r.s.args.MaxDelay != 0 || r.s.leased || r.s.parts != nil || r.sh.breaker.Refuses() {
+		if r.s.parts != nil {
+			continue
+		}
+		if d, blocked := l.blockedHere(r); blocked {
+			a.set(i, count(r.sh, r.s.result(d, SourceLocal)))
+			denied = true
+			continue
+		}
+		if r.n == 0 || r.s.args.MaxDelay != 0 || r.s.leased || r.sh.Breaker.Refuses() {
 			continue
 		}
 		if d, ok := l.knownDenied(r.s, r.id, r.n); ok {
-			a.set(i, r.sh.count(r.s.result(d, SourceCache)))
+			a.set(i, count(r.sh, r.s.result(d, SourceCache)))
 			denied = true
 		}
 	}
@@ -170,7 +174,10 @@ func (a *all) together(i, j int) bool {
 	if !sameClient(a.m.parts[i].Limiter, a.m.parts[j].Limiter) {
 		return false
 	}
-	return !a.m.bySlot[i] && !a.m.allBySlot.Load() || slotOf(a.requests[i].id) == slotOf(a.requests[j].id)
+	if a.requests[i].sh.Addr != a.requests[j].sh.Addr {
+		return false
+	}
+	return !a.requests[i].sh.OneSlot() || redislink.Slot(a.requests[i].id) == redislink.Slot(a.requests[j].id)
 }
 
 // ask decides a group: all of it or nothing.
@@ -196,19 +203,14 @@ func (a *all) ask(ctx context.Context, g group) (ok bool, failed int, err error)
 		items[k] = lua.Item{Keys: l.names.KeysOf(r.s.args.Kind, r.id), Params: r.s.args, Cost: int64(r.n)}
 		ages[k] = l.denials.age(l.denials.hash(r.id)).Load()
 	}
-	var out []algo.Decision
 	start := time.Now()
-	var nonce string
-	err = l.tellWithin(ctx, r.budget, r.sh, l.closed, func(ctx context.Context, c *call) (err error) {
-		nonce = string(c.ticket.nonce)
-		out, err = c.lua.DecideAll(ctx, 0, &c.ticket, items)
-		return err
-	})
+	cmd := &lua.DecideAll{Items: items}
+	o := &redislink.Op{ID: r.id, Command: cmd}
+	err = l.execWithin(ctx, r.budget, r.sh, o)
 	end := time.Now()
-	l.watchTopology(classOf(err), end)
 	switch {
 	case err == nil:
-		return a.decided(g, items, ages, out, nonce, start, end), 0, nil
+		return a.decided(g, items, ages, cmd.Out, o.Member, start, end), 0, nil
 	case fallsBack(err):
 		return a.fallBack(ctx, g, err)
 	}
@@ -229,10 +231,14 @@ func (a *all) decided(g group, items []lua.Item, ages []uint32, out []algo.Decis
 			l.denials.put(l.denials.hash(r.id), r.id, &r.s.args.Params, r.n, ages[k], d, start, end)
 		}
 		if ok && r.rc != nil {
-			r.rc.fromRedis(l, r, &decision{at: items[k].At, first: 1, member: lua.Member(nonce, k)})
+			r.rc.fromRedis(l, r, &redislink.Op{At: items[k].At, First: 1, Member: lua.Member(nonce, k)})
 		}
-		l.afterRedis(r.s, r.key, d, end)
-		a.set(i, r.sh.count(r.s.result(d, SourceRedis)))
+		charged := 0
+		if ok {
+			charged = r.n
+		}
+		l.afterRedis(r.s, r.key, charged, d)
+		a.set(i, count(r.sh, r.s.result(d, SourceRedis)))
 	}
 	return ok
 }
@@ -254,7 +260,7 @@ func (a *all) fallBack(ctx context.Context, g group, cause error) (bool, int, er
 	if !ok {
 		for _, i := range g.parts {
 			if a.asked[i] {
-				a.requests[i].sh.count(a.results[i])
+				count(a.requests[i].sh, a.results[i])
 			}
 		}
 		return false, 0, nil
@@ -320,12 +326,4 @@ func (a *all) result() MultiResult {
 		out.Delay = 0
 	}
 	return out
-}
-
-// classOf is that of an error of tell.
-func classOf(err error) breaker.Class {
-	if failed, ok := err.(*callError); ok {
-		return failed.class
-	}
-	return breaker.ClassOK
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // Concurrency bounds how many of something are in flight at once, per key, over
@@ -44,7 +45,8 @@ type Concurrency struct {
 type gate struct {
 	key     string
 	keys    lua.SlotKeys
-	sh      *shard
+	sh      *redislink.Server
+	id      string
 	holding map[string]*Slot
 	waiting [2][]*waiter // the critical ones before the others
 	wake    chan struct{}
@@ -70,7 +72,7 @@ type scaledSlots struct {
 // those about leases and key shards have no meaning here and are refused. Like New
 // it does not talk to Redis. The error is a *ConfigError.
 func NewConcurrency(rdb redis.UniversalClient, max int, opts ...Option) (*Concurrency, error) {
-	l, err := newLink(rdb, opts, nil)
+	l, err := newLink(rdb, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +172,7 @@ func (c *Concurrency) acquire(ctx context.Context, key string) (*Slot, error) {
 		return w.slot, w.err
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-c.closed:
+	case <-c.redis.Closed():
 		err = ErrClosed
 	}
 	c.unqueue(g, w, rank)
@@ -186,11 +188,10 @@ func (c *Concurrency) InFlight(ctx context.Context, key string) (int, error) {
 	}
 	defer c.leave(g)
 	var held int64
-	err = c.link.ask(ctx, key, func(ctx context.Context, call *call) error {
-		reply, err := call.lua.Acquire(ctx, 0, &call.ticket, &lua.SlotAsk{Keys: g.keys, Most: int64(c.max), TTL: c.slotTTL.Microseconds()})
-		held = reply.Held
-		return err
-	})
+	cmd := &lua.Acquire{Ask: &lua.SlotAsk{Keys: g.keys, Most: int64(c.max), TTL: c.slotTTL.Microseconds()}}
+	if err = c.link.ask(ctx, key, cmd); err == nil {
+		held = cmd.Got.Held
+	}
 	if err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -212,12 +213,12 @@ func (c *Concurrency) Close() error {
 		c.timer.Stop()
 	}
 	c.mu.Unlock()
-	c.close(nil)
+	c.close(func() {})
 	return nil
 }
 
 func (c *Concurrency) newWaiter() *waiter {
-	return &waiter{caller: string(c.nonce.next(nil)), done: make(chan struct{})}
+	return &waiter{caller: c.redis.Nonce(), done: make(chan struct{})}
 }
 
 // enter returns the gate of a key, which stays until leave.
@@ -225,7 +226,7 @@ func (c *Concurrency) enter(ctx context.Context, key string) (*gate, error) {
 	switch {
 	case key == "":
 		return nil, fmt.Errorf("%w: key is empty", ErrInvalidKey)
-	case c.isClosed():
+	case c.redis.IsClosed():
 		return nil, ErrClosed
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -235,7 +236,7 @@ func (c *Concurrency) enter(ctx context.Context, key string) (*gate, error) {
 	g := c.gates[key]
 	if g == nil {
 		id := lua.EncodeID(key)
-		g = &gate{key: key, keys: c.names.Slots(id), sh: c.shards.forID(id), holding: make(map[string]*Slot), wake: make(chan struct{}, 1)}
+		g = &gate{key: key, id: id, keys: c.names.Slots(id), sh: c.redis.Server(id), holding: make(map[string]*Slot), wake: make(chan struct{}, 1)}
 		c.gates[key] = g
 	}
 	g.pending++
@@ -278,8 +279,8 @@ func (c *Concurrency) ask(ctx context.Context, g *gate, w *waiter, wait bool) (*
 
 // regret takes back what a caller may have been granted that does not know of it.
 func (c *Concurrency) regret(g *gate, caller string, err error) {
-	if !neverExecuted(err) {
-		c.background.start(func(ctx context.Context) { c.forgetCallers(ctx, g, caller) })
+	if !redislink.NeverExecuted(err) {
+		c.redis.Background.Start(func(ctx context.Context) { c.forgetCallers(ctx, g, caller) })
 	}
 }
 
@@ -294,16 +295,10 @@ func (c *Concurrency) askRedis(ctx context.Context, g *gate, callers []string, c
 	if wait {
 		ask.Patience = c.patience.Microseconds()
 	}
-	var answer lua.SlotReply
-	err = c.tellShard(ctx, g.sh, c.closed, func(ctx context.Context, call *call) (err error) {
-		answer, err = call.lua.Acquire(ctx, 0, &call.ticket, ask)
-		return err
-	})
-	now := time.Now()
-	c.watchTopology(classOf(err), now)
-	if err != nil {
+	cmd := &lua.Acquire{Ask: ask}
+	if err := c.execWithin(ctx, c.budget, g.sh, &redislink.Op{ID: g.id, Command: cmd}); err != nil {
 		return reply, err
 	}
-	c.beatIfDue(now)
-	return answer, nil
+	c.beatIfDue()
+	return cmd.Got, nil
 }

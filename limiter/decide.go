@@ -2,17 +2,14 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // decide is the one way to a decision.
@@ -42,7 +39,8 @@ func (l *Limiter) decideWithin(ctx context.Context, budget time.Duration, s *spe
 // decideOne decides on a key that is not split.
 func (l *Limiter) decideOne(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
 	id := lua.EncodeID(key)
-	r := request{sh: l.shards.forID(id), s: s, key: key, id: id, n: n, budget: budget, rc: rc}
+	r := request{sh: l.redis.Server(id), s: s, key: key, id: id, n: n, budget: budget, rc: rc}
+	rc.of(s, key)
 	if s.leased {
 		return l.decideLeased(ctx, r)
 	}
@@ -51,7 +49,7 @@ func (l *Limiter) decideOne(ctx context.Context, budget time.Duration, s *spec, 
 
 // request is one decision that this process cannot make from what it holds.
 type request struct {
-	sh     *shard
+	sh     *redislink.Server
 	s      *spec
 	key    string
 	id     string
@@ -64,15 +62,28 @@ type request struct {
 	rc      *receipt // nil where nothing will be given back
 }
 
-// request asks for a decision: what was denied a moment ago, the shard's breaker,
+// op is the request for Redis.
+func (l *Limiter) op(r *request) *redislink.Op {
+	o := redislink.NewOp()
+	o.ID, o.Args, o.Keys, o.Cost = r.id, &r.s.args, l.names.KeysOf(r.s.args.Kind, r.id), int64(r.n)
+	return o
+}
+
+// request asks for a decision: what was denied a moment ago, the server's breaker,
 // then Redis within the budget, then what the class of the error asks for.
 func (l *Limiter) request(ctx context.Context, r request) (Result, error) {
 	sh, s, n := r.sh, r.s, r.n
-	if sh.breaker.Refuses() {
+	if d, blocked := l.blockedHere(&r); blocked {
 		if r.more != nil {
 			r.more.end()
 		}
-		return l.fallBack(&r, errOpen)
+		return count(sh, s.result(d, SourceLocal)), nil
+	}
+	if sh.Breaker.Refuses() {
+		if r.more != nil {
+			r.more.end()
+		}
+		return l.fallBack(&r, redislink.ErrOpen)
 	}
 	// A look, and the bound of one caller's patience, are not for others.
 	cached := n > 0 && s.args.MaxDelay == 0 && !l.askAgain
@@ -82,32 +93,31 @@ func (l *Limiter) request(ctx context.Context, r request) (Result, error) {
 		hash = l.denials.hash(r.id)
 		if !r.unknown {
 			if d, ok := l.denials.get(hash, r.id, &s.args.Params, n); ok {
-				return sh.count(s.result(d, SourceCache)), nil
+				return count(sh, s.result(d, SourceCache)), nil
 			}
 		}
 		age = l.denials.age(hash).Load()
 	}
-	w := decisions.Get().(*decision)
-	w.s, w.id, w.n = s, r.id, n
-	w.named = r.rc != nil && s.args.Kind == algo.SlidingWindowLog
-	if r.more != nil {
-		w.lease, w.count = r.more, max(1, r.more.size/int64(n))
+	o := l.op(&r)
+	o.Named = s.args.Kind == algo.SlidingWindowLog && (r.rc != nil || r.more != nil)
+	if more := r.more; more != nil {
+		o.Count = max(1, more.size/int64(n))
+		o.After = func(o *redislink.Op, answered bool) { l.fill(more, s, o, answered) }
 	}
-	class, err := sh.batches.do(ctx, w, r.budget, l.closed)
+	class, err := l.redis.Do(ctx, sh, o, r.budget)
 	end := time.Now()
-	l.watchTopology(class, end)
 	switch {
 	case class == breaker.ClassOK:
-		d, sent := w.out, w.sent
+		d, sent := o.Out, o.Sent
 		if r.rc != nil && d.Allowed {
-			r.rc.fromRedis(l, &r, w)
+			r.rc.fromRedis(l, &r, o)
 		}
-		w.free()
+		o.Free()
 		if cached && d.Remaining < int64(n)+s.args.Keep {
 			l.denials.put(hash, r.id, &s.args.Params, n, age, d, sent, end)
 		}
-		l.afterRedis(s, r.key, d, end)
-		return sh.count(s.result(d, SourceRedis)), nil
+		l.afterRedis(s, r.key, n, d)
+		return count(sh, s.result(d, SourceRedis)), nil
 	case class.Fallback():
 		return l.fallBack(&r, err)
 	default:
@@ -120,51 +130,38 @@ func (l *Limiter) enter(ctx context.Context, s *spec, key string, n int) error {
 	if err := s.check(key, n); err != nil {
 		return err
 	}
-	if l.isClosed() {
+	if l.redis.IsClosed() {
 		return ErrClosed
 	}
 	return ctx.Err()
 }
-
-var errOpen = errors.New("circuit breaker is open")
 
 // fallBack decides without Redis.
 func (l *Limiter) fallBack(r *request, cause error) (Result, error) {
 	sh, s := r.sh, r.s
 	switch l.policy {
 	case fallback.Open:
-		return sh.count(Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: SourceOpen}), nil
+		return count(sh, Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: SourceOpen}), nil
 	case fallback.Closed:
 		// No time is known at which Redis is back; the budget is the least
 		// that passes before it would be asked again.
 		res := Result{Limit: s.limit, RetryAfter: l.budget, Source: SourceClosed}
-		if until := time.Until(sh.breaker.Snapshot().OpenUntil); until > res.RetryAfter {
+		if until := time.Until(sh.Breaker.Snapshot().OpenUntil); until > res.RetryAfter {
 			res.RetryAfter = until.Round(time.Microsecond)
 		}
-		return sh.count(res), fmt.Errorf("%w: %w", ErrUnavailable, cause)
+		return count(sh, res), fmt.Errorf("%w: %w", ErrUnavailable, cause)
 	}
 	// What may have been charged in Redis, or still be, is not owed as well.
 	var home *algo.Params
-	if neverExecuted(cause) {
+	if redislink.NeverExecuted(cause) {
 		home = &s.args.Params
 	}
-	d := l.local.Take(r.key, s.local(l.currentShare()), int64(r.n), home, r.rc.forLocal(s, r.key))
-	return sh.count(s.result(d, SourceLocal)), nil
+	d := l.local.Take(r.key, s.local(l.currentShare()), int64(r.n), home, r.rc.forLocal())
+	return count(sh, s.result(d, SourceLocal)), nil
 }
 
-// neverExecuted reports whether it is certain that Redis has not charged, and
-// will not charge, a decision that ended in err.
-func neverExecuted(err error) bool {
-	if errors.Is(err, errOpen) || errors.Is(err, errUnsent) {
-		return true
-	}
-	var reply redis.Error
-	var op *net.OpError
-	switch {
-	case errors.As(err, &reply), errors.Is(err, redis.ErrPoolTimeout):
-		return true
-	case errors.As(err, &op):
-		return op.Op == "dial"
-	}
-	return false
+// count counts a decision.
+func count(srv *redislink.Server, r Result) Result {
+	srv.Counts[r.Source].Add(1)
+	return r
 }

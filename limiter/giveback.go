@@ -2,20 +2,17 @@ package limiter
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
-// receipt says where units were taken. A nil one is of no interest to anybody.
+// receipt says where units were taken. A nil one records nothing.
 type receipt struct {
 	s   *spec
 	key string // of the part, where it is split
@@ -36,62 +33,31 @@ func (rc *receipt) budget(of time.Duration) time.Duration {
 	return min(of, time.Until(rc.end))
 }
 
-func (rc *receipt) forLocal(s *spec, key string) *fallback.Receipt {
+// of notes which key the decision is about; of a split one, which part.
+func (rc *receipt) of(s *spec, key string) {
+	if rc != nil {
+		rc.s, rc.key = s, key
+	}
+}
+
+func (rc *receipt) forLocal() *fallback.Receipt {
 	if rc == nil {
 		return nil
 	}
-	rc.s, rc.key = s, key
 	return &rc.local
 }
 
-func (rc *receipt) fromRedis(l *Limiter, r *request, d *decision) {
-	rc.s, rc.key = r.s, r.key
+func (rc *receipt) fromRedis(l *Limiter, r *request, o *redislink.Op) {
 	rc.redis = lua.Taken{
 		Keys: l.names.KeysOf(r.s.args.Kind, r.id), Params: r.s.args, Units: int64(r.n), Of: int64(r.n),
-		At: d.at, Member: d.member, First: d.first,
+		At: o.At, Member: o.Member, First: o.First,
 	}
 }
 
-func (rc *receipt) fromLease(r *request, ls *lease, units scrape) {
+func (rc *receipt) fromLease(ls *lease, units scrape) {
 	if rc != nil && units.sum() > 0 {
-		rc.s, rc.key, rc.lease, rc.scrape = r.s, r.key, ls, units
+		rc.lease, rc.scrape = ls, units
 	}
-}
-
-// credits are units that Redis could not be told of.
-type credits struct {
-	count atomic.Int64 // of items, to be read without the lock
-	mu    sync.Mutex
-	items []lua.Taken
-}
-
-// maxCredits bounds what an outage can leave behind.
-const maxCredits = 4096
-
-func (c *credits) add(t lua.Taken) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.items) >= maxCredits {
-		return false
-	}
-	c.items = append(c.items, t)
-	c.count.Store(int64(len(c.items)))
-	return true
-}
-
-// take removes those that the filter accepts.
-func (c *credits) take(accept func(id string) bool) (out []lua.Taken) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.items = slices.DeleteFunc(c.items, func(t lua.Taken) bool {
-		if !accept(t.Keys.ID()) {
-			return false
-		}
-		out = append(out, t)
-		return true
-	})
-	c.count.Store(int64(len(c.items)))
-	return out
 }
 
 // giveUp gives n of the units of rc back to where they were taken: those of Redis
@@ -124,11 +90,8 @@ func (l *Limiter) giveUp(ctx context.Context, rc *receipt, n int) error {
 func (l *Limiter) returnTaken(ctx context.Context, rc *receipt, t lua.Taken) error {
 	id := t.Keys.ID()
 	defer l.denials.forget(id)
-	err := l.tellWithin(ctx, rc.budget(l.budget), l.shards.forID(id), l.closed, func(ctx context.Context, c *call) error {
-		_, err := c.lua.GiveBack(ctx, 0, &c.ticket, []lua.Taken{t})
-		return err
-	})
-	if fallsBack(err) && neverExecuted(err) && l.credits.add(t) {
+	err := l.execWithin(ctx, rc.budget(l.budget), l.redis.Server(id), &redislink.Op{ID: id, Taken: &t})
+	if fallsBack(err) && redislink.NeverExecuted(err) && l.keep(t) {
 		return nil
 	}
 	return l.unavailable(ctx, rc.key, err)
@@ -137,27 +100,18 @@ func (l *Limiter) returnTaken(ctx context.Context, rc *receipt, t lua.Taken) err
 // charge takes n more units of the key of rc: as many as there is room for.
 func (l *Limiter) charge(ctx context.Context, rc *receipt, n int) error {
 	id := lua.EncodeID(rc.key)
-	item := []lua.Item{{Keys: l.names.KeysOf(rc.s.args.Kind, id), Params: rc.s.args, Cost: -int64(n)}}
-	err := l.tell(ctx, id, func(ctx context.Context, c *call) error {
-		_, _, err := c.lua.Decide(ctx, 0, &c.ticket, item, nil)
-		return err
-	})
+	err := l.execWithin(ctx, l.budget, l.redis.Server(id), &redislink.Op{ID: id, Args: &rc.s.args, Keys: l.names.KeysOf(rc.s.args.Kind, id), Cost: -int64(n)})
 	if !fallsBack(err) || l.policy == fallback.Closed {
 		return l.unavailable(ctx, rc.key, err)
 	}
 	if l.policy == fallback.Local {
 		var home *algo.Params
-		if neverExecuted(err) {
+		if redislink.NeverExecuted(err) {
 			home = &rc.s.args.Params
 		}
 		l.local.Charge(rc.key, rc.s.local(l.currentShare()), int64(n), home)
 	}
 	return nil
-}
-
-func fallsBack(err error) bool {
-	var failed *callError
-	return errors.As(err, &failed) && failed.class.Fallback()
 }
 
 // Refund gives n units of key back that were taken just now, by whichever process:
@@ -182,16 +136,12 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int, opts ...CallOpt
 		l.local.Refund(key, s.local(l.currentShare()), left)
 		id := lua.EncodeID(key)
 		defer l.denials.forget(id)
-		t := []lua.Taken{{Keys: l.names.KeysOf(s.args.Kind, id), Params: s.args, Units: left}}
-		var given []int64
-		err := l.ask(ctx, key, func(ctx context.Context, c *call) (err error) {
-			given, err = c.lua.GiveBack(ctx, 0, &c.ticket, t)
-			return err
-		})
+		o := &redislink.Op{ID: id, Taken: &lua.Taken{Keys: l.names.KeysOf(s.args.Kind, id), Params: s.args, Units: left}}
+		err := l.execWithin(ctx, l.budget, l.redis.Server(id), o)
 		if err == nil {
-			left -= given[0]
+			left -= o.Given
 		}
-		return err
+		return l.unavailable(ctx, key, err)
 	}
 	if s.parts == nil {
 		return refund(s, key)
@@ -210,53 +160,59 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int, opts ...CallOpt
 // giveBackSoon returns units in the background, or when the limiter is closing as a
 // part of that.
 func (l *Limiter) giveBackSoon(items []lua.Taken) {
-	if l.background.start(func(context.Context) { l.giveBack(items) }) {
+	if len(items) == 0 || l.redis.Background.Start(func(ctx context.Context) { l.giveBack(ctx, items) }) {
 		return
 	}
 	for _, t := range items {
-		l.credits.add(t)
+		l.keep(t)
 	}
 }
 
-// giveBack returns units to Redis: each at most once, so what is lost with a
-// reply stays charged.
-func (l *Limiter) giveBack(items []lua.Taken) {
-	groups := map[algo.Kind][]lua.Taken{}
-	for _, it := range items {
-		groups[it.Params.Kind] = append(groups[it.Params.Kind], it)
+// giveBack returns units to Redis, each at most once, so what is lost with a reply stays
+// charged; what was not executed is kept until Redis answers. It reports whether Redis
+// took all of them.
+func (l *Limiter) giveBack(ctx context.Context, items []lua.Taken) bool {
+	return l.giveBackBy(items, func(ops []*redislink.Op) []error { return l.doAll(ctx, ops) })
+}
+
+func (l *Limiter) giveBackBy(items []lua.Taken, send func([]*redislink.Op) []error) bool {
+	ops := make([]*redislink.Op, len(items))
+	for i := range items {
+		ops[i] = &redislink.Op{ID: items[i].Keys.ID(), Taken: &items[i]}
 	}
-	_, single := l.rdb.(*redis.Client)
-	ctx, cancel := context.WithTimeout(context.Background(), reconcileBudget)
-	defer cancel()
-	for _, group := range groups {
-		for batch := range slices.Chunk(group, perCall(single)) {
-			if ctx.Err() != nil {
-				return
+	took := true
+	for i, err := range send(ops) {
+		if err != nil {
+			took = false
+			if fallsBack(err) && redislink.NeverExecuted(err) {
+				l.keep(items[i])
 			}
-			l.returnUnits(ctx, batch)
+		}
+	}
+	return took
+}
+
+// flush gives back what is kept, when the limiter is closing.
+func (l *Limiter) flush() {
+	for {
+		back := l.take(func(id string) bool { return l.redis.Server(id).Answers() })
+		if len(back) == 0 || !l.giveBackBy(back, l.lastAll) {
+			return
 		}
 	}
 }
 
-// perCall is how many keys one script may touch in the background.
-func perCall(single bool) int {
-	if single {
-		return reconcileBatch
+// lastAll is doAll for what Close has to say.
+func (l *link) lastAll(ops []*redislink.Op) []error {
+	errs := make([]error, len(ops))
+	var wg sync.WaitGroup
+	for i, o := range ops {
+		wg.Go(func() {
+			if class, err := l.redis.Last(o); class != breaker.ClassOK {
+				errs[i] = &callError{class, err}
+			}
+		})
 	}
-	return 1 // in a cluster or a ring they may be on different servers
-}
-
-// returnUnits makes one call, under the breaker and the budget. What was not sent is
-// kept until Redis answers.
-func (l *Limiter) returnUnits(ctx context.Context, batch []lua.Taken) {
-	sh := l.shards.forID(batch[0].Keys.ID())
-	err := l.tellShard(ctx, sh, nil, func(ctx context.Context, c *call) error {
-		_, err := c.lua.GiveBack(ctx, 0, &c.ticket, batch)
-		return err
-	})
-	if fallsBack(err) && neverExecuted(err) {
-		for _, t := range batch {
-			l.credits.add(t)
-		}
-	}
+	wg.Wait()
+	return errs
 }

@@ -5,16 +5,15 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
 // fallBack decides without Redis.
 func (c *Concurrency) fallBack(ctx context.Context, g *gate, caller string, critical bool, cause error) (*Slot, error) {
 	switch c.policy {
 	case fallback.Open:
-		return &Slot{Result: g.sh.count(Result{Allowed: true, Remaining: c.max, Source: SourceOpen}), c: c}, nil
+		return &Slot{Result: count(g.sh, Result{Allowed: true, Remaining: c.max, Source: SourceOpen}), c: c}, nil
 	case fallback.Closed:
 		return c.refused(g, 0, SourceClosed), fmt.Errorf("%w: %w", ErrUnavailable, cause)
 	}
@@ -55,7 +54,7 @@ func (c *Concurrency) refused(g *gate, nextEnd int64, from Source) *Slot {
 	if nextEnd > 0 {
 		again = min(again, duration(nextEnd))
 	}
-	return &Slot{Result: g.sh.count(Result{RetryAfter: max(again, time.Millisecond), Source: from}), c: c}
+	return &Slot{Result: count(g.sh, Result{RetryAfter: max(again, time.Millisecond), Source: from}), c: c}
 }
 
 // grant makes the slot of a caller.
@@ -67,7 +66,7 @@ func (c *Concurrency) grant(g *gate, caller string, remaining int, from Source) 
 
 // hold is grant with mu held.
 func (c *Concurrency) hold(g *gate, caller string, remaining int, from Source) *Slot {
-	s := &Slot{Result: g.sh.count(Result{Allowed: true, Remaining: remaining, Source: from}), c: c, g: g, caller: caller}
+	s := &Slot{Result: count(g.sh, Result{Allowed: true, Remaining: remaining, Source: from}), c: c, g: g, caller: caller}
 	s.known.Store(from == SourceRedis)
 	g.holding[caller] = s
 	c.held++
@@ -91,12 +90,5 @@ func (c *Concurrency) release(g *gate, caller string) {
 
 // forgetCallers takes callers out of all that Redis keeps of the key.
 func (c *Concurrency) forgetCallers(ctx context.Context, g *gate, callers ...string) {
-	held := make([]any, 2, 2+len(callers))
-	held[0], held[1] = "zrem", g.keys.Held
-	for _, caller := range callers {
-		held = append(held, caller)
-	}
-	_ = c.tellShard(ctx, g.sh, c.closed, func(ctx context.Context, call *call) error {
-		return call.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, held...))
-	})
+	_ = c.exec(ctx, g.id, &lua.Remove{Key: g.keys.Held, Members: callers})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // Health is a limiter's state at one moment.
@@ -63,13 +64,13 @@ func (l *link) health() Health {
 		Decisions: make(map[Source]uint64, numSources),
 	}
 	if l.functions {
-		_, h.FunctionsError = l.lua.Functions()
+		_, h.FunctionsError = l.redis.Functions()
 	}
-	for _, sh := range l.shards.list() {
-		snap := sh.breaker.Snapshot()
-		own := sh.decisions()
+	for _, sh := range l.redis.Servers() {
+		snap := sh.Breaker.Snapshot()
+		own := decisionsOf(sh)
 		h.Shards = append(h.Shards, ShardHealth{
-			Name: sh.name, State: snap.State, Since: snap.Since, LastFailure: snap.LastFailure, RetryAt: snap.OpenUntil, Decisions: own,
+			Name: sh.Name, State: snap.State, Since: snap.Since, LastFailure: snap.LastFailure, RetryAt: snap.OpenUntil, Decisions: own,
 		})
 		for s, n := range own {
 			h.Decisions[s] += n
@@ -77,4 +78,15 @@ func (l *link) health() Health {
 	}
 	slices.SortFunc(h.Shards, func(a, b ShardHealth) int { return cmp.Compare(a.Name, b.Name) })
 	return h
+}
+
+// decisionsOf returns the counts by source.
+func decisionsOf(srv *redislink.Server) map[Source]uint64 {
+	m := make(map[Source]uint64, numSources)
+	for i := range numSources {
+		if n := srv.Counts[i].Load(); n > 0 {
+			m[Source(i)] = n
+		}
+	}
+	return m
 }

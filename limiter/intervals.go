@@ -16,13 +16,13 @@ import (
 func (s *Sampled) wind() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.timer != nil || s.isClosed() {
+	if s.timer != nil || s.redis.IsClosed() {
 		return
 	}
 	if s.last.IsZero() {
 		// How many there are is known sooner than what they are asked for.
 		s.last = time.Now()
-		s.background.start(s.greet)
+		s.redis.Background.Start(s.greet)
 	}
 	s.timer = time.AfterFunc(s.interval, s.tick)
 }
@@ -31,7 +31,7 @@ func (s *Sampled) life() time.Duration { return sampledStale*s.interval + time.S
 
 // tick ends an interval, in the background, and goes on while keys are followed.
 func (s *Sampled) tick() {
-	s.background.start(func(ctx context.Context) {
+	s.redis.Background.Start(func(ctx context.Context) {
 		now := time.Now()
 		s.mu.Lock()
 		elapsed := now.Sub(s.last)
@@ -53,7 +53,7 @@ func (s *Sampled) tick() {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.timer == nil && !s.isClosed() {
+		if s.timer == nil && !s.redis.IsClosed() {
 			if s.last.IsZero() {
 				s.last = now
 			}
@@ -165,26 +165,14 @@ func (s *Sampled) seconds() float64 { return s.interval.Seconds() }
 // report tells Redis the rates of this process, and sets those of the fleet. A life
 // of 0 leaves.
 func (s *Sampled) report(ctx context.Context, asked []lua.Asked, life time.Duration) bool {
-	var alive, dead int64
-	closed := s.closed
-	if life == 0 {
-		closed = nil // what it says when it leaves
-	}
-	err := s.tellShard(ctx, s.shards.forID(lua.Sampled), closed, func(ctx context.Context, c *call) (err error) {
-		alive, dead, err = c.lua.Report(ctx, 0, s.names, s.number, life.Microseconds(), asked)
-		return err
-	})
-	s.watchTopology(classOf(err), time.Now())
-	if err != nil {
+	r := &lua.Report{Names: s.names, Process: s.number, Life: life.Microseconds(), Asked: asked}
+	if s.exec(ctx, lua.Sampled, r) != nil {
 		return false
 	}
 	s.reported.Store(time.Now().UnixNano())
-	s.fleet.Store(max(1, alive))
-	if dead > 0 && life > 0 {
-		_ = s.tell(ctx, lua.Sampled, func(ctx context.Context, c *call) error {
-			_, err := c.lua.Bury(ctx, 0, s.names, dead, s.life().Microseconds())
-			return err
-		})
+	s.fleet.Store(max(1, r.Alive))
+	if r.Dead > 0 && life > 0 {
+		_ = s.exec(ctx, lua.Sampled, &lua.Bury{Names: s.names, Process: r.Dead, Life: s.life().Microseconds()})
 	}
 	return true
 }

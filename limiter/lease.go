@@ -20,7 +20,7 @@ type lease struct {
 	grants [2]atomic.Pointer[grant]
 	// call for more is closed when it has ended: there is at most one.
 	call atomic.Pointer[chan struct{}]
-	// askAt is when there may be more, in ns of the epoch.
+	// askAt is when there may be more, in ns by the clock of the link.
 	askAt atomic.Int64
 	seen  atomic.Pointer[seen]
 	// writes is odd while a call's units and what Redis said of them are put in.

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,10 +20,7 @@ type Limiter struct {
 	turns   turns
 	leases  *leases // nil without
 
-	credits     credits
-	settled     atomic.Uint64
-	settling    every
-	reconciling atomic.Bool
+	outbox
 }
 
 var _ Allower = (*Limiter)(nil)
@@ -38,9 +34,7 @@ var _ Allower = (*Limiter)(nil)
 func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, error) {
 	l := &Limiter{denials: newDenials()}
 	var err error
-	l.link, err = newLink(rdb, opts, func(sh *shard, max int, sameSlot bool) *batches {
-		return newBatches(l, sh, max, sameSlot)
-	})
+	l.link, err = newLink(rdb, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +103,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int, opts ...CallOpti
 	if err != nil {
 		return Result{}, err
 	}
-	return wait(ctx, l.decide, l.closed, s, key, n)
+	return wait(ctx, l.decide, l.redis.Closed(), s, key, n)
 }
 
 // Close releases what the limiter holds and fails later calls with ErrClosed.
@@ -121,7 +115,7 @@ func (l *Limiter) Close() error {
 		if l.leases != nil {
 			l.leases.close()
 		}
-		l.giveBack(l.credits.take(l.answers))
+		l.flush()
 	})
 	return nil
 }

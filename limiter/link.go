@@ -5,40 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
-// link is what every limiter that lives in Redis has: the client, a breaker per
-// server, the number of processes alive, and what runs in the background.
+// link is what every limiter that lives in Redis has: the way there, and the number of
+// processes alive.
 type link struct {
 	config
+	redis *redislink.Link
 	rdb   redis.UniversalClient
-	lua   *lua.Client
 	names *lua.Namer
+	peers *peers
 
-	shards     *shards
-	slots      *slotMap // of a cluster
-	peers      *peers
-	background *background
-	nonce      nonces
-
-	denied   sync.Once // logs missing permissions once
-	evalOnly sync.Once // logs once that functions are not allowed
-
-	closing sync.Once
-	closed  chan struct{}
-	stop    func() // of Hooks.Start; nil is none
+	stop func() // of Hooks.Start; nil is none
 }
 
-// newLink checks the client and the options. queue is nil for what makes no
-// decisions in batches.
-func newLink(rdb redis.UniversalClient, opts []Option, queue newQueue) (*link, error) {
+// newLink checks the client and the options.
+func newLink(rdb redis.UniversalClient, opts []Option) (*link, error) {
 	if isNil(rdb) {
 		return nil, &ConfigError{"client", "nil", "must be a go-redis client"}
 	}
@@ -49,21 +38,26 @@ func newLink(rdb redis.UniversalClient, opts []Option, queue newQueue) (*link, e
 	if err := c.fits(rdb); err != nil {
 		return nil, err
 	}
-	l := &link{
-		config:     c,
-		rdb:        rdb,
-		lua:        lua.NewClient(bounded(rdb, c.budget)),
-		names:      lua.NewNamer(c.prefix),
-		peers:      newPeers(c.prefix, c.process),
-		background: newBackground(),
-		nonce:      newNonces(),
-		closed:     make(chan struct{}),
+	l := &link{config: c, rdb: rdb, names: lua.NewNamer(c.prefix), peers: newPeers(c.prefix, c.process)}
+	of := redislink.Config{
+		Client: rdb, Name: c.prefix, Budget: c.budget, MaxInFlight: c.maxInFlight, Breaker: c.breaker, Functions: c.functions,
+		OnChange: l.breakerChanged,
+		OnPermission: func(err error) {
+			l.logger.Error("holdfast: Redis refuses the limiter's commands; falling back", "prefix", l.prefix, "policy", l.policy.String(), "error", err)
+		},
+		OnEval: func(err error) {
+			l.logger.Warn("holdfast: functions cannot be used; using EVALSHA", "prefix", l.prefix, "error", err)
+		},
 	}
-	if c.functions {
-		l.lua.UseFunctions(rdb)
+	if c.hooks.Call != nil {
+		of.OnCall = func(server string, class breaker.Class, err error, took time.Duration) {
+			l.hooks.Call(CallInfo{Shard: server, Class: class, Err: err, Took: took})
+		}
 	}
-	l.shards, err = l.newShards(queue)
-	return l, err
+	if l.redis, err = redislink.New(of); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+	}
+	return l, nil
 }
 
 // isNil also catches a nil pointer in an interface.
@@ -75,37 +69,12 @@ func isNil(rdb redis.UniversalClient) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// bounded returns the client with the budget for its socket timeouts where the
-// client can do that: a reply that comes later is of no use, and its
-// connection is better dropped than waited on. The connections stay shared with
-// the caller's client.
-func bounded(rdb redis.UniversalClient, budget time.Duration) lua.Doer {
-	c, ok := rdb.(*redis.Client)
-	if !ok {
-		return rdb
-	}
-	return c.WithTimeout(budget)
-}
-
-// close ends what runs in the background, waits for calls under way, and says
-// good-bye. last is what has to be told to Redis before that.
+// close ends what runs in the background, waits for calls under way, and deregisters the
+// process. last is what has to be sent to Redis before that.
 func (l *link) close(last func()) {
-	l.closing.Do(func() {
-		close(l.closed)
-		invoke(l.stop)
-		l.background.close()
-		for _, sh := range l.shards.list() {
-			if sh.batches != nil {
-				sh.batches.drain()
-			}
-		}
-		if last != nil {
-			last()
-		}
-		l.goodbye()
-		for _, sh := range l.shards.list() {
-			sh.calls.drain()
-		}
+	l.redis.Close(func() { invoke(l.stop) }, func() {
+		last()
+		l.deregister()
 	})
 }
 
@@ -116,78 +85,6 @@ func (l *link) start(health func() Health) {
 	}
 }
 
-func (l *link) isClosed() bool {
-	select {
-	case <-l.closed:
-		return true
-	default:
-		return false
-	}
-}
-
-// watchTopology keeps the map of a cluster's slots up to date.
-func (l *link) watchTopology(class breaker.Class, now time.Time) {
-	if l.slots == nil {
-		return
-	}
-	if class != breaker.ClassOK {
-		l.slots.hurry()
-	}
-	if l.slots.turn.due(now, slotRefresh) {
-		l.background.start(l.slots.refresh)
-	}
-}
-
-// settle classifies a call's error and reports it to the breaker.
-func (l *link) settle(ctx context.Context, sh *shard, permit breaker.Permit, err error, took time.Duration) breaker.Class {
-	class := classify(ctx, err, took, l.budget)
-	permit.Done(class, took)
-	l.called(sh, class, err, took)
-	if class == breaker.ClassPermission {
-		l.denied.Do(func() {
-			l.logger.Error("holdfast: Redis refuses the limiter's commands; falling back", "prefix", l.prefix, "policy", l.policy.String(), "error", err)
-		})
-	}
-	if l.functions {
-		if inUse, why := l.lua.Functions(); !inUse {
-			l.evalOnly.Do(func() {
-				l.logger.Warn("holdfast: functions cannot be used; using EVALSHA", "prefix", l.prefix, "error", why)
-			})
-		}
-	}
-	return class
-}
-
-// called tells of a call to Redis.
-func (l *link) called(sh *shard, class breaker.Class, err error, took time.Duration) {
-	if l.hooks.Call != nil {
-		l.hooks.Call(CallInfo{Shard: sh.name, Class: class, Err: err, Took: took})
-	}
-}
-
-func classify(ctx context.Context, err error, took, budget time.Duration) breaker.Class {
-	if err == nil {
-		return breaker.ClassOK
-	}
-	var reply *lua.ReplyError
-	switch {
-	case errors.Is(err, ErrClosed):
-		return breaker.ClassCaller
-	case errors.As(err, &reply):
-		return breaker.ClassBug
-	case errors.Is(err, errNoTurn):
-		return breaker.ClassAborted
-	case errors.Is(err, errBudget):
-		// A caller in a hurry gets a shorter budget. That it passed says
-		// little about Redis when it was very short: nobody's fault.
-		if took < budget/4 {
-			return breaker.ClassAborted
-		}
-		return breaker.ClassSlow
-	}
-	return breaker.Classify(ctx, err)
-}
-
 // callerError is the error of a decision that the fallback must not hide.
 func (l *link) callerError(ctx context.Context, key string, class breaker.Class, err error) error {
 	if class == breaker.ClassBug {
@@ -196,7 +93,7 @@ func (l *link) callerError(ctx context.Context, key string, class breaker.Class,
 	switch ctxErr := ctx.Err(); {
 	case ctxErr != nil:
 		return ctxErr
-	case errors.Is(err, ErrClosed):
+	case errors.Is(err, redislink.ErrClosed):
 		return ErrClosed
 	default:
 		// The clock has passed the deadline, the context's timer is yet to fire.
@@ -213,41 +110,29 @@ type callError struct {
 func (e *callError) Error() string { return e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-// tell runs an operation that is not a decision, under the breaker and the budget.
-// The error is a *callError.
-func (l *link) tell(ctx context.Context, id string, run func(context.Context, *call) error) error {
-	return l.tellWithin(ctx, l.budget, l.shards.forID(id), l.closed, run)
+// exec makes a request that is no decision, on keys of id. It ends with the context, the
+// budget and the limiter. The error is a *callError.
+func (l *link) exec(ctx context.Context, id string, cmd lua.Command) error {
+	return l.execWithin(ctx, l.budget, l.redis.Server(id), &redislink.Op{ID: id, Command: cmd})
 }
 
-// tellShard is tell for a shard that is known, until closed is; a nil one is for what
-// Close has to say.
-func (l *link) tellShard(ctx context.Context, sh *shard, closed <-chan struct{}, run func(context.Context, *call) error) error {
-	return l.tellWithin(ctx, l.budget, sh, closed, run)
-}
-
-// tellWithin is tellShard with what is left of a budget.
-func (l *link) tellWithin(ctx context.Context, budget time.Duration, sh *shard, closed <-chan struct{}, run func(context.Context, *call) error) error {
-	permit, ok := sh.breaker.Acquire()
-	if !ok {
-		return &callError{breaker.ClassUnavailable, errOpen}
+// execWithin is exec for any request, with what is left of a budget.
+func (l *link) execWithin(ctx context.Context, budget time.Duration, srv *redislink.Server, o *redislink.Op) error {
+	if srv.Breaker.Refuses() {
+		return &callError{breaker.ClassUnavailable, redislink.ErrOpen}
 	}
-	c := newCall(l, run)
-	err := sh.calls.do(ctx, c, budget, closed)
-	class := l.settle(ctx, sh, permit, err, time.Since(c.sent))
-	if class == breaker.ClassOK {
-		c.release()
-		return nil
+	if class, err := l.redis.Do(ctx, srv, o, budget); class != breaker.ClassOK {
+		return &callError{class, err}
 	}
-	return &callError{class, err}
+	return nil
 }
 
-// ask is tell for what has no fallback to hide that Redis is sick: the error is
-// that of unavailable.
-func (l *link) ask(ctx context.Context, key string, run func(context.Context, *call) error) error {
-	return l.unavailable(ctx, key, l.tell(ctx, lua.EncodeID(key), run))
+// ask is exec for what has no fallback to hide that Redis is unavailable.
+func (l *link) ask(ctx context.Context, key string, cmd lua.Command) error {
+	return l.unavailable(ctx, key, l.exec(ctx, lua.EncodeID(key), cmd))
 }
 
-// unavailable makes of a *callError what the caller is told.
+// unavailable makes of a *callError what the caller gets.
 func (l *link) unavailable(ctx context.Context, key string, err error) error {
 	var failed *callError
 	switch {
@@ -258,6 +143,12 @@ func (l *link) unavailable(ctx context.Context, key string, err error) error {
 	default:
 		return l.callerError(ctx, key, failed.class, failed.err)
 	}
+}
+
+// fallsBack reports that err leaves a decision to the fallback.
+func fallsBack(err error) bool {
+	var failed *callError
+	return errors.As(err, &failed) && failed.class.Fallback()
 }
 
 // breakerChanged logs and reports a change of state. An outage is one line when

@@ -123,7 +123,8 @@ func (l *Local) judge(ctx context.Context, s *spec, key string, n int, rc *recei
 	if err := l.enter(ctx, s, key, n); err != nil {
 		return Result{}, err
 	}
-	return s.result(l.store.Take(key, s.args.Params, int64(n), nil, rc.forLocal(s, key)), SourceLocal), nil
+	rc.of(s, key)
+	return s.result(l.store.Take(key, s.args.Params, int64(n), nil, rc.forLocal()), SourceLocal), nil
 }
 
 func (l *Local) enter(ctx context.Context, s *spec, key string, n int) error {

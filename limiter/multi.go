@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Part is one limit of a Multi.
@@ -36,12 +33,8 @@ type Part struct {
 // Limiters with leases or key shards are asked one by one too. A Multi is safe for
 // concurrent use and needs no Close; its limiters do.
 type Multi struct {
-	parts []Part
-	// bySlot says that one call can have keys of one slot only.
-	bySlot []bool
-	// allBySlot is that for all: there is a cluster behind a plain client.
-	allBySlot atomic.Bool
-	observed  bool // a part has a hook for decisions
+	parts    []Part
+	observed bool // a part has a hook for decisions
 }
 
 var _ Allower = (*Multi)(nil)
@@ -69,8 +62,6 @@ func NewMulti(parts ...Part) (*Multi, error) {
 				return nil, &ConfigError{"prefix", p.Limiter.prefix, fmt.Sprintf("is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)}
 			}
 		}
-		_, single := p.Limiter.rdb.(*redis.Client)
-		m.bySlot = append(m.bySlot, !single)
 		m.observed = m.observed || p.Limiter.hooks.Decision != nil
 	}
 	return m, nil
@@ -146,7 +137,7 @@ func (m *Multi) WaitN(ctx context.Context, key string, n int) (MultiResult, erro
 	asks := m.asks(key, n)
 	var last MultiResult
 	var err error
-	last.Result, err = waitFor(ctx, m.parts[0].Limiter.closed, func(most time.Duration) (Result, error) {
+	last.Result, err = waitFor(ctx, m.parts[0].Limiter.redis.Closed(), func(most time.Duration) (Result, error) {
 		var err error
 		last, err = m.decide(ctx, asks, most, nil)
 		return last.Result, err

@@ -7,6 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // The heartbeat by which the processes of a prefix count each other. A process
@@ -31,7 +34,7 @@ var processID = func() string {
 }()
 
 // present counts the limiters of this program by prefix and process id: the last
-// one that closes says good-bye for all.
+// one that closes deregisters the process.
 var present = struct {
 	sync.Mutex
 	limiters map[[2]string]int
@@ -42,7 +45,7 @@ var present = struct {
 // outage.
 type peers struct {
 	prefix, id string
-	turn       every
+	turn       redislink.Every
 	alive      atomic.Int64
 	joined     atomic.Bool
 
@@ -85,24 +88,21 @@ func (p *peers) leave() (last bool) {
 }
 
 // beatIfDue starts the heartbeat that rides on traffic.
-func (l *link) beatIfDue(now time.Time) {
-	if l.share == 0 && l.peers.turn.due(now, beatEvery) {
-		l.background.start(l.beat)
+func (l *link) beatIfDue() {
+	if l.share == 0 && l.peers.turn.Due(l.redis.Now(), beatEvery) {
+		l.redis.Background.Start(l.beat)
 	}
 }
 
 // beat says that this process lives and learns how many do.
 func (l *link) beat(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
 	l.peers.join()
-	n, err := l.lua.Beat(ctx, 0, l.names.Peers(), l.peers.id, beatLife.Microseconds())
-	if err != nil || n < 1 {
+	b := lua.Beat{Key: l.names.Peers(), ID: l.peers.id, Life: beatLife.Microseconds()}
+	if err := l.exec(ctx, l.names.Peers(), &b); err != nil || b.Alive < 1 {
 		return
 	}
-	now := time.Now()
-	if l.peers.count(n, now) {
-		l.peers.turn.soon(now.Add(beatAgain))
+	if l.peers.count(b.Alive, time.Now()) {
+		l.peers.turn.Soon(l.redis.Now() + beatAgain)
 	}
 }
 
@@ -130,26 +130,12 @@ func (p *peers) count(n int64, now time.Time) (again bool) {
 	return true
 }
 
-// goodbye takes this process off the list, if Redis can be asked and no other
-// limiter of the process is on it.
-func (l *link) goodbye() {
-	if !l.peers.leave() {
-		return
+// deregister takes this process off the list, if Redis can be asked and no other limiter
+// of the process is on it.
+func (l *link) deregister() {
+	if l.peers.leave() && !l.redis.Server(l.names.Peers()).Breaker.Refuses() {
+		l.redis.Last(&redislink.Op{ID: l.names.Peers(), Command: &lua.Beat{Key: l.names.Peers(), ID: l.peers.id}})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), l.budget)
-	defer cancel()
-	sh := l.shards.forID(l.names.Peers())
-	permit, ok := sh.breaker.Acquire()
-	if !ok {
-		return
-	}
-	c := newCall(l, func(ctx context.Context, c *call) error {
-		_, err := l.lua.Beat(ctx, 0, l.names.Peers(), l.peers.id, 0)
-		return err
-	})
-	err := sh.calls.do(ctx, c, l.budget, nil)
-	took := time.Since(c.sent)
-	permit.Done(classify(ctx, err, took, l.budget), took)
 }
 
 // currentShare is the part of the limit that this process may use on its own.

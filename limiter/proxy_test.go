@@ -32,7 +32,7 @@ func callsRunning() int {
 	for {
 		n := runtime.Stack(buf, true)
 		if n < len(buf) {
-			return strings.Count(string(buf[:n]), "limiter.calls.run(") + strings.Count(string(buf[:n]), "limiter.(*batches).run(")
+			return strings.Count(string(buf[:n]), "redislink.(*queue).run(")
 		}
 		buf = make([]byte, 2*len(buf))
 	}

@@ -65,9 +65,6 @@ func reserve(ctx context.Context, of keeper, decide decider, s *spec, key string
 	if r.Result, err = decide(ctx, s, key, n, &r.receipt); err != nil {
 		return nil, err
 	}
-	if r.receipt.s == nil && s.parts != nil {
-		r.receipt.s, r.receipt.key = &s.parts[0], partKey(key, 0) // a cost of 0
-	}
 	return r, nil
 }
 

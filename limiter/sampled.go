@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 	"github.com/holdfast-go/holdfast/internal/topk"
 )
 
@@ -68,7 +70,7 @@ type Sampled struct {
 // process should use the same rate. Options about leases, key shards, a reserve and
 // slots are refused. Like New it does not talk to Redis. The error is a *ConfigError.
 func NewSampled(rdb redis.UniversalClient, rate Rate, opts ...Option) (*Sampled, error) {
-	l, err := newLink(rdb, opts, nil)
+	l, err := newLink(rdb, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +133,7 @@ func (s *Sampled) judge(ctx context.Context, key string, n int) (Result, error) 
 	if key == "" || n < 0 || int64(n) > s.spec.args.Cap {
 		return Result{}, s.spec.check(key, n)
 	}
-	if s.isClosed() {
+	if s.redis.IsClosed() {
 		return Result{}, ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
@@ -228,6 +230,8 @@ func (s *Sampled) Close() error {
 		s.timer.Stop()
 	}
 	s.mu.Unlock()
-	s.close(func() { s.report(context.Background(), s.rates(s.table.all(), nil), 0) })
+	s.close(func() {
+		s.redis.Last(&redislink.Op{ID: lua.Sampled, Command: &lua.Report{Names: s.names, Process: s.number, Asked: s.rates(s.table.all(), nil)}})
+	})
 	return nil
 }

@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 const (
@@ -50,7 +49,7 @@ func (c *Concurrency) queue(g *gate, w *waiter, rank int) {
 	if g.polling {
 		return
 	}
-	g.polling = c.background.start(func(ctx context.Context) { c.poll(ctx, g) })
+	g.polling = c.redis.Background.Start(func(ctx context.Context) { c.poll(ctx, g) })
 	if !g.polling {
 		w.err = ErrClosed
 		close(w.done)
@@ -72,11 +71,9 @@ func (c *Concurrency) unqueue(g *gate, w *waiter, rank int) {
 	default:
 	}
 	// Its place would hold others up until it is not believed any more.
-	c.background.start(func(ctx context.Context) {
+	c.redis.Background.Start(func(ctx context.Context) {
 		c.forgetCallers(ctx, g, w.caller)
-		_ = c.tellShard(ctx, g.sh, c.closed, func(ctx context.Context, call *call) error {
-			return call.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, "zrem", g.keys.Queue, w.caller))
-		})
+		_ = c.exec(ctx, g.id, &lua.Remove{Key: g.keys.Queue, Members: []string{w.caller}})
 	})
 }
 
@@ -173,14 +170,14 @@ func (c *Concurrency) settleWaiter(g *gate, w *waiter, settle func()) {
 
 // wind makes sure that there is a heartbeat to come. mu is held.
 func (c *Concurrency) wind() {
-	if c.timer == nil && !c.isClosed() {
+	if c.timer == nil && !c.redis.IsClosed() {
 		c.timer = time.AfterFunc(c.slotTTL/slotBeats, c.tick)
 	}
 }
 
 // tick keeps what is held, in the background, and goes on while there is something.
 func (c *Concurrency) tick() {
-	c.background.start(func(ctx context.Context) {
+	c.redis.Background.Start(func(ctx context.Context) {
 		c.keepSlots(ctx)
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -200,7 +197,7 @@ type beatOf struct {
 // keepSlots extends all slots of this process, whoever granted them: those that it
 // granted itself count in Redis from then on.
 func (c *Concurrency) keepSlots(ctx context.Context) {
-	byShard := map[*shard][]beatOf{}
+	var all []beatOf
 	c.mu.Lock()
 	for _, g := range c.gates {
 		if len(g.holding) == 0 {
@@ -211,48 +208,34 @@ func (c *Concurrency) keepSlots(ctx context.Context) {
 			b.slots = append(b.slots, s)
 		}
 		for part := range slices.Chunk(b.slots, slotsPerBeat) {
-			byShard[g.sh] = append(byShard[g.sh], beatOf{g, part})
+			all = append(all, beatOf{g, part})
 		}
 	}
 	c.mu.Unlock()
-	_, single := c.rdb.(*redis.Client)
-	for sh, all := range byShard {
-		for len(all) > 0 && ctx.Err() == nil {
-			n, slots := 1, len(all[0].slots)
-			for single && n < len(all) && n < reconcileBatch && slots+len(all[n].slots) <= slotsPerBeat {
-				slots += len(all[n].slots)
-				n++
-			}
-			c.keepOn(ctx, sh, all[:n])
-			all = all[n:]
-		}
+	for batch := range slices.Chunk(all, outboxCall) {
+		c.keepOn(ctx, batch)
 	}
 }
 
-// keepOn is one call of the heartbeat.
-func (c *Concurrency) keepOn(ctx context.Context, sh *shard, beats []beatOf) {
-	of := make([]lua.Holders, len(beats))
+// keepOn is one round of the heartbeat.
+func (c *Concurrency) keepOn(ctx context.Context, beats []beatOf) {
+	ops := make([]*redislink.Op, len(beats))
 	for i, b := range beats {
-		of[i].Held = b.g.keys.Held
+		of := &lua.Holders{ID: b.g.id, Held: b.g.keys.Held}
 		for _, s := range b.slots {
-			of[i].Callers = append(of[i].Callers, s.caller)
+			of.Callers = append(of.Callers, s.caller)
 		}
+		ops[i] = &redislink.Op{ID: b.g.id, Keep: of, TTL: c.slotTTL.Microseconds()}
 	}
-	var lost []bool
-	err := c.tellShard(ctx, sh, c.closed, func(ctx context.Context, call *call) (err error) {
-		lost, err = call.lua.KeepSlots(ctx, 0, c.slotTTL.Microseconds(), of)
-		return err
-	})
-	i := 0
-	for _, b := range beats {
+	errs := c.doAll(ctx, ops)
+	for i, b := range beats {
 		var gone []string
-		for _, s := range b.slots {
+		for k, s := range b.slots {
 			if s.released.Load() {
 				gone = append(gone, s.caller) // meanwhile: the heartbeat has brought it back
-			} else if err == nil && s.known.Swap(true) && lost[i] {
+			} else if errs[i] == nil && s.known.Swap(true) && ops[i].Lost[k] {
 				s.lose()
 			}
-			i++
 		}
 		if len(gone) > 0 {
 			c.forgetCallers(ctx, b.g, gone...)

@@ -90,7 +90,7 @@ func TestHeartbeatBringsNothingBack(t *testing.T) {
 	if err := s.Release(); err != nil {
 		t.Fatal(err)
 	}
-	c.keepOn(t.Context(), s.g.sh, beat)
+	c.keepOn(t.Context(), beat)
 	if got := rdb.ZRange(t.Context(), testHeld, 0, -1).Val(); len(got) != 1 || got[0] != other.caller {
 		t.Errorf("held: %v", got)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // leaseError says why a limit has no room for its lease.
@@ -35,10 +36,10 @@ func (l *Limiter) decideLeased(ctx context.Context, r request) (Result, error) {
 	}
 	deadline := now.Add(r.budget)
 	rest, ok := ls.spend(int64(n), now)
-	if !ok && !sh.breaker.Refuses() {
+	if !ok && !sh.Breaker.Refuses() {
 		if d, denied := l.knownDenied(s, id, n-int(rest.sum())); denied {
 			l.undo(ls, &rest)
-			return sh.count(ls.include(s.result(d, SourceCache), now)), nil
+			return count(sh, ls.include(s.result(d, SourceCache), now)), nil
 		}
 		r.unknown = true
 		ls.await(ctx, now.Add(r.budget/2))
@@ -49,8 +50,8 @@ func (l *Limiter) decideLeased(ctx context.Context, r request) (Result, error) {
 	if ok {
 		held, until, said := ls.view(now)
 		l.askAhead(sh, s, key, ls, now, held, until)
-		r.rc.fromLease(&r, ls, rest)
-		return sh.count(said.result(s, now, held)), nil
+		r.rc.fromLease(ls, rest)
+		return count(sh, said.result(s, now, held)), nil
 	}
 	r.n, r.budget = n-int(rest.sum()), time.Until(deadline)
 	if r.unknown && rest.sum() == 0 && ls.begin() {
@@ -61,7 +62,7 @@ func (l *Limiter) decideLeased(ctx context.Context, r request) (Result, error) {
 		ls.note(int64(res.Remaining), now.Add(res.ResetAfter))
 	}
 	if err == nil && res.Allowed {
-		r.rc.fromLease(&r, ls, rest)
+		r.rc.fromLease(ls, rest)
 		return ls.include(res, now), nil
 	}
 	l.undo(ls, &rest)
@@ -71,10 +72,10 @@ func (l *Limiter) decideLeased(ctx context.Context, r request) (Result, error) {
 			ls.await(ctx, deadline)
 		}
 		if rest, ok = ls.spend(int64(n), time.Now()); ok {
-			sh.counts[res.Source].Add(^uint64(0))
+			sh.Counts[res.Source].Add(^uint64(0))
 			held, _, said := ls.view(now)
-			r.rc.fromLease(&r, ls, rest)
-			return sh.count(said.result(s, now, held)), nil
+			r.rc.fromLease(ls, rest)
+			return count(sh, said.result(s, now, held)), nil
 		}
 		l.undo(ls, &rest)
 	}
@@ -89,9 +90,7 @@ func (l *Limiter) undo(ls *lease, units *scrape) {
 			back = append(back, t)
 		}
 	}
-	if len(back) > 0 {
-		l.giveBackSoon(back)
-	}
+	l.giveBackSoon(back)
 }
 
 // knownDenied is what the request would find in the cache.
@@ -108,12 +107,8 @@ func (ls *lease) await(ctx context.Context, deadline time.Time) {
 	if call == nil {
 		return
 	}
-	timer := timers.Get().(*time.Timer)
-	timer.Reset(time.Until(deadline))
-	defer func() {
-		timer.Stop()
-		timers.Put(timer)
-	}()
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
 	select {
 	case <-*call:
 	case <-timer.C:
@@ -143,12 +138,12 @@ func (ls *lease) include(res Result, now time.Time) Result {
 
 // askAhead fetches more in the background when half of the lease is spent, or
 // three quarters of its time are over.
-func (l *Limiter) askAhead(sh *shard, s *spec, key string, ls *lease, now time.Time, held int64, until time.Time) {
-	if !ls.wanting(now, held, until) || now.UnixNano() < ls.askAt.Load() || sh.breaker.Refuses() || !ls.begin() {
+func (l *Limiter) askAhead(sh *redislink.Server, s *spec, key string, ls *lease, now time.Time, held int64, until time.Time) {
+	if !ls.wanting(now, held, until) || int64(l.redis.Since(now)) < ls.askAt.Load() || sh.Breaker.Refuses() || !ls.begin() {
 		return
 	}
 	// Another call may have ended since.
-	if held, until = ls.held(now); !ls.wanting(now, held, until) || !l.background.start(func(context.Context) { l.refill(sh, s, key, ls) }) {
+	if held, until = ls.held(now); !ls.wanting(now, held, until) || !l.redis.Background.Start(func(context.Context) { l.refill(sh, s, key, ls) }) {
 		ls.end()
 	}
 }
@@ -159,16 +154,47 @@ func (ls *lease) wanting(now time.Time, held int64, until time.Time) bool {
 }
 
 // refill asks for what ls has room for. Close waits for it, within the budget.
-func (l *Limiter) refill(sh *shard, s *spec, key string, ls *lease) {
+func (l *Limiter) refill(sh *redislink.Server, s *spec, key string, ls *lease) {
 	held, _ := ls.held(time.Now())
-	w := decisions.Get().(*decision)
-	w.s, w.id, w.n, w.count, w.lease, w.ahead = s, ls.id, 1, max(1, ls.size-held), ls, true
-	class, _ := sh.batches.do(context.Background(), w, l.budget, nil)
-	end := time.Now()
-	l.watchTopology(class, end)
-	if class == breaker.ClassOK {
-		d := w.out
-		w.free()
-		l.afterRedis(s, key, d, end)
+	o := l.op(&request{s: s, id: ls.id, n: 1})
+	o.Count, o.Named = max(1, ls.size-held), s.args.Kind == algo.SlidingWindowLog
+	o.After = func(o *redislink.Op, _ bool) { l.fill(ls, s, o, false) }
+	if class, _ := l.redis.Do(context.Background(), sh, o, l.budget); class == breaker.ClassOK {
+		d := o.Out
+		o.Free()
+		l.afterRedis(s, key, 1, d)
+	}
+}
+
+// fill gives a lease what was admitted beyond its caller's own, or all of it when that has
+// left or was none, and ends the call for more.
+func (l *Limiter) fill(ls *lease, s *spec, o *redislink.Op, answered bool) {
+	defer ls.end()
+	if o.Class != breaker.ClassOK {
+		return
+	}
+	d := o.Whole
+	remaining, resetAt := max(0, d.Remaining+o.Behind-s.args.Keep), o.Sent.Add(duration(d.ResetAfter))
+	if d.RetryAfter > 0 {
+		ls.askAt.Store(int64(l.redis.Since(o.Sent.Add(duration(d.RetryAfter)))))
+	}
+	admitted := o.Admitted
+	if answered {
+		admitted = max(0, admitted-1)
+	}
+	units := admitted * o.Cost
+	if units == 0 {
+		ls.arrive(nil, remaining, resetAt)
+		return
+	}
+	g := &grant{
+		until: o.Sent.Add(min(s.leaseAge, duration(s.args.UntilBorder(d)))),
+		total: units, at: o.At, first: o.First + (o.Admitted-admitted)*o.Cost, member: o.Member,
+	}
+	g.left.Store(units)
+	if old := ls.arrive(g, remaining, resetAt); old != nil {
+		if t, ok := ls.unspent(old, l.names); ok {
+			l.giveBackSoon([]lua.Taken{t})
+		}
 	}
 }

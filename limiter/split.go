@@ -57,6 +57,7 @@ const partsAsked = 2
 // left of the budget.
 func (l *Limiter) decideSplit(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
 	if n == 0 {
+		rc.of(&s.parts[0], partKey(key, 0))
 		return l.lookSplit(ctx, s, key)
 	}
 	parts := uint32(len(s.parts))
@@ -96,7 +97,7 @@ func (l *Limiter) decideSplit(ctx context.Context, budget time.Duration, s *spec
 // recount counts a decision that was made of those on parts, which count
 // themselves, as one.
 func (l *Limiter) recount(key string, part uint32, s Source, by int64) {
-	l.shards.forID(lua.EncodeID(partKey(key, int(part)))).counts[s].Add(uint64(by))
+	l.redis.Server(lua.EncodeID(partKey(key, int(part)))).Counts[s].Add(uint64(by))
 }
 
 // either is the result of asking two parts which denied.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // TestPartsAreInDifferentSlots: for every key, since CRC-16 is linear: whether
@@ -12,7 +13,7 @@ func TestPartsAreInDifferentSlots(t *testing.T) {
 	for _, key := range []string{"a", "customer:42", "{x}"} {
 		seen := map[int]int{}
 		for i := range maxKeyShards {
-			slot := slotOf(lua.EncodeID(partKey(key, i)))
+			slot := redislink.Slot(lua.EncodeID(partKey(key, i)))
 			if j, ok := seen[slot]; ok {
 				t.Errorf("the parts %d and %d of %q are in slot %d", j, i, key, slot)
 			}

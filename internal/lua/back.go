@@ -26,36 +26,53 @@ type Taken struct {
 // Member names the units that a call with this nonce took for one of its items.
 func Member(nonce string, item int) string { return nonce + ":" + strconv.Itoa(item) }
 
-// GiveBack returns units to their keys, all of one algorithm, and reports how
-// many of each were taken back: see algo.GiveBack. What was taken for shaping is
-// not. The nonce, of no use to Redis, tells the caller when it is written.
-func (c *Client) GiveBack(ctx context.Context, now int64, nonce any, items []Taken) ([]int64, error) {
-	kind := items[0].Params.Kind
+// GiveBack returns units to their keys, all of one algorithm, and reports how many of each
+// were taken back: see algo.GiveBack. What was taken for shaping is not. The nonce, of no
+// use to Redis, tells the caller when it is written.
+type GiveBack struct {
+	Now   int64
+	Nonce any
+	Items []Taken
+
+	Given []int64
+}
+
+func (g *GiveBack) request() (*Script, *wire, bool) {
+	kind := g.Items[0].Params.Kind
 	s := backScripts[kind]
 	if s == nil {
-		return make([]int64, len(items)), nil
+		g.Given = make([]int64, len(g.Items))
+		return nil, nil, false
 	}
 	w := newWire()
-	for i := range items {
-		w.state(kind, &items[i].Keys)
+	for i := range g.Items {
+		w.state(kind, &g.Items[i].Keys)
 	}
 	w.sealKeys()
-	w.args = append(w.args, now, nonce)
-	for i := range items {
-		it := &items[i]
+	w.args = append(w.args, g.Now, g.Nonce)
+	for i := range g.Items {
+		it := &g.Items[i]
 		w.args = append(w.args, it.Units, it.At, max(it.Of, it.Units), it.Params.boxed[0], it.Params.boxed[1], it.Params.boxed[2], it.Member, it.First)
 	}
-	v, err := c.run(ctx, s, w, false)
-	if err != nil {
-		return nil, err
-	}
-	if len(v) != len(items) {
-		return nil, &ReplyError{fmt.Sprintf("%d integers for %d items given back", len(v), len(items))}
+	return s, w, false
+}
+
+func (g *GiveBack) reply(v []int64) error {
+	if len(v) != len(g.Items) {
+		return &ReplyError{fmt.Sprintf("%d integers for %d items given back", len(v), len(g.Items))}
 	}
 	for i := range v {
-		if v[i] < 0 || v[i] > items[i].Units {
-			return nil, &ReplyError{fmt.Sprintf("%d of %d units given back", v[i], items[i].Units)}
+		if v[i] < 0 || v[i] > g.Items[i].Units {
+			return &ReplyError{fmt.Sprintf("%d of %d units given back", v[i], g.Items[i].Units)}
 		}
 	}
-	return v, nil
+	g.Given = v
+	return nil
+}
+
+// GiveBack runs one GiveBack.
+func (c *Client) GiveBack(ctx context.Context, now int64, nonce any, items []Taken) ([]int64, error) {
+	g := GiveBack{Now: now, Nonce: nonce, Items: items}
+	err := c.one(ctx, &g)
+	return g.Given, err
 }

@@ -44,74 +44,195 @@ func (c *Client) Functions() (bool, error) {
 	return c.functions.Load(), nil
 }
 
-// Doer returns what sends the commands.
-func (c *Client) Doer() Doer { return c.doer }
-
 // The names of the commands, boxed once.
 var (
 	evalSHA   any = "evalsha"
 	evalText  any = "eval"
 	evalSHARO any = "evalsha_ro"
 	evalRO    any = "eval_ro"
+	fcall     any = "fcall"
+	fcallRO   any = "fcall_ro"
 )
 
-// run sends w, which it takes.
-func (c *Client) run(ctx context.Context, s *Script, w *wire, looks bool) ([]int64, error) {
-	v, err := c.try(ctx, s, w, looks)
-	if err == nil || isReply(err) {
-		w.free()
-	}
-	return v, err
+// Command is one call of a script, or a plain command. Its type says what is asked, and
+// holds the answer after Do. A Command is used once.
+type Command interface {
+	// request returns the script, its arguments, and whether it only looks. Without a
+	// script the arguments are those of a plain command.
+	request() (s *Script, w *wire, looks bool)
+	// reply takes the answer.
+	reply(v []int64) error
 }
 
-func (c *Client) try(ctx context.Context, s *Script, w *wire, looks bool) ([]int64, error) {
-	if c.functions.Load() {
-		v, err := c.call(ctx, s, w, looks)
-		if err == nil || !functionsRefused(err) {
-			return v, err
-		}
-		c.giveUp(err)
+// run is one command on its way.
+type run struct {
+	s     *Script
+	w     *wire
+	looks bool
+	form  form
+	done  bool
+	err   error
+}
+
+// form is how a script is called.
+type form uint8
+
+const (
+	byName form = iota // EVALSHA
+	byText             // EVAL
+	asFunction
+	afterLoad // as a function, once the library was loaded
+)
+
+// maxForms bounds in how many forms a command is tried: as a function, after loading,
+// read-only by name, by name, by text.
+const maxForms = 5
+
+// Do runs commands, in one write where they are several, and sets the error of each. A
+// command is sent again only after an answer which says that nothing was executed: the
+// script or function is not known, or the form of the call is not.
+func (c *Client) Do(ctx context.Context, cmds []Command, errs []error) {
+	var room [1]run
+	runs := room[:0]
+	if len(cmds) > 1 {
+		runs = make([]run, 0, len(cmds))
 	}
-	if looks && !c.writable.Load() {
-		v, err := eval(ctx, c.doer, s, w, evalSHARO, evalRO)
-		if err == nil || !readOnlyUnknown(err) {
-			return v, err
+	for _, cmd := range cmds {
+		r := run{}
+		r.s, r.w, r.looks = cmd.request()
+		if r.w == nil { // nothing to be asked
+			r.done = true
+		} else if r.s != nil && c.functions.Load() {
+			r.form = asFunction
 		}
+		runs = append(runs, r)
+	}
+	for range maxForms {
+		c.send(ctx, runs)
+		again := false
+		for i := range runs {
+			r := &runs[i]
+			if !r.done {
+				r.done = r.err == nil || r.s == nil || !c.otherForm(ctx, r)
+				again = again || !r.done
+			}
+		}
+		if !again {
+			break
+		}
+	}
+	for i, cmd := range cmds {
+		r := &runs[i]
+		errs[i] = r.err
+		if r.err == nil && r.w != nil {
+			errs[i] = cmd.reply(r.w.val())
+		}
+		if r.w != nil && (r.err == nil || isReply(r.err)) {
+			r.w.free()
+		}
+	}
+}
+
+// one runs a single command.
+func (c *Client) one(ctx context.Context, cmd Command) error {
+	var err [1]error
+	c.Do(ctx, []Command{cmd}, err[:])
+	return err[0]
+}
+
+// otherForm chooses the form in which a command is sent again after an answer which says
+// that nothing was executed, if there is one.
+func (c *Client) otherForm(ctx context.Context, r *run) bool {
+	switch {
+	case r.form == asFunction && functionMissing(r.err):
+		c.loading.Lock()
+		err := c.load(ctx, Library)
+		c.loading.Unlock()
+		if err == nil {
+			r.form = afterLoad
+			return true
+		}
+		r.err = fmt.Errorf("%w: %w", errLoad, err)
+		fallthrough
+	case r.form == asFunction || r.form == afterLoad:
+		if !functionsRefused(r.err) {
+			return false
+		}
+		c.giveUp(r.err)
+		r.form = byName
+		return true
+	case r.looks && readOnlyUnknown(r.err) && !c.writable.Load():
 		c.writable.Store(true)
+		return true
+	case r.form == byName && redis.HasErrorPrefix(r.err, "NOSCRIPT"):
+		r.form = byText // which also loads it on the node that lacks it
+		return true
 	}
-	return eval(ctx, c.doer, s, w, evalSHA, evalText)
+	return false
 }
 
-// eval runs a script by its name; and once more by its text, which also loads it
-// on the node that lacks it, when Redis says that it did not execute anything
-// because it does not know the script.
-func eval(ctx context.Context, rdb Doer, s *Script, w *wire, byName, byText any) ([]int64, error) {
-	w.args[0], w.args[1] = byName, s.boxed
-	v, err := send(ctx, rdb, w)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		w.args[0], w.args[1] = byText, s.src
-		v, err = send(ctx, rdb, w)
+// send makes one attempt at those that are not done.
+func (c *Client) send(ctx context.Context, runs []run) {
+	if len(runs) == 1 {
+		if r := &runs[0]; !r.done {
+			r.err = foreign(c.doer.Process(ctx, c.cmd(ctx, r)))
+		}
+		return
 	}
-	return v, err
+	sent := make([]redis.Cmder, len(runs))
+	_, err := c.doer.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range runs {
+			if r := &runs[i]; !r.done {
+				sent[i] = c.cmd(ctx, r)
+				_ = p.Process(ctx, sent[i]) // queues
+			}
+		}
+		return nil
+	})
+	told := false
+	for i := range runs {
+		if sent[i] != nil {
+			runs[i].err = foreign(sent[i].Err())
+			told = told || runs[i].err != nil
+		}
+	}
+	if err == nil || told {
+		return
+	}
+	for i := range runs { // a hook's error, of which the commands do not know
+		if sent[i] != nil {
+			runs[i].err = err
+		}
+	}
 }
 
-// call runs a script as a function, after loading the library if it is missing.
-func (c *Client) call(ctx context.Context, s *Script, w *wire, looks bool) ([]int64, error) {
-	w.args[0], w.args[1] = "fcall", s.name
-	if looks {
-		w.args[0], w.args[1] = "fcall_ro", s.name+"_ro"
+// cmd makes the command of a run, in its form.
+func (c *Client) cmd(ctx context.Context, r *run) redis.Cmder {
+	w := r.w
+	if r.s == nil {
+		w.plain = redis.NewIntCmd(ctx, w.args...)
+		return w.plain
 	}
-	v, err := send(ctx, c.doer, w)
-	if err == nil || !functionMissing(err) {
-		return v, err
+	looks := r.looks && !c.writable.Load()
+	switch r.form {
+	case asFunction, afterLoad:
+		w.args[0], w.args[1] = fcall, r.s.name
+		if r.looks {
+			w.args[0], w.args[1] = fcallRO, r.s.name+"_ro"
+		}
+	case byText:
+		w.args[0], w.args[1] = evalText, r.s.src
+		if looks {
+			w.args[0] = evalRO
+		}
+	default:
+		w.args[0], w.args[1] = evalSHA, r.s.boxed
+		if looks {
+			w.args[0] = evalSHARO
+		}
 	}
-	c.loading.Lock()
-	err = c.load(ctx, Library)
-	c.loading.Unlock()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errLoad, err)
-	}
-	return send(ctx, c.doer, w)
+	w.cmd = *redis.NewIntSliceCmd(ctx, w.args...)
+	return once{&w.cmd}
 }
 
 func (c *Client) giveUp(err error) {

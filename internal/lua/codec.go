@@ -57,57 +57,120 @@ func (it *Item) BrokenError() *ReplyError {
 	return &ReplyError{fmt.Sprintf("the key %q does not hold the state of a %v", it.Keys.State(), it.Params.Kind)}
 }
 
-// Decide asks Redis for a decision on every item, all of one algorithm, in one
-// atomic call. now is 0 for the server's clock. The nonce, a string or what
-// go-redis takes for one, must differ in every call of every process. It appends
-// the decisions to out and returns the time at which they were made.
+// Decide asks for a decision on every item, all of one algorithm, in one atomic call.
 //
-// A cost of 0 looks and changes nothing. A negative cost is a debt: as much of
-// it is charged as there is room for. The decision on an item with a Count is
-// that of the last caller who was admitted, with the RetryAfter of those who
-// were not.
+// A cost of 0 looks and changes nothing. A negative cost is a debt: as much of it is
+// charged as there is room for. The decision on an item with a Count is that of the last
+// caller who was admitted, with the RetryAfter of those who were not.
 //
-// If an item is Broken the error says so, and the others are decided all the
-// same: then there is a decision for every item.
-func (c *Client) Decide(ctx context.Context, now int64, nonce any, items []Item, out []algo.Decision) (int64, []algo.Decision, error) {
-	kind := items[0].Params.Kind
-	looks := true
-	for i := range items {
-		looks = looks && items[i].Cost == 0
-	}
-	v, err := c.run(ctx, For(kind), encode(kind, now, nonce, items), looks)
-	if err != nil {
-		return 0, out, err
-	}
-	return decode(v, items, out)
+// If an item is Broken the error says so, and the others are decided all the same: then
+// there is a decision for every item.
+type Decide struct {
+	// Now is the time of the decision, 0 for the server's clock.
+	Now int64
+	// Nonce, a string or what go-redis takes for one, must differ in every call of every
+	// process.
+	Nonce any
+	Items []Item
+
+	// At is when they were made, by the server's clock, and Out the decisions.
+	At  int64
+	Out []algo.Decision
 }
 
-// DecideAll asks Redis for all of the items or none, each of any algorithm and with
-// a key of its own, in one atomic call: as algo.StepAll does. A cost must not be
-// negative, and counts are not heeded. If an item is Broken the error says so, and
-// nothing was charged.
-func (c *Client) DecideAll(ctx context.Context, now int64, nonce any, items []Item) ([]algo.Decision, error) {
-	w := newWire()
-	looks := true
+func (d *Decide) request() (*Script, *wire, bool) {
+	kind := d.Items[0].Params.Kind
+	return For(kind), encode(kind, d.Now, d.Nonce, d.Items), d.Looks()
+}
+
+func (d *Decide) reply(v []int64) (err error) {
+	d.At, d.Out, err = decode(v, d.Items, d.Out[:0])
+	return err
+}
+
+// Looks reports that nothing is asked for.
+func (d *Decide) Looks() bool { return looks(d.Items) }
+
+func looks(items []Item) bool {
 	for i := range items {
-		it := &items[i]
-		looks = looks && it.Cost == 0
+		if items[i].Cost != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Charged reports that something was.
+func (d *Decide) Charged() bool {
+	for i := range d.Items {
+		if d.Items[i].Cost > 0 && d.Items[i].Admitted > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Decide runs one Decide and appends the decisions to out.
+func (c *Client) Decide(ctx context.Context, now int64, nonce any, items []Item, out []algo.Decision) (int64, []algo.Decision, error) {
+	d := Decide{Now: now, Nonce: nonce, Items: items}
+	err := c.one(ctx, &d)
+	return d.At, append(out, d.Out...), err
+}
+
+// DecideAll asks for all of the items or none, each of any algorithm and with a key of
+// its own, in one atomic call: as algo.StepAll does. A cost must not be negative, and
+// counts are not heeded. If an item is Broken the error says so, and nothing was charged.
+type DecideAll struct {
+	Now   int64
+	Nonce any
+	Items []Item
+
+	Out []algo.Decision
+}
+
+// SetNonce sets the nonce.
+func (d *DecideAll) SetNonce(n any) { d.Nonce = n }
+
+func (d *DecideAll) request() (*Script, *wire, bool) {
+	w := newWire()
+	for i := range d.Items {
+		it := &d.Items[i]
 		w.state(it.Params.Kind, &it.Keys)
 		w.key(it.Keys.block, it.Keys.id, "}")
 	}
 	w.sealKeys()
-	w.args = append(w.args, now, nonce)
-	for i := range items {
-		p := &items[i].Params
-		w.args = append(w.args, p.Kind.Short(), items[i].Cost, p.boxed[0], p.boxed[1], p.boxed[2], p.boxed[3], p.boxed[4])
-		items[i].Count = 1
+	w.args = append(w.args, d.Now, d.Nonce)
+	for i := range d.Items {
+		p := &d.Items[i].Params
+		w.args = append(w.args, p.Kind.Short(), d.Items[i].Cost, p.boxed[0], p.boxed[1], p.boxed[2], p.boxed[3], p.boxed[4])
+		d.Items[i].Count = 1
 	}
-	v, err := c.run(ctx, forAll(items), w, looks)
-	if err != nil {
-		return nil, err
+	return forAll(d.Items), w, d.Looks()
+}
+
+func (d *DecideAll) reply(v []int64) (err error) {
+	_, d.Out, err = decode(v, d.Items, make([]algo.Decision, 0, len(d.Items)))
+	return err
+}
+
+// Looks reports that nothing is asked for.
+func (d *DecideAll) Looks() bool { return looks(d.Items) }
+
+// Charged reports that something was.
+func (d *DecideAll) Charged() bool {
+	for _, out := range d.Out {
+		if !out.Allowed {
+			return false
+		}
 	}
-	_, out, err := decode(v, items, make([]algo.Decision, 0, len(items)))
-	return out, err
+	return !d.Looks()
+}
+
+// DecideAll runs one DecideAll.
+func (c *Client) DecideAll(ctx context.Context, now int64, nonce any, items []Item) ([]algo.Decision, error) {
+	d := DecideAll{Now: now, Nonce: nonce, Items: items}
+	err := c.one(ctx, &d)
+	return d.Out, err
 }
 
 func encode(kind algo.Kind, now int64, nonce any, items []Item) *wire {
@@ -168,36 +231,94 @@ func decode(v []int64, items []Item, out []algo.Decision) (int64, []algo.Decisio
 	return now, out, err
 }
 
-// Block denies the key for d microseconds by the server's clock, unless it is
-// blocked for longer already, and returns the time left.
-func (c *Client) Block(ctx context.Context, now int64, k Keys, d int64) (int64, error) {
-	w := newWire()
-	w.key(k.block, k.id, "}")
-	w.sealKeys()
-	w.args = append(w.args, now, d)
-	v, err := c.run(ctx, blockScript, w, false)
-	if err != nil {
-		return 0, err
-	}
-	if len(v) != 1 || v[0] <= 0 || v[0] > algo.MaxExact {
-		return 0, &ReplyError{fmt.Sprintf("block %v", v)}
-	}
-	return v[0], nil
+// Block denies the key for Time microseconds by the server's clock, unless it is blocked
+// for longer already, and reports the time left.
+type Block struct {
+	Now  int64
+	Keys Keys
+	Time int64
+
+	Left int64
 }
 
-// Beat says under key that the process id is alive for another life µs, or with
-// a life of 0 that it leaves, and returns how many processes are alive.
-func (c *Client) Beat(ctx context.Context, now int64, key, id string, life int64) (int64, error) {
+func (b *Block) request() (*Script, *wire, bool) {
 	w := newWire()
-	w.key(key)
+	w.key(b.Keys.block, b.Keys.id, "}")
 	w.sealKeys()
-	w.args = append(w.args, now, id, life)
-	v, err := c.run(ctx, beatScript, w, false)
-	if err != nil {
-		return 0, err
-	}
-	if len(v) != 1 || v[0] < 0 || v[0] > algo.MaxExact {
-		return 0, &ReplyError{fmt.Sprintf("heartbeat %v", v)}
-	}
-	return v[0], nil
+	w.args = append(w.args, b.Now, b.Time)
+	return blockScript, w, false
 }
+
+func (b *Block) reply(v []int64) error {
+	if len(v) != 1 || v[0] <= 0 || v[0] > algo.MaxExact {
+		return &ReplyError{fmt.Sprintf("block %v", v)}
+	}
+	b.Left = v[0]
+	return nil
+}
+
+// Block runs one Block.
+func (c *Client) Block(ctx context.Context, now int64, k Keys, d int64) (int64, error) {
+	b := Block{Now: now, Keys: k, Time: d}
+	err := c.one(ctx, &b)
+	return b.Left, err
+}
+
+// Beat says under Key that the process ID is alive for another Life µs, or with a Life of
+// 0 that it leaves, and counts those alive.
+type Beat struct {
+	Now     int64
+	Key, ID string
+	Life    int64
+
+	Alive int64
+}
+
+func (b *Beat) request() (*Script, *wire, bool) {
+	w := newWire()
+	w.key(b.Key)
+	w.sealKeys()
+	w.args = append(w.args, b.Now, b.ID, b.Life)
+	return beatScript, w, false
+}
+
+func (b *Beat) reply(v []int64) error {
+	if len(v) != 1 || v[0] < 0 || v[0] > algo.MaxExact {
+		return &ReplyError{fmt.Sprintf("heartbeat %v", v)}
+	}
+	b.Alive = v[0]
+	return nil
+}
+
+// Beat runs one Beat.
+func (c *Client) Beat(ctx context.Context, now int64, key, id string, life int64) (int64, error) {
+	b := Beat{Now: now, Key: key, ID: id, Life: life}
+	err := c.one(ctx, &b)
+	return b.Alive, err
+}
+
+// Remove deletes members of the sorted set Key, or Keys where there are no members.
+type Remove struct {
+	Keys    []string
+	Key     string
+	Members []string
+}
+
+func (r *Remove) request() (*Script, *wire, bool) {
+	w := newWire()
+	w.args = w.args[:0]
+	if r.Key != "" {
+		w.args = append(w.args, "zrem", r.Key)
+		for _, m := range r.Members {
+			w.args = append(w.args, m)
+		}
+		return nil, w, false
+	}
+	w.args = append(w.args, "del")
+	for _, k := range r.Keys {
+		w.args = append(w.args, k)
+	}
+	return nil, w, false
+}
+
+func (r *Remove) reply([]int64) error { return nil }

@@ -48,13 +48,11 @@ func library() string {
 // errLoad says that the library could not be loaded.
 var errLoad = errors.New("loading the function library")
 
-// functionsRefused reports whether err means that this server does not let us
-// use functions at all: too old, or not permitted.
+// functionsRefused reports whether err means that this server does not let us use
+// functions at all: too old, or not permitted. A library that could not be loaded for
+// another reason, such as a lack of memory, is loaded later.
 func functionsRefused(err error) bool {
-	if !isReply(err) {
-		return false
-	}
-	return unknownCommand(err) || redis.HasErrorPrefix(err, "NOPERM") || errors.Is(err, errLoad)
+	return unknownCommand(err) || isReply(err) && redis.HasErrorPrefix(err, "NOPERM")
 }
 
 // isReply reports whether err is an error that Redis replied with.

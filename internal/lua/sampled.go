@@ -1,7 +1,6 @@
 package lua
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 
@@ -25,22 +24,32 @@ func (n *Namer) sampled(w *wire, process int64) {
 	w.key(n.rates, Sampled, "}:", strconv.FormatInt(process, 10))
 }
 
-// Report tells what a process asks for, and sets what the fleet does. With a life of
-// 0 the process leaves. It returns the number of processes and that of one which has
-// not been heard of for life µs, or 0.
-func (c *Client) Report(ctx context.Context, now int64, names *Namer, process, life int64, asked []Asked) (alive, dead int64, err error) {
+// Report tells what a process asks for, and sets what the fleet does. With a Life of 0
+// the process leaves. It learns the number of processes and that of one which has not
+// been heard of for Life µs, or 0.
+type Report struct {
+	Now           int64
+	Names         *Namer
+	Process, Life int64
+	Asked         []Asked
+
+	Alive, Dead int64
+}
+
+func (r *Report) request() (*Script, *wire, bool) {
 	w := newWire()
-	names.sampled(w, process)
+	r.Names.sampled(w, r.Process)
 	w.sealKeys()
-	w.args = append(w.args, now, process, life)
-	for i := range asked {
-		w.args = append(w.args, asked[i].ID, asked[i].Rate)
+	w.args = append(w.args, r.Now, r.Process, r.Life)
+	for i := range r.Asked {
+		w.args = append(w.args, r.Asked[i].ID, r.Asked[i].Rate)
 	}
-	v, err := c.run(ctx, sampledScript, w, false)
-	if err != nil {
-		return 0, 0, err
-	}
-	return decodeReport(v, asked)
+	return sampledScript, w, false
+}
+
+func (r *Report) reply(v []int64) (err error) {
+	r.Alive, r.Dead, err = decodeReport(v, r.Asked)
+	return err
 }
 
 func decodeReport(v []int64, asked []Asked) (alive, dead int64, err error) {
@@ -57,17 +66,26 @@ func decodeReport(v []int64, asked []Asked) (alive, dead int64, err error) {
 }
 
 // Bury takes a process that Report called dead out of the sums.
-func (c *Client) Bury(ctx context.Context, now int64, names *Namer, process, life int64) (bool, error) {
+type Bury struct {
+	Now           int64
+	Names         *Namer
+	Process, Life int64
+
+	Done bool
+}
+
+func (b *Bury) request() (*Script, *wire, bool) {
 	w := newWire()
-	names.sampled(w, process)
+	b.Names.sampled(w, b.Process)
 	w.sealKeys()
-	w.args = append(w.args, now, process, life)
-	v, err := c.run(ctx, buryScript, w, false)
-	if err != nil {
-		return false, err
-	}
+	w.args = append(w.args, b.Now, b.Process, b.Life)
+	return buryScript, w, false
+}
+
+func (b *Bury) reply(v []int64) error {
 	if len(v) != 1 {
-		return false, &ReplyError{fmt.Sprintf("%d integers for one process", len(v))}
+		return &ReplyError{fmt.Sprintf("%d integers for one process", len(v))}
 	}
-	return v[0] == 1, nil
+	b.Done = v[0] == 1
+	return nil
 }

@@ -137,9 +137,10 @@ var (
 // For returns the script of an algorithm.
 func For(k algo.Kind) *Script { return scripts[k] }
 
-// Doer sends one command; every go-redis client is one.
+// Doer sends commands; every go-redis client is one.
 type Doer interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error)
 }
 
 // once is a command that is never sent again: when its reply is lost, whether
@@ -149,17 +150,11 @@ type once struct{ *redis.IntSliceCmd }
 // NoRetry is go-redis's switch for that.
 func (once) NoRetry() bool { return true }
 
-func send(ctx context.Context, rdb Doer, w *wire) ([]int64, error) {
-	w.cmd = *redis.NewIntSliceCmd(ctx, w.args...)
-	cmd := once{&w.cmd}
-	if err := rdb.Process(ctx, cmd); err != nil {
-		return nil, foreign(err)
-	}
-	return cmd.Val(), nil
-}
-
 // foreign marks what go-redis could not read as the reply of our scripts.
 func foreign(err error) error {
+	if err == nil {
+		return nil
+	}
 	var number *strconv.NumError
 	if errors.Is(err, redis.Nil) || errors.As(err, &number) || strings.HasPrefix(err.Error(), "redis: can't parse") {
 		return &ReplyError{What: err.Error()}

@@ -46,21 +46,41 @@ func flag(b bool) any {
 }
 
 // Acquire asks for slots.
-func (c *Client) Acquire(ctx context.Context, now int64, nonce any, ask *SlotAsk) (SlotReply, error) {
+type Acquire struct {
+	Now   int64
+	Nonce any
+	Ask   *SlotAsk
+
+	Got SlotReply
+}
+
+// SetNonce sets the nonce.
+func (a *Acquire) SetNonce(n any) { a.Nonce = n }
+
+func (a *Acquire) request() (*Script, *wire, bool) {
+	ask := a.Ask
 	w := newWire()
 	w.key(ask.Keys.Held)
 	w.key(ask.Keys.Queue)
 	w.key(ask.Keys.Alive)
 	w.sealKeys()
-	w.args = append(w.args, now, nonce, ask.Most, ask.Keep, ask.TTL, ask.Patience, flag(ask.Critical), flag(ask.Again))
+	w.args = append(w.args, a.Now, a.Nonce, ask.Most, ask.Keep, ask.TTL, ask.Patience, flag(ask.Critical), flag(ask.Again))
 	for i := range ask.Callers {
 		w.args = append(w.args, ask.Callers[i])
 	}
-	v, err := c.run(ctx, slotsScript, w, false)
-	if err != nil {
-		return SlotReply{}, err
-	}
-	return decodeSlots(v, len(ask.Callers))
+	return slotsScript, w, false
+}
+
+func (a *Acquire) reply(v []int64) (err error) {
+	a.Got, err = decodeSlots(v, len(a.Ask.Callers))
+	return err
+}
+
+// Acquire runs one Acquire.
+func (c *Client) Acquire(ctx context.Context, now int64, nonce any, ask *SlotAsk) (SlotReply, error) {
+	a := Acquire{Now: now, Nonce: nonce, Ask: ask}
+	err := c.one(ctx, &a)
+	return a.Got, err
 }
 
 func decodeSlots(v []int64, callers int) (SlotReply, error) {
@@ -77,37 +97,53 @@ func decodeSlots(v []int64, callers int) (SlotReply, error) {
 
 // Holders are those who hold slots of one id.
 type Holders struct {
+	ID      string // encoded
 	Held    string
 	Callers []string
 }
 
-// KeepSlots keeps slots for another ttl µs, and reports for each caller, in order,
+// KeepSlots keeps slots for another TTL µs, and reports for each caller, in order,
 // whether it had lost its slot.
-func (c *Client) KeepSlots(ctx context.Context, now, ttl int64, of []Holders) ([]bool, error) {
+type KeepSlots struct {
+	Now, TTL int64
+	Of       []Holders
+
+	Lost []bool
+}
+
+func (k *KeepSlots) request() (*Script, *wire, bool) {
 	w := newWire()
-	callers := 0
-	for i := range of {
-		w.key(of[i].Held)
-		callers += len(of[i].Callers)
+	for i := range k.Of {
+		w.key(k.Of[i].Held)
 	}
 	w.sealKeys()
-	w.args = append(w.args, now, ttl)
-	for i := range of {
-		w.args = append(w.args, len(of[i].Callers))
-		for _, caller := range of[i].Callers {
+	w.args = append(w.args, k.Now, k.TTL)
+	for i := range k.Of {
+		w.args = append(w.args, len(k.Of[i].Callers))
+		for _, caller := range k.Of[i].Callers {
 			w.args = append(w.args, caller)
 		}
 	}
-	v, err := c.run(ctx, slotsBeatScript, w, false)
-	if err != nil {
-		return nil, err
+	return slotsBeatScript, w, false
+}
+
+// First is the place in Lost of the first caller of an item, and that of the item after
+// the last one how many there are.
+func (k *KeepSlots) First(item int) (n int) {
+	for i := range k.Of[:item] {
+		n += len(k.Of[i].Callers)
 	}
+	return n
+}
+
+func (k *KeepSlots) reply(v []int64) error {
+	callers := k.First(len(k.Of))
 	if len(v) != callers {
-		return nil, &ReplyError{fmt.Sprintf("%d integers for %d slots kept", len(v), callers)}
+		return &ReplyError{fmt.Sprintf("%d integers for %d slots kept", len(v), callers)}
 	}
-	lost := make([]bool, callers)
-	for i := range lost {
-		lost[i] = v[i] == 1
+	k.Lost = make([]bool, callers)
+	for i := range k.Lost {
+		k.Lost[i] = v[i] == 1
 	}
-	return lost, nil
+	return nil
 }

@@ -14,10 +14,20 @@ type wire struct {
 	keys []string
 	buf  []byte
 	ends []int
-	cmd  redis.IntSliceCmd
+
+	cmd   redis.IntSliceCmd
+	plain *redis.IntCmd // of a command that is no script
 }
 
 var wires = sync.Pool{New: func() any { return new(wire) }}
+
+// val is what was answered.
+func (w *wire) val() []int64 {
+	if w.plain != nil {
+		return []int64{w.plain.Val()}
+	}
+	return w.cmd.Val()
+}
 
 // newWire returns arguments whose first two are left for the command and the
 // script.
@@ -62,6 +72,6 @@ func (w *wire) sealKeys() {
 func (w *wire) free() {
 	clear(w.args)
 	clear(w.keys)
-	w.args, w.keys, w.buf, w.ends, w.cmd = w.args[:0], w.keys[:0], w.buf[:0], w.ends[:0], redis.IntSliceCmd{}
+	w.args, w.keys, w.buf, w.ends, w.cmd, w.plain = w.args[:0], w.keys[:0], w.buf[:0], w.ends[:0], redis.IntSliceCmd{}, nil
 	wires.Put(w)
 }

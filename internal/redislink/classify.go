@@ -1,0 +1,89 @@
+package redislink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+var (
+	// ErrClosed says that the link was closed.
+	ErrClosed = errors.New("link closed")
+	// ErrOpen says that the server's circuit breaker is open.
+	ErrOpen = errors.New("circuit breaker is open")
+
+	// errBudget says that Redis did not answer within the budget. Whether the call was or
+	// will be executed is unknown; it is never sent again.
+	errBudget = errors.New("no answer within the budget")
+	// errUnsent is errBudget before the call was sent, which it now never will be.
+	errUnsent = fmt.Errorf("not sent: %w", errBudget)
+	// errNoTurn is errUnsent for want of a place among the calls in flight. That says
+	// nothing about Redis which the calls in flight do not say themselves.
+	errNoTurn = fmt.Errorf("too many calls in flight: %w", errUnsent)
+)
+
+// classify says what an error of a call means, which took so long until its caller knew.
+// fair is the time that an answer may take: a caller with less says nothing of Redis.
+func classify(ctx context.Context, err error, took, fair time.Duration) breaker.Class {
+	if err == nil {
+		return breaker.ClassOK
+	}
+	var reply *lua.ReplyError
+	switch {
+	case errors.Is(err, ErrClosed):
+		return breaker.ClassCaller
+	case errors.As(err, &reply):
+		return breaker.ClassBug
+	case errors.Is(err, ErrOpen):
+		return breaker.ClassUnavailable
+	case errors.Is(err, errNoTurn):
+		return breaker.ClassAborted
+	case errors.Is(err, errBudget):
+		if took < fair {
+			return breaker.ClassAborted
+		}
+		return breaker.ClassSlow
+	}
+	return breaker.Classify(ctx, err)
+}
+
+// NeverExecuted reports whether it is certain that Redis has not executed any write of a
+// request that ended in err, and will not.
+func NeverExecuted(err error) bool {
+	if errors.Is(err, ErrOpen) || errors.Is(err, errUnsent) || errors.Is(err, redis.ErrPoolTimeout) {
+		return true
+	}
+	var reply redis.Error
+	if errors.As(err, &reply) {
+		switch breaker.Classify(context.Background(), err) {
+		case breaker.ClassPermission:
+			// A command that the ACL refuses within a script may follow others.
+			return redis.HasErrorPrefix(err, "NOPERM")
+		case breaker.ClassBug, breaker.ClassOK:
+			return redis.HasErrorPrefix(err, "CROSSSLOT")
+		}
+		return true
+	}
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// crossSlot reports that Redis refuses keys of several slots in one command.
+func crossSlot(err error) bool { return err != nil && redis.HasErrorPrefix(err, "CROSSSLOT") }
+
+// tryAgain reports that a slot is migrating, and that keys of the command are on both
+// sides.
+func tryAgain(err error) bool { return err != nil && redis.HasErrorPrefix(err, "TRYAGAIN") }
+
+// timedOut reports that an answer was waited for in vain.
+func timedOut(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.As(err, &timeout) && timeout.Timeout()
+}

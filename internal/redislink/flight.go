@@ -1,0 +1,518 @@
+package redislink
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// flight is one call: commands that leave in one write, for requests that wait.
+type flight struct {
+	q     *queue
+	fly   func() // runs it, in memory that is used again
+	ops   []*Op
+	of    []place // where the answer for the request at the same index stands
+	waits []bool
+
+	commands []*command // those in use, and after them those to be used again
+	used     int
+	keys     int
+	work     int64
+	last     map[string]place // the last place of an id
+	looks    bool             // nothing but peeks
+
+	cmds    []lua.Command
+	errs    []error
+	sending sending
+	gone    chan struct{} // closed when all callers have left
+
+	// Guarded by the queue's lock.
+	permit   breaker.Permit
+	sent     time.Time
+	deadline time.Time
+	callers  int // that have not left
+
+	took time.Duration // of a call that was answered
+}
+
+// place is the item of a request in its command, and its turn among the callers of that
+// item.
+type place struct {
+	command, item int
+	turn          int64
+}
+
+// what is a kind of command that several requests can share.
+type what uint8
+
+const (
+	other what = iota
+	decisions
+	giveBacks
+	keeps
+)
+
+// command is one command of a flight, with the requests that share it.
+type command struct {
+	what  what
+	kind  algo.Kind
+	looks bool
+	slot  int // -1 where that does not matter
+	items int
+	work  int64
+
+	decide lua.Decide
+	back   lua.GiveBack
+	keep   lua.KeepSlots
+	other  lua.Command
+	ticket ticket
+
+	class breaker.Class
+	err   error
+	// items that were sent apart have classes and errors of their own.
+	apart []outcome
+}
+
+type outcome struct {
+	class breaker.Class
+	err   error
+	nonce string // of the command that it was sent in, and its place there
+	place int
+}
+
+var flights = sync.Pool{New: func() any {
+	return &flight{gone: make(chan struct{}), last: make(map[string]place)}
+}}
+
+func newFlight(q *queue) *flight {
+	f := flights.Get().(*flight)
+	if f.fly == nil {
+		f.fly = func() { f.q.run(f) }
+	}
+	f.q, f.looks = q, true
+	f.sending.state.Store(unsent)
+	return f
+}
+
+// free gives the memory back, when nobody who has left can hold on to it.
+func (f *flight) free() {
+	for _, c := range f.commands[:f.used] {
+		clear(c.decide.Items)
+		clear(c.back.Items)
+		*c = command{
+			decide: lua.Decide{Items: c.decide.Items[:0], Out: c.decide.Out[:0]},
+			back:   lua.GiveBack{Items: c.back.Items[:0]},
+			ticket: ticket{nonce: c.ticket.nonce[:0]},
+		}
+	}
+	clear(f.ops)
+	clear(f.last)
+	clear(f.cmds)
+	clear(f.errs)
+	f.ops, f.of, f.cmds, f.errs = f.ops[:0], f.of[:0], f.cmds[:0], f.errs[:0]
+	f.q, f.used, f.keys, f.work, f.took = nil, 0, 0, 0, 0
+	f.permit, f.deadline = breaker.Permit{}, time.Time{}
+	flights.Put(f)
+}
+
+// add gives o a place, and reports whether there was one.
+func (f *flight) add(o *Op) bool {
+	work := o.work()
+	if len(f.ops) > 0 && f.work+work > callWork {
+		return false
+	}
+	at, ok := f.join(o, work)
+	if !ok {
+		if f.keys == callKeys {
+			return false
+		}
+		c := f.commandFor(o, work)
+		at = place{c, f.commands[c].add(o), 0}
+		f.keys++
+		if o.Args != nil {
+			f.last[o.ID] = at
+		}
+	}
+	f.commands[at.command].work += work
+	f.work += work
+	f.looks = f.looks && o.looks()
+	f.ops, f.of = append(f.ops, o), append(f.of, at)
+	o.state, o.flight = flying, f
+	return true
+}
+
+// join finds the item of others on the same key which o follows with the same cost and
+// limit: those are one.
+func (f *flight) join(o *Op, work int64) (place, bool) {
+	if o.Args == nil || o.Cost <= 0 || o.Args.Kind == algo.LeakyBucketShaping {
+		return place{}, false
+	}
+	at, ok := f.last[o.ID]
+	if !ok {
+		return place{}, false
+	}
+	c := f.commands[at.command]
+	if c.kind != o.Args.Kind || c.looks || c.work+work > commandWork {
+		return place{}, false
+	}
+	it := &c.decide.Items[at.item]
+	if it.Cost != o.Cost || it.Params.Params != o.Args.Params {
+		return place{}, false
+	}
+	at.turn = it.Count
+	it.Count += max(1, o.Count)
+	return at, true
+}
+
+// commandFor finds the command that o can share, or makes one.
+func (f *flight) commandFor(o *Op, work int64) int {
+	var c command
+	switch {
+	case o.Args != nil:
+		c.what, c.kind, c.looks = decisions, o.Args.Kind, o.Cost == 0
+	case o.Taken != nil:
+		c.what, c.kind = giveBacks, o.Taken.Params.Kind
+	case o.Keep != nil:
+		c.what = keeps
+	}
+	c.slot = -1
+	if f.q.sameSlot {
+		c.slot = slotOf(o.ID)
+	}
+	if c.what != other {
+		for i, has := range f.commands[:f.used] {
+			if has.what == c.what && has.kind == c.kind && has.looks == c.looks && has.slot == c.slot && has.work+work <= commandWork {
+				return i
+			}
+		}
+	}
+	if f.used == len(f.commands) {
+		f.commands = append(f.commands, new(command))
+	}
+	n := f.commands[f.used]
+	n.what, n.kind, n.looks, n.slot = c.what, c.kind, c.looks, c.slot
+	f.used++
+	return f.used - 1
+}
+
+// add makes an item of o.
+func (c *command) add(o *Op) int {
+	switch {
+	case o.Args != nil:
+		count := max(1, o.Count)
+		if o.Cost <= 0 {
+			count = 1
+		}
+		c.decide.Items = append(c.decide.Items, lua.Item{Keys: o.Keys, Params: *o.Args, Cost: o.Cost, Count: count})
+	case o.Taken != nil:
+		c.back.Items = append(c.back.Items, *o.Taken)
+	case o.Keep != nil:
+		c.keep.Of, c.keep.TTL = append(c.keep.Of, *o.Keep), o.TTL
+	default:
+		c.other = o.Command
+	}
+	c.items++
+	return c.items - 1
+}
+
+// command returns what is sent.
+func (c *command) command() lua.Command {
+	switch c.what {
+	case decisions:
+		return &c.decide
+	case giveBacks:
+		return &c.back
+	case keeps:
+		return &c.keep
+	}
+	return c.other
+}
+
+// stamp gives c a nonce of its own.
+func (f *flight) stamp(c *command) {
+	c.ticket = ticket{nonce: f.q.link.nonces.next(c.ticket.nonce[:0]), sending: &f.sending}
+	c.decide.Nonce, c.back.Nonce = &c.ticket, &c.ticket
+	if one, ok := c.other.(interface{ SetNonce(any) }); ok {
+		one.SetNonce(&c.ticket)
+	}
+}
+
+// send makes the call and reports it to the breaker.
+func (f *flight) send() {
+	for _, c := range f.commands[:f.used] {
+		f.stamp(c)
+		f.cmds, f.errs = append(f.cmds, c.command()), append(f.errs, nil)
+	}
+	// Not a part of f: the client may dial on with it when f is long used again.
+	ctx := &flightCtx{Context: f.ops[0].ctx, deadline: f.deadline, gone: f.gone}
+	l := f.q.link
+	l.lua.Do(ctx, f.cmds, f.errs)
+	for i, c := range f.commands[:f.used] {
+		c.err = f.errs[i]
+	}
+	f.sendApart(ctx)
+	took := time.Since(f.sent)
+	for _, c := range f.commands[:f.used] {
+		c.class = classify(context.Background(), c.err, took, l.fair)
+	}
+	class, proof, err := f.verdict()
+	if class == breaker.ClassOK {
+		f.took = took
+	}
+	f.permit.Report(class, proof, took)
+	l.called(f.q.srv, class, err, took)
+}
+
+// sendApart sends the items of commands again that were refused for having keys of
+// several slots, or because their slot is migrating: nothing of them was executed. As far
+// as it gets: what was decided stays decided, or it would be charged and owed.
+func (f *flight) sendApart(ctx context.Context) {
+	type piece struct {
+		of *command
+		at []int
+	}
+	var pieces []piece
+	var cmds []lua.Command
+	for _, c := range f.commands[:f.used] {
+		if c.items < 2 || !crossSlot(c.err) && !tryAgain(c.err) {
+			continue
+		}
+		bySlot := crossSlot(c.err)
+		if bySlot {
+			f.q.oneSlot()
+		}
+		c.apart = make([]outcome, c.items)
+		c.decide.Out = make([]algo.Decision, c.items)
+		c.back.Given = make([]int64, c.items)
+		groups, slots := [][]int{}, map[int]int{}
+		for i := range c.items {
+			slot := -1 - i
+			if bySlot {
+				slot = slotOf(c.id(i))
+			}
+			g, ok := slots[slot]
+			if !ok {
+				g = len(groups)
+				slots[slot], groups = g, append(groups, nil)
+			}
+			groups[g] = append(groups[g], i)
+		}
+		for _, at := range groups {
+			pieces, cmds = append(pieces, piece{c, at}), append(cmds, c.piece(at, string(f.q.link.nonces.next(nil))))
+		}
+	}
+	if len(pieces) == 0 {
+		return
+	}
+	errs := make([]error, len(cmds))
+	f.q.link.lua.Do(ctx, cmds, errs)
+	for k, p := range pieces {
+		p.of.put(p.at, cmds[k], errs[k])
+		p.of.err = nil
+	}
+}
+
+// id is that of an item.
+func (c *command) id(i int) string {
+	switch c.what {
+	case decisions:
+		return c.decide.Items[i].Keys.ID()
+	case giveBacks:
+		return c.back.Items[i].Keys.ID()
+	}
+	return c.keep.Of[i].ID
+}
+
+// piece is the command for some of the items.
+func (c *command) piece(at []int, nonce string) lua.Command {
+	switch c.what {
+	case decisions:
+		return &lua.Decide{Nonce: nonce, Items: pick(c.decide.Items, at)}
+	case giveBacks:
+		return &lua.GiveBack{Nonce: nonce, Items: pick(c.back.Items, at)}
+	}
+	return &lua.KeepSlots{TTL: c.keep.TTL, Of: pick(c.keep.Of, at)}
+}
+
+func pick[T any](all []T, at []int) []T {
+	out := make([]T, len(at))
+	for i, k := range at {
+		out[i] = all[k]
+	}
+	return out
+}
+
+// put takes the answer for a piece.
+func (c *command) put(at []int, piece lua.Command, err error) {
+	class := classify(context.Background(), err, 0, 0)
+	lost := 0
+	for i, k := range at {
+		c.apart[k] = outcome{class: class, err: err}
+		switch p := piece.(type) {
+		case *lua.Decide:
+			c.decide.Items[k] = p.Items[i]
+			if len(p.Out) == len(p.Items) { // also where a key is broken
+				c.decide.Out[k], c.apart[k] = p.Out[i], outcome{nonce: p.Nonce.(string), place: i}
+			}
+		case *lua.GiveBack:
+			if err == nil {
+				c.back.Given[k] = p.Given[i]
+			}
+		case *lua.KeepSlots:
+			if err == nil {
+				n := len(p.Of[i].Callers)
+				if c.keep.Lost == nil {
+					c.keep.Lost = make([]bool, c.keep.First(c.items))
+				}
+				copy(c.keep.Lost[c.keep.First(k):], p.Lost[lost:lost+n])
+				lost += n
+			}
+		}
+	}
+}
+
+// verdict is what the call says of the server: the worst of its commands, or what the
+// best of them proves.
+func (f *flight) verdict() (class breaker.Class, proof breaker.Proof, err error) {
+	proof = breaker.ProofRead
+	worst := func(o outcome, looks bool) {
+		if o.class == breaker.ClassOK || class.Failure() && !o.class.Failure() {
+			return
+		}
+		// Where reads and writes go to one server, a peek shows that it is back; but not
+		// that it answers writes, for which this one may have waited in vain.
+		least := proofOf(looks || f.q.link.plain && o.class == breaker.ClassUnavailable && !timedOut(o.err))
+		if class.Failure() && least >= proof {
+			return
+		}
+		class, proof, err = o.class, least, o.err
+	}
+	for _, c := range f.commands[:f.used] {
+		looks := c.what == decisions && c.looks
+		worst(outcome{class: c.class, err: c.err}, looks)
+		for _, o := range c.apart {
+			worst(o, looks)
+		}
+	}
+	if class != breaker.ClassOK {
+		return class, proof, err
+	}
+	for _, c := range f.commands[:f.used] {
+		proof = min(proof, proves(c.command()))
+	}
+	return class, proof, nil
+}
+
+// proofOf is what an answer would have proven at least.
+func proofOf(looks bool) breaker.Proof {
+	if looks {
+		return breaker.ProofRead
+	}
+	return breaker.ProofRun
+}
+
+// proves is what the answer to a command proves.
+func proves(cmd lua.Command) breaker.Proof {
+	switch c := cmd.(type) {
+	case *lua.Decide:
+		if c.Charged() {
+			return breaker.ProofWrite
+		}
+		return proofOf(c.Looks())
+	case *lua.DecideAll:
+		if c.Charged() {
+			return breaker.ProofWrite
+		}
+		return proofOf(c.Looks())
+	case *lua.Beat, *lua.KeepSlots, *lua.Report:
+		return breaker.ProofWrite
+	}
+	return breaker.ProofRun
+}
+
+// failAll is for a call that was not made.
+func (f *flight) failAll(class breaker.Class, err error) {
+	for _, c := range f.commands[:f.used] {
+		c.class, c.err = class, err
+	}
+}
+
+// answer gives the i-th request what came of it.
+func (f *flight) answer(i int, o *Op) {
+	at := f.of[i]
+	c := f.commands[at.command]
+	o.Sent, o.flight = f.sent, nil
+	o.fail(c.class, c.err)
+	if c.apart != nil {
+		o.fail(c.apart[at.item].class, c.apart[at.item].err)
+	}
+	switch c.what {
+	case decisions:
+		if at.item < len(c.decide.Out) && len(c.decide.Out) == c.items && (c.apart == nil || o.Class == breaker.ClassOK) {
+			c.answer(o, at)
+		}
+	case giveBacks:
+		if o.Class == breaker.ClassOK {
+			o.Given = c.back.Given[at.item]
+		}
+	case keeps:
+		if o.Class == breaker.ClassOK {
+			first := c.keep.First(at.item)
+			o.Lost = c.keep.Lost[first : first+len(o.Keep.Callers)]
+		}
+	default:
+		o.Member = string(c.ticket.nonce)
+	}
+}
+
+// answer gives o its part of what Redis decided on its item.
+func (c *command) answer(o *Op, at place) {
+	it := &c.decide.Items[at.item]
+	if it.Broken {
+		o.fail(breaker.ClassBug, it.BrokenError())
+		return
+	}
+	o.fail(breaker.ClassOK, nil)
+	o.Whole = c.decide.Out[at.item]
+	o.Out = o.Whole
+	o.At, o.First = it.At, at.turn*it.Cost+1
+	o.Admitted = min(max(0, it.Admitted-at.turn), max(1, o.Count))
+	o.Behind = max(0, it.Admitted-at.turn-o.Admitted) * it.Cost
+	if o.Named {
+		if o.Member = lua.Member(string(c.ticket.nonce), at.item); c.apart != nil {
+			o.Member = lua.Member(c.apart[at.item].nonce, c.apart[at.item].place)
+		}
+	}
+	switch {
+	case it.Count == 1:
+	case at.turn < it.Admitted:
+		// Those after it took what it saw remaining.
+		o.Out.Allowed, o.Out.RetryAfter = true, 0
+		o.Out.Remaining += o.Behind
+	default:
+		o.Out.Allowed = false
+	}
+}
+
+// flightCtx carries the first caller's values, the call's deadline, and an end that costs
+// no timer: the last caller closes gone when it leaves.
+type flightCtx struct {
+	context.Context
+	deadline time.Time
+	gone     <-chan struct{}
+}
+
+func (c *flightCtx) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *flightCtx) Done() <-chan struct{}       { return c.gone }
+func (c *flightCtx) Err() error {
+	select {
+	case <-c.gone:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,163 @@
+package redislink
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// Op is one request to a server. Exactly one of Args, Taken, Keep and Command says what
+// is asked; the fields below them hold the answer after Do. It belongs to its caller until
+// Do, and again when that has returned breaker.ClassOK; one from NewOp can then be freed.
+type Op struct {
+	// ID is the encoded id whose server and slot the request concerns.
+	ID string
+
+	// A decision: Cost units of Keys under Args, for each of Count callers. A cost of 0
+	// is a peek, a negative one a debt.
+	Args  *lua.Args
+	Keys  lua.Keys
+	Cost  int64
+	Count int64
+	// Named asks for Member.
+	Named bool
+
+	// Units to be given back.
+	Taken *lua.Taken
+	// Permits to be kept, for another TTL µs.
+	Keep *lua.Holders
+	TTL  int64
+	// Any other command, on keys of one slot.
+	Command lua.Command
+
+	// After, if set, is called once, without a lock, when it is known what came of the
+	// request. answered says that the caller waits for it: what was charged for one who
+	// has left is nobody's.
+	After func(o *Op, answered bool)
+
+	// Out is the decision on one caller, Whole that on all who share its item, and
+	// Admitted how many of Count were admitted. Behind is what callers behind this one
+	// were charged by the same item.
+	Out      algo.Decision
+	Whole    algo.Decision
+	Admitted int64
+	Behind   int64
+	// At is when a decision was made, by the server's clock. First is the number of its
+	// first unit among those of the item, and Member names those of a log. Of any other
+	// command, Member is the nonce.
+	At     int64
+	First  int64
+	Member string
+	// Given is how many units were taken back.
+	Given int64
+	// Lost says which permits had ended.
+	Lost []bool
+
+	// Sent is when the call was made. Class and Err say what came of it.
+	Sent  time.Time
+	Class breaker.Class
+	Err   error
+
+	ctx      context.Context
+	deadline time.Time
+	last     bool // part of Close
+	state    opState
+	flight   *flight
+	done     chan struct{}
+}
+
+type opState uint8
+
+const (
+	queued opState = iota
+	flying
+	answered
+	left
+)
+
+var ops = sync.Pool{New: func() any { return &Op{done: make(chan struct{}, 1)} }}
+
+// NewOp returns an empty Op.
+func NewOp() *Op { return ops.Get().(*Op) }
+
+// Free gives o back for another use.
+func (o *Op) Free() {
+	*o = Op{done: o.done}
+	ops.Put(o)
+}
+
+// finished tells who waits.
+func (o *Op) finished(answered bool) {
+	if o.After != nil {
+		o.After(o, answered)
+	}
+	if answered {
+		o.done <- struct{}{}
+	}
+}
+
+func (o *Op) fail(class breaker.Class, err error) { o.Class, o.Err = class, err }
+
+// looks reports a peek.
+func (o *Op) looks() bool { return o.Args != nil && o.Cost == 0 }
+
+// work is how many units of work the request costs the server.
+func (o *Op) work() int64 {
+	switch {
+	case o.Args != nil && o.Args.Kind == algo.SlidingWindowLog:
+		return max(1, max(o.Cost, -o.Cost)*max(1, o.Count))
+	case o.Taken != nil && o.Taken.Params.Kind == algo.SlidingWindowLog:
+		return max(1, o.Taken.Units)
+	case o.Keep != nil:
+		return int64(len(o.Keep.Callers))
+	}
+	return 1
+}
+
+// fifo is requests in the order in which they came. Those whose callers have left are
+// skipped.
+type fifo struct {
+	waiting []*Op
+	head    int
+}
+
+func (q *fifo) len() int { return len(q.waiting) - q.head }
+
+func (q *fifo) push(o *Op) { q.waiting = append(q.waiting, o) }
+
+// pop returns the first that still waits, or nil.
+func (q *fifo) pop() *Op {
+	for q.head < len(q.waiting) {
+		o := q.waiting[q.head]
+		q.waiting[q.head] = nil
+		q.head++
+		if o.state == queued {
+			return o
+		}
+	}
+	return nil
+}
+
+// take offers the first n that wait, in order. What was not accepted keeps its place.
+func (q *fifo) take(n int, accept func(*Op) bool) {
+	kept, i := 0, q.head
+	for ; i < len(q.waiting) && n > 0; i++ {
+		o := q.waiting[i]
+		if o.state != queued {
+			continue
+		}
+		n--
+		if accept(o) {
+			continue
+		}
+		q.waiting[kept] = o
+		kept++
+	}
+	rest := copy(q.waiting[kept:], q.waiting[i:])
+	clear(q.waiting[kept+rest:])
+	q.waiting, q.head = q.waiting[:kept+rest], 0
+}

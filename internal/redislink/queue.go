@@ -1,0 +1,307 @@
+package redislink
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+)
+
+const (
+	// depth is up to how many calls in flight each request simply goes, and the next
+	// call leaves: holding it back would only make it later. More calls are smaller ones,
+	// fewer leave the server waiting; 3 was the best of 1 to 16 by bench/redis.
+	depth = 3
+	// callKeys is the most keys of one call. More keep others waiting for longer than it
+	// saves. Callers of one key are one key, or those of a hot one would take the places
+	// of all others.
+	callKeys = 64
+	// callOps bounds how far the queue is looked through for a call.
+	callOps = 1024
+	// commandWork bounds the units of one command, which runs alone on the server, and
+	// callWork those of one call, which must be answered within a budget. A unit of a log
+	// takes about a microsecond. A request with more goes alone.
+	commandWork = 1000
+	callWork    = 4000
+)
+
+// queue sends the requests to one server: up to depth calls they are sent as they come;
+// those that come while as many are in flight wait, in order, and leave together as soon
+// as one is back. There is no timer, and nobody waits for company.
+type queue struct {
+	link *Link
+	srv  *Server
+	max  int // calls in flight, those included whose callers have left
+
+	mu       sync.Mutex
+	flying   int
+	stuck    int // of those, how many have lost all their callers
+	waiting  fifo
+	trip     time.Duration // about the least round trip of late
+	sameSlot bool          // the server takes keys of one slot only
+	closing  bool          // only what Close itself sends is taken
+	closed   bool
+	landed   sync.Cond // flying has become less
+}
+
+func newQueue(l *Link, srv *Server, sameSlot bool) *queue {
+	q := &queue{link: l, srv: srv, max: l.cfg.MaxInFlight, sameSlot: sameSlot}
+	q.landed.L = &q.mu
+	return q
+}
+
+// do makes the request within the budget, of which a caller whose context ends sooner
+// has three quarters of what is left.
+func (q *queue) do(ctx context.Context, o *Op, budget time.Duration) (breaker.Class, error) {
+	if o.done == nil {
+		o.done = make(chan struct{}, 1)
+	}
+	o.ctx, o.deadline = ctx, time.Now().Add(budget)
+	if end, ok := ctx.Deadline(); ok && end.Before(o.deadline) {
+		budget = time.Until(end) * 3 / 4
+		o.deadline = time.Now().Add(budget)
+	}
+	if err := q.add(o); err != nil {
+		o.fail(q.classify(ctx, err, 0), err)
+		o.state = left
+		o.finished(false)
+		return o.Class, err
+	}
+	timer := timers.Get().(*time.Timer)
+	timer.Reset(budget)
+	defer func() {
+		timer.Stop()
+		timers.Put(timer)
+	}()
+	closed := q.link.closed
+	if o.last {
+		closed = nil
+	}
+	var why error
+	select {
+	case <-o.done:
+		return o.Class, o.Err
+	case <-timer.C:
+		why = errBudget
+	case <-ctx.Done():
+		why = ctx.Err()
+	case <-closed:
+		why = ErrClosed
+	}
+	return q.leave(ctx, o, why)
+}
+
+var timers = sync.Pool{New: func() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}}
+
+func (q *queue) classify(ctx context.Context, err error, took time.Duration) breaker.Class {
+	return classify(ctx, err, took, q.link.fair)
+}
+
+// add sends o, or lets it wait for its turn.
+func (q *queue) add(o *Op) error {
+	q.mu.Lock()
+	switch {
+	case q.closed, q.closing && !o.last:
+		q.mu.Unlock()
+		return ErrClosed
+	case q.waiting.len() == 0 && q.ready():
+		f := q.gather(o)
+		q.mu.Unlock()
+		go f.fly()
+		return nil
+	case q.stuck >= q.max:
+		q.mu.Unlock()
+		return errNoTurn
+	}
+	q.waiting.push(o)
+	q.mu.Unlock()
+	return nil
+}
+
+// leave is for a caller that does not wait any longer.
+func (q *queue) leave(ctx context.Context, o *Op, why error) (breaker.Class, error) {
+	q.mu.Lock()
+	switch o.state {
+	case answered:
+		q.mu.Unlock()
+		<-o.done
+		return o.Class, o.Err
+	case queued:
+		o.state = left
+		q.mu.Unlock()
+		if why == errBudget {
+			why = errNoTurn
+		}
+		o.fail(q.classify(ctx, why, 0), why)
+		o.finished(false)
+		return o.Class, why
+	}
+	o.state = left
+	f := o.flight
+	f.callers--
+	permit, took, last, looks := f.permit, time.Since(f.sent), f.callers == 0, f.looks
+	var next *flight
+	var late []*Op
+	if last {
+		if f.sending.withdraw() && why == errBudget {
+			why = errUnsent
+		}
+		close(f.gone)
+		q.stuck++
+		next, late = q.next()
+	}
+	q.mu.Unlock()
+	q.sendOff(next, late)
+	class := q.classify(ctx, why, took)
+	// That one caller is gone says nothing of the call, that Redis is late does.
+	if last || class.Failure() {
+		permit.Report(class, proofOf(looks), took)
+	}
+	return class, why
+}
+
+// ready reports whether one more may fly. Those that are stuck do not count as flying,
+// only against max. mu is held.
+func (q *queue) ready() bool { return q.flying-q.stuck < depth && q.flying < q.max }
+
+// next makes the next call of those who wait, if there is one and its turn has come, and
+// takes out those for whom it would come too late. mu is held.
+func (q *queue) next() (f *flight, late []*Op) {
+	if !q.ready() {
+		return nil, nil
+	}
+	now := time.Now()
+	for o := q.waiting.pop(); o != nil; o = q.waiting.pop() {
+		if !q.tooLate(o, now) {
+			return q.gather(o), late
+		}
+		o.state = answered
+		o.fail(breaker.ClassAborted, errNoTurn)
+		late = append(late, o)
+	}
+	return nil, late
+}
+
+// tooLate reports that the answer would come when the caller has left: sent all the same,
+// it would take the place of one who can wait. While nothing is in flight everybody is
+// sent, so that it is noticed when round trips become shorter. mu is held.
+func (q *queue) tooLate(o *Op, now time.Time) bool {
+	return q.flying-q.stuck > 0 && o.deadline.Sub(now) < q.trip
+}
+
+func (q *queue) sendOff(f *flight, late []*Op) {
+	if f != nil {
+		go f.fly()
+	}
+	for _, o := range late {
+		o.finished(true)
+	}
+}
+
+// gather makes a call of o and those who wait and can go with it. mu is held.
+func (q *queue) gather(o *Op) *flight {
+	q.flying++
+	f := newFlight(q)
+	f.add(o)
+	now := time.Now()
+	q.waiting.take(callOps-1, func(next *Op) bool { return !q.tooLate(next, now) && f.add(next) })
+	f.callers = len(f.ops)
+	return f
+}
+
+// run sends f, and then what has gathered meanwhile, until there is no more.
+func (q *queue) run(f *flight) {
+	for f != nil {
+		permit, ok := q.srv.Breaker.Acquire()
+		switch {
+		case !ok:
+			f.failAll(breaker.ClassUnavailable, ErrOpen)
+		case !q.begin(f, permit):
+			permit.Done(breaker.ClassAborted, 0)
+			f.failAll(breaker.ClassAborted, errUnsent)
+		default:
+			f.send()
+		}
+		f = q.finish(f)
+	}
+}
+
+// begin notes that f is about to be sent, unless nobody waits for it any more.
+func (q *queue) begin(f *flight, permit breaker.Permit) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f.permit, f.sent = permit, time.Now()
+	for _, o := range f.ops {
+		if o.deadline.After(f.deadline) {
+			f.deadline = o.deadline
+		}
+	}
+	return f.callers > 0
+}
+
+// finish tells the callers, and returns the call to make next.
+func (q *queue) finish(f *flight) *flight {
+	q.mu.Lock()
+	whole := f.callers == len(f.ops)
+	f.waits = f.waits[:0]
+	for _, o := range f.ops {
+		waits := o.state == flying
+		if waits {
+			o.state = answered
+		}
+		f.waits = append(f.waits, waits)
+	}
+	if f.callers == 0 {
+		q.stuck--
+	}
+	if f.took > 0 {
+		q.trip = min(f.took, q.trip+(f.took-q.trip)/8)
+	}
+	q.flying--
+	next, late := q.next()
+	q.landed.Broadcast()
+	q.mu.Unlock()
+	q.sendOff(nil, late)
+	for i, o := range f.ops {
+		f.answer(i, o)
+		o.finished(f.waits[i])
+	}
+	if whole {
+		f.free()
+	}
+	return next
+}
+
+// oneSlot notes that the server takes keys of one slot only.
+func (q *queue) oneSlot() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sameSlot = true
+}
+
+// stop ends what callers ask for, and waits for calls under way.
+func (q *queue) stop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closing = true
+	q.wait()
+}
+
+// drain waits until nothing flies, and lets nothing start again.
+func (q *queue) drain() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.wait()
+}
+
+func (q *queue) wait() {
+	for q.flying > 0 {
+		q.landed.Wait()
+	}
+}

@@ -1,0 +1,379 @@
+package redislink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+var names = lua.NewNamer("p")
+
+// unused is a link whose client is never asked.
+func unused(t *testing.T, inFlight int) *Link {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	l, err := New(Config{Client: rdb, Name: "p", Budget: 50 * time.Millisecond, MaxInFlight: inFlight, OnChange: func(breaker.Change) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// args are those of 10 per hour.
+func args(t *testing.T, kind algo.Kind) *lua.Args {
+	t.Helper()
+	p, err := algo.Limit{Kind: kind, N: 10, Per: 3600_000_000, Burst: 10}.Params()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := lua.NewArgs(p)
+	return &a
+}
+
+// decision asks for cost units of id.
+func decision(a *lua.Args, id string, cost int64) *Op {
+	o := NewOp()
+	o.ID, o.Args, o.Keys, o.Cost = id, a, names.KeysOf(a.Kind, id), cost
+	o.ctx, o.deadline = context.Background(), time.Now().Add(time.Minute)
+	return o
+}
+
+// only is the queue of a link with one server.
+func only(l *Link) *queue { return l.servers.only.queue }
+
+// TestLeavingIsNoVerdict: a caller who leaves a call early must not speak for
+// Redis; that it is late is reported all the same, by whoever finds out.
+func TestLeavingIsNoVerdict(t *testing.T) {
+	l := unused(t, 128)
+	q, a := only(l), args(t, algo.GCRA)
+	q.mu.Lock()
+	first, second := decision(a, "a", 1), decision(a, "a", 1)
+	q.waiting.push(second)
+	f := q.gather(first)
+	f.permit, _ = q.srv.Breaker.Acquire()
+	f.sent = time.Now().Add(-time.Second)
+	q.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if class, _ := q.leave(ctx, first, context.Canceled); class != breaker.ClassCaller {
+		t.Errorf("who cancels is %v", class)
+	}
+	if class, err := q.leave(t.Context(), second, errBudget); class != breaker.ClassSlow || err != errUnsent {
+		t.Errorf("the last to leave is %v with %v", class, err)
+	}
+	if got := q.srv.Breaker.Snapshot().LastFailure; got != breaker.ClassSlow {
+		t.Errorf("the breaker has heard of %v", got)
+	}
+}
+
+// TestShortBudgetIsNoVerdict: a caller who had less time than an answer may take says
+// nothing of Redis.
+func TestShortBudgetIsNoVerdict(t *testing.T) {
+	l := unused(t, 128)
+	for took, want := range map[time.Duration]breaker.Class{
+		15 * time.Millisecond: breaker.ClassAborted,
+		24 * time.Millisecond: breaker.ClassAborted,
+		25 * time.Millisecond: breaker.ClassSlow,
+		50 * time.Millisecond: breaker.ClassSlow,
+	} {
+		if got := only(l).classify(t.Context(), errBudget, took); got != want {
+			t.Errorf("no answer after %v is %v, want %v", took, got, want)
+		}
+	}
+}
+
+// TestItems: callers of a key are one item only if nothing stands between
+// them that the second could tell from the first.
+func TestItems(t *testing.T) {
+	for asked, want := range map[string]string{
+		"a1":                "a1x1",
+		"a1 a1 a1":          "a1x3",
+		"a1 b1 a1 b1":       "a1x2 b1x2",
+		"a1 a2 a1":          "a1x1 a2x1 a1x1",
+		"a1 a2 b1 a2 a1 a1": "a1x1 a2x2 b1x1 a1x2",
+		"a0 a0":             "a0x1 a0x1",
+	} {
+		for kind, merges := range map[algo.Kind]bool{algo.GCRA: true, algo.LeakyBucketShaping: false} {
+			a := args(t, kind)
+			f := newFlight(only(unused(t, 128)))
+			for _, s := range strings.Fields(asked) {
+				f.add(decision(a, s[:1], int64(s[1]-'0')))
+			}
+			if f.used != 1 {
+				t.Fatalf("%s became %d commands", asked, f.used)
+			}
+			items := f.commands[0].decide.Items
+			var got []string
+			for _, it := range items {
+				got = append(got, fmt.Sprintf("%s%dx%d", it.Keys.ID(), it.Cost, it.Count))
+			}
+			if merges && strings.Join(got, " ") != want {
+				t.Errorf("%s became %v, want %s", asked, got, want)
+			}
+			if !merges && len(items) != len(f.ops) {
+				t.Errorf("%s, each with a delay of its own, became %v", asked, got)
+			}
+			if len(f.of) != len(f.ops) {
+				t.Errorf("%s: %d places", asked, len(f.of))
+			}
+		}
+	}
+	// Another limit is another question.
+	one, two := args(t, algo.GCRA), args(t, algo.GCRA)
+	two.Cap++
+	f := newFlight(only(unused(t, 128)))
+	f.add(decision(one, "a", 1))
+	f.add(decision(two, "a", 1))
+	if n := len(f.commands[0].decide.Items); n != 2 {
+		t.Errorf("two limits became %d items", n)
+	}
+}
+
+// TestCommands: what can share a command does, and all of it leaves in one call.
+func TestCommands(t *testing.T) {
+	gcra, window, log := args(t, algo.GCRA), args(t, algo.FixedWindow), args(t, algo.SlidingWindowLog)
+	back := func(id string) *Op {
+		return &Op{ID: id, Taken: &lua.Taken{Keys: names.KeysOf(algo.GCRA, id), Params: *gcra, Units: 1}}
+	}
+	for name, c := range map[string]struct {
+		ops     func() []*Op
+		oneSlot bool
+		want    int
+	}{
+		"one algorithm":      {func() []*Op { return []*Op{decision(gcra, "a", 1), decision(gcra, "b", 2)} }, false, 1},
+		"debts":              {func() []*Op { return []*Op{decision(gcra, "a", 1), decision(gcra, "b", -2)} }, false, 1},
+		"two algorithms":     {func() []*Op { return []*Op{decision(gcra, "a", 1), decision(window, "b", 2)} }, false, 2},
+		"peeks":              {func() []*Op { return []*Op{decision(gcra, "a", 1), decision(gcra, "b", 0)} }, false, 2},
+		"two slots":          {func() []*Op { return []*Op{decision(gcra, "a", 1), decision(gcra, "b", 1)} }, true, 2},
+		"give-backs":         {func() []*Op { return []*Op{back("a"), back("b")} }, false, 1},
+		"give-backs, slots":  {func() []*Op { return []*Op{back("a"), back("b")} }, true, 2},
+		"work of a log":      {func() []*Op { return []*Op{decision(log, "a", -600), decision(log, "b", -600)} }, false, 2},
+		"permits":            {func() []*Op { return []*Op{{ID: "a", Keep: &lua.Holders{}}, {ID: "b", Keep: &lua.Holders{}}} }, false, 1},
+		"permits, slots":     {func() []*Op { return []*Op{{ID: "a", Keep: &lua.Holders{}}, {ID: "b", Keep: &lua.Holders{}}} }, true, 2},
+		"whatever else":      {func() []*Op { return []*Op{{ID: "a", Command: &lua.Beat{}}, {ID: "a", Command: &lua.Beat{}}} }, false, 2},
+		"one slot, two keys": {func() []*Op { return []*Op{decision(gcra, "a", 1), decision(gcra, "a", 2)} }, true, 1},
+	} {
+		q := only(unused(t, 128))
+		q.sameSlot = c.oneSlot
+		f := newFlight(q)
+		for _, o := range c.ops() {
+			if !f.add(o) {
+				t.Errorf("%s: no place for %s", name, o.ID)
+			}
+		}
+		if f.used != c.want {
+			t.Errorf("%s: %d commands, want %d", name, f.used, c.want)
+		}
+	}
+	// A call is bounded by its work, but takes any request alone.
+	f := newFlight(only(unused(t, 128)))
+	if !f.add(decision(log, "a", -3*callWork)) || f.add(decision(log, "b", -1)) {
+		t.Error("a call is not bounded by its work")
+	}
+}
+
+type rejection string
+
+func (r rejection) Error() string { return string(r) }
+func (rejection) RedisError()     {}
+
+// doer answers commands in order.
+type doer struct {
+	answers []any // an error, or what is replied
+	calls   int
+}
+
+func (d *doer) Process(_ context.Context, cmd redis.Cmder) error {
+	a := d.answers[min(d.calls, len(d.answers)-1)]
+	d.calls++
+	if err, ok := a.(error); ok {
+		cmd.SetErr(err)
+		return err
+	}
+	cmd.(interface{ SetVal([]int64) }).SetVal(a.([]int64))
+	return nil
+}
+
+func (d *doer) Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error) {
+	p := new(pipe)
+	_ = fn(p)
+	var first error
+	for _, cmd := range p.cmds {
+		if err := d.Process(ctx, cmd); err != nil && first == nil {
+			first = err
+		}
+	}
+	return p.cmds, first
+}
+
+type pipe struct {
+	redis.Pipeliner
+	cmds []redis.Cmder
+}
+
+func (p *pipe) Process(_ context.Context, cmd redis.Cmder) error {
+	p.cmds = append(p.cmds, cmd)
+	return nil
+}
+
+// granted is the reply to a decision on one of 10.
+var granted = []int64{1_760_000_000_000_000, 1, 9, 0, 1000, 0}
+
+// fly makes one call of some requests, and returns it with them answered.
+func fly(l *Link, ops ...*Op) {
+	q := only(l)
+	q.mu.Lock()
+	for _, o := range ops[1:] {
+		q.waiting.push(o)
+	}
+	f := q.gather(ops[0])
+	q.mu.Unlock()
+	q.run(f)
+}
+
+// TestWhatWasChargedApartIsAnswered: when the keys of a command are sent apart and the
+// server is lost midway, those that were charged must not be owed.
+func TestWhatWasChargedApartIsAnswered(t *testing.T) {
+	for name, refusal := range map[string]string{
+		"cluster":        "CROSSSLOT Keys in request don't hash to the same slot",
+		"migrating slot": "TRYAGAIN Multiple keys request during rehashing of slot",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := unused(t, 128)
+			l.lua = lua.NewClient(&doer{answers: []any{rejection(refusal), granted, &net.OpError{Op: "dial", Err: errors.New("refused")}}})
+			a := args(t, algo.GCRA)
+			first, second := decision(a, "a", 1), decision(a, "b", 1)
+			fly(l, first, second)
+			if first.Err != nil || first.Class != breaker.ClassOK || first.Out.Remaining != 9 {
+				t.Errorf("the first, which was charged: %+v, %v", first.Out, first.Err)
+			}
+			if !NeverExecuted(second.Err) || second.Class != breaker.ClassUnavailable {
+				t.Errorf("the second, which was not: %v, %v", second.Class, second.Err)
+			}
+			if learnt := l.servers.only.OneSlot(); learnt != (name == "cluster") {
+				t.Errorf("keys of one slot only: %v", learnt)
+			}
+		})
+	}
+}
+
+// TestMembersOfOneKeySentApart: two costs on one key of a log, sent apart, are units of
+// different names.
+func TestMembersOfOneKeySentApart(t *testing.T) {
+	l := unused(t, 128)
+	l.lua = lua.NewClient(&doer{answers: []any{rejection("TRYAGAIN"), granted}})
+	a := args(t, algo.SlidingWindowLog)
+	first, second := decision(a, "a", 1), decision(a, "a", 2)
+	first.Named, second.Named = true, true
+	fly(l, first, second)
+	if first.Class != breaker.ClassOK || second.Class != breaker.ClassOK || first.Member == second.Member {
+		t.Errorf("%v %q and %v %q", first.Class, first.Member, second.Class, second.Member)
+	}
+}
+
+// TestScriptsAreLoadedForAll: of commands in one write, those that the server does not
+// know are sent once more, and no others.
+func TestScriptsAreLoadedForAll(t *testing.T) {
+	l := unused(t, 128)
+	only(l).sameSlot = true
+	d := &doer{answers: []any{rejection("NOSCRIPT No matching script"), granted, rejection("NOSCRIPT No matching script"), granted, granted}}
+	l.lua = lua.NewClient(d)
+	a := args(t, algo.GCRA)
+	ops := []*Op{decision(a, "a", 1), decision(a, "b", 1), decision(a, "c", 1)}
+	fly(l, ops...)
+	for _, o := range ops {
+		if o.Class != breaker.ClassOK || !o.Out.Allowed {
+			t.Errorf("%s: %v, %v", o.ID, o.Class, o.Err)
+		}
+	}
+	if d.calls != 5 {
+		t.Errorf("%d commands, want 3 and 2 again", d.calls)
+	}
+}
+
+// TestHotKeyTakesOnePlace: however many ask for one key, the next call has room
+// for the others who wait, and keeps their order.
+func TestHotKeyTakesOnePlace(t *testing.T) {
+	q, a := only(unused(t, 128)), args(t, algo.GCRA)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	const others = 100
+	for i := range others {
+		for range 5 {
+			q.waiting.push(decision(a, "hot", 1))
+		}
+		q.waiting.push(decision(a, fmt.Sprint(i), 1))
+	}
+	f := q.gather(decision(a, "hot", 1))
+	if items := f.commands[0].decide.Items; len(items) != callKeys || items[0].Count != 1+5*others {
+		t.Errorf("%d items, the first for %d callers", len(items), items[0].Count)
+	}
+	if n := q.waiting.len(); n != others-(callKeys-1) {
+		t.Errorf("%d wait for the next call", n)
+	}
+	if next := q.waiting.pop(); next == nil || next.ID != fmt.Sprint(callKeys-1) {
+		t.Errorf("%+v is next", next)
+	}
+	for range 3 * callOps {
+		q.waiting.push(decision(a, "hot", 1))
+	}
+	if f := q.gather(decision(a, "hot", 1)); len(f.ops) != callOps {
+		t.Errorf("%d callers in one call, want at most %d", len(f.ops), callOps)
+	}
+}
+
+// TestAllStuckIsAtOnce: where every call that may be under way has lost its
+// callers, waiting for a turn is in vain; where one has not, it is not.
+func TestAllStuckIsAtOnce(t *testing.T) {
+	q, a := only(unused(t, 2)), args(t, algo.GCRA)
+	q.flying, q.stuck = 2, 2
+	if err := q.add(decision(a, "a", 1)); err != errNoTurn {
+		t.Errorf("with all stuck: %v", err)
+	}
+	q.stuck = 1
+	if err := q.add(decision(a, "a", 1)); err != nil || q.waiting.len() != 1 {
+		t.Errorf("with one that is not: %v, %d waiting", err, q.waiting.len())
+	}
+}
+
+// TestNobodyIsSentTooLate: who has less time left than a round trip takes is not sent in
+// the place of one who can wait, unless nothing else tells how long one takes.
+func TestNobodyIsSentTooLate(t *testing.T) {
+	for flying, want := range map[int]string{1: "patient", 0: "in a hurry"} {
+		q, a := only(unused(t, 128)), args(t, algo.GCRA)
+		q.trip, q.flying = 10*time.Millisecond, flying
+		hurried, patient := decision(a, "in a hurry", 1), decision(a, "patient", 1)
+		hurried.deadline = time.Now().Add(5 * time.Millisecond)
+		q.mu.Lock()
+		q.waiting.push(hurried)
+		q.waiting.push(patient)
+		f, late := q.next()
+		q.mu.Unlock()
+		if f.ops[0].ID != want {
+			t.Errorf("with %d in flight %s is sent", flying, f.ops[0].ID)
+		}
+		q.sendOff(nil, late)
+		if flying == 0 {
+			continue
+		}
+		select {
+		case <-hurried.done:
+			if hurried.Err != errNoTurn || hurried.Class != breaker.ClassAborted {
+				t.Errorf("who is not sent gets %v, %v", hurried.Class, hurried.Err)
+			}
+		default:
+			t.Error("who is not sent waits on")
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package redislink
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+)
+
+// Server is one Redis server that can fail on its own: the only one, a master of a
+// cluster, or a node of a ring. Each has its breaker and its calls in flight, so that one
+// that is unavailable takes only its own keys along.
+type Server struct {
+	Name    string
+	Addr    string // "" where there is but one, or it is not known yet
+	Breaker *breaker.Breaker
+	queue   *queue
+	_       [64]byte // keeps the counters away from what is only read
+	// Counts are for the link's owner.
+	Counts [8]atomic.Uint64
+}
+
+// OneSlot reports that the server takes keys of one slot only in a command.
+func (s *Server) OneSlot() bool {
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	return s.queue.sameSlot
+}
+
+// Refused notes what an error of a command on several keys teaches, and reports whether
+// it was refused because they are in several slots.
+func (s *Server) Refused(err error) bool {
+	if !crossSlot(err) {
+		return false
+	}
+	s.queue.oneSlot()
+	return true
+}
+
+// Answers reports that the server does, as far as is known.
+func (s *Server) Answers() bool { return s.Breaker.State() == breaker.Closed }
+
+// maxServers bounds what a topology that keeps changing can leave behind; beyond it, new
+// ones share a breaker.
+const maxServers = 4096
+
+// servers finds the server of a key, and makes it when it is new.
+type servers struct {
+	link *Link
+	// of names the server of an id as it stands in keys. It must not block. It is nil
+	// where there is but one.
+	of       func(id string) string
+	oneSlot  bool
+	settings breaker.Settings
+
+	mu   sync.RWMutex
+	all  map[string]*Server
+	only *Server
+}
+
+func newServers(l *Link) (*servers, error) {
+	s := &servers{link: l, all: make(map[string]*Server), settings: l.breakerSettings()}
+	if _, err := breaker.New(s.settings); err != nil {
+		return nil, err
+	}
+	s.of, s.oneSlot = l.topology()
+	if s.of == nil {
+		s.only = s.get("")
+	}
+	return s, nil
+}
+
+func (l *Link) breakerSettings() breaker.Settings {
+	set := l.cfg.Breaker
+	if set.ProbeTimeout == 0 {
+		// A probe ends with the budget; a little more, so that one which just made it is
+		// not called late.
+		set.ProbeTimeout = l.cfg.Budget + l.cfg.Budget/4
+	}
+	if set.OpenMax == 0 {
+		// Processes that return at different times use Redis and their shares side by
+		// side: the sooner the last one is back, the less is admitted beyond the limit. A
+		// probe costs one caller at most the budget.
+		set.OpenMax = max(5*time.Second, set.OpenMin)
+	}
+	if set.SlowCall == 0 {
+		set.SlowCall = l.cfg.Budget / 2
+	}
+	own, users := l.cfg.OnChange, set.OnChange
+	set.OnChange = func(ch breaker.Change) {
+		own(ch)
+		if users != nil {
+			users(ch)
+		}
+	}
+	return set
+}
+
+func (s *servers) make(name string) *Server {
+	set := s.settings
+	if set.Name == "" {
+		set.Name = s.link.cfg.Name
+	}
+	if name != "" {
+		set.Name += "@" + name
+	}
+	b, err := breaker.New(set)
+	if err != nil {
+		panic(fmt.Sprint("settings that were checked: ", err))
+	}
+	srv := &Server{Name: set.Name, Addr: name, Breaker: b}
+	srv.queue = newQueue(s.link, srv, s.oneSlot)
+	return srv
+}
+
+// forID returns the server of an encoded id.
+func (s *servers) forID(id string) *Server {
+	if s.only != nil {
+		return s.only
+	}
+	return s.get(s.of(id))
+}
+
+func (s *servers) get(name string) *Server {
+	s.mu.RLock()
+	srv := s.all[name]
+	s.mu.RUnlock()
+	if srv != nil {
+		return srv
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if srv = s.all[name]; srv != nil {
+		return srv
+	}
+	if len(s.all) >= maxServers {
+		name = "others"
+		if srv = s.all[name]; srv != nil {
+			return srv
+		}
+	}
+	srv = s.make(name)
+	s.all[name] = srv
+	return srv
+}
+
+// list returns the servers seen so far.
+func (s *servers) list() []*Server {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make([]*Server, 0, len(s.all))
+	for _, srv := range s.all {
+		out = append(out, srv)
+	}
+	return out
+}

@@ -1,0 +1,57 @@
+package redislink
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"sync/atomic"
+)
+
+// nonces makes strings that no other call of any process has: members of the sliding
+// window log are named by them.
+type nonces struct {
+	process string
+	count   atomic.Uint64
+}
+
+func (n *nonces) init() {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	n.process = hex.EncodeToString(b[:])
+}
+
+// next appends the next one to b.
+func (n *nonces) next(b []byte) []byte {
+	return strconv.AppendUint(append(b, n.process...), n.count.Add(1), 36)
+}
+
+// sending says whether a call has been sent: its commands carry tickets, and the client
+// asks for their bytes when it writes them. A call whose callers have left before that is
+// not sent any more, so it is certain that Redis never charges it.
+type sending struct{ state atomic.Uint32 }
+
+const (
+	unsent uint32 = iota
+	sent
+	withdrawn
+)
+
+var errWithdrawn = errors.New("the callers have left")
+
+// withdraw is true when nothing of the call was sent, and now never will be.
+func (s *sending) withdraw() bool { return s.state.CompareAndSwap(unsent, withdrawn) }
+
+// ticket is the nonce of one command of a call.
+type ticket struct {
+	nonce []byte
+	*sending
+}
+
+// MarshalBinary is called by the client when it writes the command.
+func (t *ticket) MarshalBinary() ([]byte, error) {
+	if !t.state.CompareAndSwap(unsent, sent) && t.state.Load() == withdrawn {
+		return nil, errWithdrawn
+	}
+	return t.nonce, nil
+}

@@ -1,0 +1,132 @@
+package redislink
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// cluster is what a cluster client has, also when it is embedded in a type of the user's.
+type cluster interface {
+	ClusterSlots(ctx context.Context) *redis.ClusterSlotsCmd
+	ReloadState(ctx context.Context)
+	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+}
+
+// ring is what a ring has.
+type ring interface {
+	GetShardClientForKey(key string) (*redis.Client, error)
+}
+
+// topology returns how the server of an id is found, nil where there is but one, and
+// whether a command may have keys of one slot only. A client that is not known may have a
+// cluster behind it.
+func (l *Link) topology() (of func(id string) string, oneSlot bool) {
+	switch rdb := l.cfg.Client.(type) {
+	case *redis.Client:
+		return nil, false
+	case cluster:
+		l.slots = &slotMap{rdb: rdb}
+		return l.slots.master, true
+	case ring:
+		return func(id string) string {
+			node, err := rdb.GetShardClientForKey("{" + id + "}")
+			if err != nil {
+				return ""
+			}
+			return node.Options().Addr
+		}, false
+	}
+	return nil, true
+}
+
+const (
+	slotRefresh     = 5 * time.Second
+	slotRefreshSoon = 250 * time.Millisecond
+)
+
+// slotMap knows which master of a cluster serves a slot. It learns that in the
+// background, while there is traffic; until it knows, all keys share a server.
+type slotMap struct {
+	rdb  cluster
+	turn Every
+
+	mu    sync.RWMutex
+	slots [16384]string
+}
+
+func (m *slotMap) master(id string) string {
+	slot := slotOf(id)
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.slots[slot]
+}
+
+// watch keeps the map up to date: soon after a call has failed, perhaps because its
+// master has.
+func (l *Link) watch(failed bool) {
+	if l.slots == nil {
+		return
+	}
+	now := l.Now()
+	if failed {
+		l.slots.turn.Soon(now + slotRefreshSoon)
+	}
+	if l.slots.turn.Due(now, slotRefresh) {
+		l.Background.Start(l.slots.refresh)
+	}
+}
+
+// refresh asks any node for the map. When it differs from the one before, the client is
+// told to look too: it heeds a node that refuses connections only after a minute.
+func (m *slotMap) refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	//lint:ignore SA1019 Redis 6.2 has no CLUSTER SHARDS
+	ranges, err := m.rdb.ClusterSlots(ctx).Result()
+	if err != nil || len(ranges) == 0 {
+		return
+	}
+	changed := false
+	m.mu.Lock()
+	for _, r := range ranges {
+		if len(r.Nodes) == 0 {
+			continue
+		}
+		for slot := max(0, r.Start); slot <= min(r.End, len(m.slots)-1); slot++ {
+			if m.slots[slot] != r.Nodes[0].Addr {
+				changed = changed || m.slots[slot] != ""
+				m.slots[slot] = r.Nodes[0].Addr
+			}
+		}
+	}
+	m.mu.Unlock()
+	if changed {
+		m.rdb.ReloadState(ctx)
+	}
+}
+
+// slotOf returns the slot of an encoded id, which is the part of its keys that counts.
+func slotOf(id string) int { return int(crc16(id) % 16384) }
+
+// Slot is the slot of an encoded id.
+func Slot(id string) int { return slotOf(id) }
+
+// crc16 is CRC-16/XMODEM, by which a cluster assigns keys to slots
+// (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
+func crc16(s string) uint16 {
+	var crc uint16
+	for i := range len(s) {
+		crc ^= uint16(s[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc
+}

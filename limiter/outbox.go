@@ -1,0 +1,189 @@
+package limiter
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
+)
+
+const (
+	// reconcileSpread is the time over which processes that saw the same
+	// outage begin to reconcile: long enough not to arrive together, short enough
+	// that little is granted twice meanwhile.
+	reconcileSpread = 50 * time.Millisecond
+	// reconcileEvery keeps what is for a server that stays away from being
+	// looked through at every decision of the others.
+	reconcileEvery = 250 * time.Millisecond
+	// outboxCall is how much is taken at a time: what one call can carry.
+	outboxCall = 64
+	// debtPiece is the most units of a log that are charged in one item: each is a
+	// member to be added.
+	debtPiece = 500
+	// maxCredits bounds the give-backs that an outage can leave behind.
+	maxCredits = 4096
+)
+
+// outbox is what Redis is yet to be told of, because it could not be asked: local use,
+// units to be given back, and blocks. Local use and blocks are kept by the local store.
+type outbox struct {
+	settled atomic.Uint64
+	turn    redislink.Every
+	sending atomic.Bool
+
+	waiting atomic.Int64 // of credits, to be read without the lock
+	mu      sync.Mutex
+	credits []lua.Taken
+}
+
+// keep adds units to be given back later, if there is room.
+func (b *outbox) keep(t lua.Taken) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.credits) >= maxCredits {
+		return false
+	}
+	b.credits = append(b.credits, t)
+	b.waiting.Store(int64(len(b.credits)))
+	return true
+}
+
+// take removes the first of the units to be given back that the filter accepts.
+func (b *outbox) take(accept func(id string) bool) (out []lua.Taken) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.credits = slices.DeleteFunc(b.credits, func(t lua.Taken) bool {
+		if len(out) == outboxCall || !accept(t.Keys.ID()) {
+			return false
+		}
+		out = append(out, t)
+		return true
+	})
+	b.waiting.Store(int64(len(b.credits)))
+	return out
+}
+
+// afterRedis does what rides on a decision that Redis has made: remember the
+// answer, and start what is due in the background. Only what was charged shows that
+// Redis can be told.
+func (l *Limiter) afterRedis(s *spec, key string, n int, d algo.Decision) {
+	charged := d.Allowed && n > 0
+	if l.policy == fallback.Local {
+		l.local.Observe(key, s.args.Params, d, charged)
+		l.beatIfDue()
+	}
+	if charged && l.owes() && l.outbox.turn.Due(l.redis.Now(), reconcileEvery) && l.sending.CompareAndSwap(false, true) {
+		if !l.redis.Background.Start(l.reconcile) {
+			l.sending.Store(false)
+		}
+	}
+}
+
+func (l *Limiter) owes() bool {
+	return l.local.Owed() > 0 || l.waiting.Load() > 0 || l.local.UnsentAny()
+}
+
+// reconcile tells Redis what it could not be told: an outage refunds nothing. What may
+// have been executed is sent once: what is lost with a reply is forgotten rather than
+// charged twice. What was not executed stays for the next time.
+func (l *Limiter) reconcile(ctx context.Context) {
+	defer l.sending.Store(false)
+	if sleep(ctx, rand.N(reconcileSpread), nil) != nil {
+		return
+	}
+	for _, id := range l.local.UnsentBlocks() {
+		if srv := l.redis.Server(lua.EncodeID(id)); srv.Answers() && ctx.Err() == nil {
+			l.sendBlock(ctx, id)
+		}
+	}
+	debtors := l.local.Debtors()
+	for _, srv := range l.redis.Servers() {
+		here := func(id string) bool { return l.redis.Server(id) == srv }
+		well := func() bool { return ctx.Err() == nil && srv.Answers() }
+		for well() {
+			if back := l.take(here); len(back) == 0 || !l.giveBack(ctx, back) {
+				break
+			}
+		}
+		mine := slices.DeleteFunc(slices.Clone(debtors), func(d fallback.Debtor) bool { return !here(lua.EncodeID(d.ID())) })
+		for batch := range slices.Chunk(mine, outboxCall) {
+			if !well() || !l.chargeDebts(ctx, batch) {
+				break
+			}
+		}
+	}
+}
+
+// sendBlock tells Redis of a block that it does not know of.
+func (l *Limiter) sendBlock(ctx context.Context, id string) {
+	left := l.local.Unsent(id)
+	if left <= 0 {
+		return
+	}
+	keys := l.names.Keys(l.live.Load().args.Kind, id)
+	if l.exec(ctx, keys.ID(), &lua.Block{Keys: keys, Time: left}) == nil {
+		l.local.Sent(id)
+	}
+}
+
+// chargeDebts charges what was admitted locally of some keys, and reports whether Redis
+// took it.
+func (l *Limiter) chargeDebts(ctx context.Context, of []fallback.Debtor) bool {
+	var debts []fallback.Debt
+	var ops []*redislink.Op
+	var owners []int
+	for _, k := range of {
+		d, ok := l.local.TakeDebt(k)
+		if !ok {
+			continue
+		}
+		args := lua.NewArgs(d.Limit)
+		keys := l.names.Keys(d.Limit.Kind, d.ID)
+		for left := d.Units; left > 0; {
+			units := left
+			if d.Limit.Kind == algo.SlidingWindowLog {
+				units = min(units, debtPiece)
+			}
+			left -= units
+			o := &redislink.Op{ID: keys.ID(), Args: &args, Keys: keys, Cost: -units}
+			ops, owners = append(ops, o), append(owners, len(debts))
+		}
+		debts = append(debts, d)
+	}
+	failed := make([]int64, len(debts))
+	errs := l.doAll(ctx, ops)
+	took := true
+	for i, err := range errs {
+		if err != nil {
+			took = false
+			failed[owners[i]]++
+			if redislink.NeverExecuted(err) {
+				l.local.Return(debts[owners[i]], -ops[i].Cost)
+			}
+		}
+	}
+	for _, n := range failed {
+		if n == 0 {
+			l.settled.Add(1)
+		}
+	}
+	return took
+}
+
+// doAll makes requests side by side, so that they share calls.
+func (l *link) doAll(ctx context.Context, ops []*redislink.Op) []error {
+	errs := make([]error, len(ops))
+	var wg sync.WaitGroup
+	for i, o := range ops {
+		wg.Go(func() { errs[i] = l.execWithin(ctx, l.budget, l.redis.Server(o.ID), o) })
+	}
+	wg.Wait()
+	return errs
+}

@@ -16,7 +16,7 @@ func TestDenialIsRemembered(t *testing.T) {
 	for i, limit := range limitertest.Limits(limiter.PerHour(10)) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
 			srv := redistest.Start(t)
-			lim := newLimiter(t, redistest.Client(t, srv), limit, limiter.WithShare(1))
+			lim := newLimiter(t, redistest.Client(t, srv), limit, patient())
 			ask := func(want limiter.Source, allowed bool, key string, n int, opts ...limiter.CallOption) limiter.Result {
 				t.Helper()
 				res, err := lim.Decide(t.Context(), key, n, opts...)

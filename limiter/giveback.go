@@ -63,6 +63,9 @@ func (rc *receipt) fromLease(ls *lease, units scrape) {
 // giveUp gives n of the units of rc back to where they were taken: those of Redis
 // before those that this process holds.
 func (l *Limiter) giveUp(ctx context.Context, rc *receipt, n int) error {
+	if l.redis.IsClosed() {
+		return ErrClosed // also of a lease, which Close has given back
+	}
 	left := int64(n)
 	var err error
 	if t := rc.redis; t.Units > 0 {

@@ -34,9 +34,10 @@ const (
 // outbox is what Redis is yet to be told of, because it could not be asked: local use,
 // units to be given back, and blocks. Local use and blocks are kept by the local store.
 type outbox struct {
-	settled atomic.Uint64
-	turn    redislink.Every
-	sending atomic.Bool
+	settled  atomic.Uint64
+	underway atomic.Int64 // debts that are being charged
+	turn     redislink.Every
+	sending  atomic.Bool
 
 	waiting atomic.Int64 // of credits, to be read without the lock
 	mu      sync.Mutex
@@ -136,6 +137,8 @@ func (l *Limiter) sendBlock(ctx context.Context, id string) {
 // chargeDebts charges what was admitted locally of some keys, and reports whether Redis
 // took it.
 func (l *Limiter) chargeDebts(ctx context.Context, of []fallback.Debtor) bool {
+	l.underway.Add(int64(len(of)))
+	defer l.underway.Add(-int64(len(of)))
 	var debts []fallback.Debt
 	var ops []*redislink.Op
 	var owners []int

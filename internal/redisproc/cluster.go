@@ -41,6 +41,7 @@ func (c *Cluster) form(masters, replicas int, config [][]string) error {
 		{"cluster-enabled", "yes"}, {"cluster-node-timeout", "1000"}, {"cluster-require-full-coverage", "no"},
 		// A replica may take over however long its link was down, copies its
 		// master at once, and has an offset soon: one with none is not announced.
+		{"cluster-announce-ip", "127.0.0.1"}, // a node that is alone does not know its own
 		{"cluster-replica-validity-factor", "0"}, {"repl-diskless-sync-delay", "0"}, {"repl-ping-replica-period", "1"},
 	}, config...)}
 	for i := range masters {

@@ -24,8 +24,10 @@ func TestGiveBackAfterwards(t *testing.T) {
 			between func(s *Store)
 			left    int64
 		}{
-			"nothing":       {func(*Store) {}, 10},
-			"Redis decides": {func(s *Store) { s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 3, ResetAfter: 3600 * second}, true) }, 3},
+			"nothing": {func(*Store) {}, 10},
+			"Redis decides": {func(s *Store) {
+				s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 3, ResetAfter: 3600 * second}, true)
+			}, 3},
 			"and is lost again": {func(s *Store) {
 				s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 3, ResetAfter: 3600 * second}, true)
 				s.Decide("k", p, 0)

@@ -22,19 +22,23 @@ func (s *Store) Observe(id string, p algo.Params, d algo.Decision) {
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 }
 
-// warm starts the state anew from what Redis said last. The part of p in what
-// was left is its part in the limit.
-func (e *entry) warm(p algo.Params, now int64) {
+// revive starts the state anew from what Redis said last, if that is newer. The part
+// of p in what was left is its part in the limit. A block goes on.
+func (e *entry) revive(p algo.Params, now int64) {
+	if e.seenUntil == 0 {
+		return
+	}
 	left := p.Cap
 	if now < e.seenUntil {
 		left = int64(float64(e.seenLeft) * float64(p.Cap) / float64(e.seenCap))
 	}
 	e.seenUntil = 0
 	e.age++
-	e.state, e.bucket = algo.State{}, nil
+	until, length := e.state.Until, e.state.Length
 	if p.Kind == algo.TokenBucket {
-		e.state.A.V, e.state.B.V = min(left, p.Cap), 1
-		return
+		e.state, e.bucket = algo.State{V: min(left, p.Cap), W: 1}, nil
+	} else {
+		e.state = algo.Warm(p, now, left)
 	}
-	e.state = algo.Warm(p, now, left)
+	e.state.Until, e.state.Length = until, length
 }

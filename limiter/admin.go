@@ -14,21 +14,32 @@ import (
 // server's Retry-After asks for. It never shortens a longer block, and counts by
 // the clock of Redis. This process heeds it even when Redis cannot be reached;
 // then the error is ErrUnavailable. d must be above 0 and at most 366 days.
-func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
+//
+// The block is a part of the key's state under the limiter's algorithm: a limit of
+// another algorithm on the same key is not blocked. An option names the limit whose
+// algorithm is meant. While it lasts, nothing remains of the key.
+func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, opts ...CallOption) error {
 	us, err := blockTime(d)
 	if err != nil {
 		return err
 	}
-	s := l.live.Load()
+	s, err := l.forCall(ctx, opts)
+	if err != nil {
+		return err
+	}
 	if err := l.enter(ctx, s, key, 0); err != nil {
 		return err
 	}
-	return l.eachPart(s, key, func(_ int, key string) error {
-		l.local.Block(key, us)
+	return l.eachPart(s, key, func(i int, key string) error {
+		args := s.args
+		if s.parts != nil {
+			args = s.parts[i].args
+		}
+		l.local.Block(args.Kind, key, us)
 		defer l.forget(lua.EncodeID(key))
-		keys := l.names.Keys(s.args.Kind, key)
+		keys := l.names.Keys(args.Kind, key)
 		return l.ask(ctx, key, func(ctx context.Context, c *call) error {
-			_, err := c.lua.Block(ctx, 0, keys, us)
+			_, err := c.lua.Block(ctx, 0, keys, args, us)
 			return err
 		})
 	})
@@ -58,12 +69,8 @@ func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) err
 		l.local.Reset(key)
 		defer l.forget(lua.EncodeID(key))
 		keys := l.names.Keys(s.args.Kind, key)
-		args := []any{"del", keys.State(), keys.Block()}
-		if s.args.Kind == algo.SlidingWindowCounter {
-			args = append(args, keys.Second())
-		}
 		return l.ask(ctx, key, func(ctx context.Context, c *call) error {
-			return c.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, args...))
+			return c.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, "del", keys.State()))
 		})
 	})
 }

@@ -70,7 +70,7 @@ func TestItems(t *testing.T) {
 			}
 			var got []string
 			for _, it := range b.items {
-				id := it.Keys.Block()[strings.IndexByte(it.Keys.Block(), '{')+1:]
+				id := it.Keys.State()[strings.IndexByte(it.Keys.State(), '{')+1:]
 				got = append(got, fmt.Sprintf("%c%dx%d", id[0], it.Cost, it.Count))
 			}
 			if merges && strings.Join(got, " ") != want {

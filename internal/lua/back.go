@@ -23,6 +23,9 @@ type Taken struct {
 	First  int64
 }
 
+// Work is as that of an Item.
+func (t *Taken) Work() int64 { return workOf(t.Params.Params, t.Units) }
+
 // Member names the units that a call with this nonce took for one of its items.
 func Member(nonce string, item int) string { return nonce + ":" + strconv.Itoa(item) }
 
@@ -37,7 +40,7 @@ func (c *Client) GiveBack(ctx context.Context, now int64, nonce any, items []Tak
 	}
 	w := newWire()
 	for i := range items {
-		w.state(kind, &items[i].Keys)
+		w.state(&items[i].Keys)
 	}
 	w.sealKeys()
 	w.args = append(w.args, now, nonce)

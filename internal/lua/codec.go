@@ -28,6 +28,21 @@ type Item struct {
 	Broken   bool
 }
 
+// Work is how many units of work the item is for Redis: of a log those it asks for,
+// else one. A call of a few thousand keeps Redis from everything else for
+// milliseconds.
+func (it *Item) Work() int64 {
+	units := it.Cost * max(1, it.Count)
+	return workOf(it.Params.Params, max(units, -units))
+}
+
+func workOf(p algo.Params, units int64) int64 {
+	if p.Kind != algo.SlidingWindowLog {
+		return 1
+	}
+	return max(1, min(units, p.Cap))
+}
+
 // Args are the parameters of a limit, boxed once for every call that sends them.
 type Args struct {
 	algo.Params
@@ -92,8 +107,7 @@ func (c *Client) DecideAll(ctx context.Context, now int64, nonce any, items []It
 	for i := range items {
 		it := &items[i]
 		looks = looks && it.Cost == 0
-		w.state(it.Params.Kind, &it.Keys)
-		w.key(it.Keys.block, it.Keys.id, "}")
+		w.state(&it.Keys)
 	}
 	w.sealKeys()
 	w.args = append(w.args, now, nonce)
@@ -113,9 +127,7 @@ func (c *Client) DecideAll(ctx context.Context, now int64, nonce any, items []It
 func encode(kind algo.Kind, now int64, nonce any, items []Item) *wire {
 	w := newWire()
 	for i := range items {
-		k := &items[i].Keys
-		w.state(kind, k)
-		w.key(k.block, k.id, "}")
+		w.state(&items[i].Keys)
 	}
 	w.sealKeys()
 	w.args = append(w.args, now, nonce)
@@ -169,15 +181,19 @@ func decode(v []int64, items []Item, out []algo.Decision) (int64, []algo.Decisio
 }
 
 // Block denies the key for d microseconds by the server's clock, unless it is
-// blocked for longer already, and returns the time left.
-func (c *Client) Block(ctx context.Context, now int64, k Keys, d int64) (int64, error) {
+// blocked for longer already, and returns the time left. The block is a part of the
+// state that k names, of an algorithm with the limit p.
+func (c *Client) Block(ctx context.Context, now int64, k Keys, p Args, d int64) (int64, error) {
 	w := newWire()
-	w.key(k.block, k.id, "}")
+	w.state(&k)
 	w.sealKeys()
-	w.args = append(w.args, now, d)
-	v, err := c.run(ctx, blockScript, w, false)
+	w.args = append(w.args, now, d, p.boxed[0], p.boxed[1], p.boxed[2])
+	v, err := c.run(ctx, blockScripts[p.Kind], w, false)
 	if err != nil {
 		return 0, err
+	}
+	if len(v) == 1 && v[0] == -1 {
+		return 0, (&Item{Keys: k, Params: p}).BrokenError()
 	}
 	if len(v) != 1 || v[0] <= 0 || v[0] > algo.MaxExact {
 		return 0, &ReplyError{fmt.Sprintf("block %v", v)}

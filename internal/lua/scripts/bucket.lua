@@ -1,8 +1,8 @@
 -- Token bucket, leaky buckets and GCRA: value = the level at a time, or of a token
 -- bucket what that leaves free, in units of 1/other.
 local function filled(cap, num, den)
-  if at == 0 then return 0, false end
-  local full, level, scale = cap * den, value, other + 0
+  if s.at == 0 then return 0, false end
+  local full, level, scale = cap * den, s.value, s.other + 0
   if scale ~= den then
     level = TOKENS and floor(level / scale) or ceil(level / scale)
     level = min(level, cap) * den
@@ -10,14 +10,14 @@ local function filled(cap, num, den)
   level = min(level, full)
   if TOKENS then level = full - level end
   local fill = ceil(full / num)
-  level = max(0, level - max(-fill, min(now - at, fill)) * num)
-  if at - now > fill or level > full then return full, true end
+  level = max(0, level - max(-fill, min(now - s.at, fill)) * num)
+  if s.at - now > fill or level > full then return full, true end
   return level, false
 end
 
 local function fill(level, cap, den)
-  if other + 0 ~= den then other = int(den) end
-  at, value, changed = now, TOKENS and cap * den - level or level, true
+  if s.other + 0 ~= den then s.other = int(den) end
+  s.at, s.value, s.changed = now, TOKENS and cap * den - level or level, true
 end
 
 local function step(n, write, cap, num, den, bound)
@@ -33,7 +33,7 @@ local function step(n, write, cap, num, den, bound)
   if retry > 0 then
     delay = 0
   else
-    if write and level == 0 then birth = today() end
+    if write and level == 0 then s.birth = today() end
     level = level + cost
     allowed = 1
   end

@@ -8,33 +8,33 @@ local texts = {}
 local function load(key)
   local v = texts[key]
   if v == nil then v = redis.call('GET', key) end
-  at, value, other, birth, till, length, changed = 0, 0, '0', '0', 0, 0, false
+  s.at, s.value, s.other, s.birth, s.till, s.length, s.changed = 0, 0, '0', '0', 0, 0, false
   if not v then return true end
   local rest
-  at, value, other, birth, rest = match(v, '^(%d+):(%d+):(%d+):(%d+)(.*)$')
-  if not at then return false end
-  at, value = at + 0, value + 0
+  s.at, s.value, s.other, s.birth, rest = match(v, '^(%d+):(%d+):(%d+):(%d+)(.*)$')
+  if not s.at then return false end
+  s.at, s.value = s.at + 0, s.value + 0
   if rest ~= '' then
-    till, length = match(rest, '^:(%d+):(%d+)$')
-    if not till then return false end
-    till, length = till + 0, length + 0
+    s.till, s.length = match(rest, '^:(%d+):(%d+)$')
+    if not s.till then return false end
+    s.till, s.length = s.till + 0, s.length + 0
   end
   -- The clock stepped back.
-  if at > now and birth + 0 > now then birth = today() end
+  if s.at > now and s.birth + 0 > now then s.birth = today() end
   return true
 end
 
 -- The time to live is until the key is as if never used, and not blocked, at least 1 s:
 -- as a number, which Redis prints whole. Without a reset it stays as it is.
 local function save(key, reset)
-  local v = (at == now and today() or int(at)) .. ':' .. int(value) .. ':' .. other .. ':' .. birth
-  if till > now then v = v .. ':' .. int(till) .. ':' .. int(length) end
+  local v = (s.at == now and today() or int(s.at)) .. ':' .. int(s.value) .. ':' .. s.other .. ':' .. s.birth
+  if s.till > now then v = v .. ':' .. int(s.till) .. ':' .. int(s.length) end
   if not reset then
     write('SET', key, v, 'KEEPTTL')
   elseif texts[key] == false then
-    write('SET', key, v, 'PX', max(1000, ceil(max(reset, till - now) / 1000)), 'GET')
+    write('SET', key, v, 'PX', max(1000, ceil(max(reset, s.till - now) / 1000)), 'GET')
   else
-    write('SET', key, v, 'PX', max(1000, ceil(max(reset, till - now) / 1000)))
+    write('SET', key, v, 'PX', max(1000, ceil(max(reset, s.till - now) / 1000)))
   end
   if texts[key] ~= nil then texts[key] = v end
 end

@@ -1,8 +1,8 @@
 -- Sliding window counter: value = units counted in the window in which at is, other =
 -- those of the window before.
 local function step(n, write, cap, num, w)
-  local start, begun = now - now % w, at - at % w
-  local cur, old = value, other
+  local start, begun = now - now % w, s.at - s.at % w
+  local cur, old = s.value, s.other
   local rebased = false
   if begun > now and begun - now <= w then
     start = begun
@@ -38,25 +38,25 @@ local function step(n, write, cap, num, w)
     reset = ahead + left
   end
   if write and (allowed == 1 or rebased) then
-    if unused then birth = today() end
-    at, value, other, changed = when, cur, old, true
+    if unused then s.birth = today() end
+    s.at, s.value, s.other, s.changed = when, cur, old, true
   end
   return allowed, max(0, cap - cur - ceil(prev * left / w)), retry, reset, 0
 end
 
 -- back
 local function back(n, taken, of, cap, num, w)
-  local start, begun = taken - taken % w, at - at % w
+  local start, begun = taken - taken % w, s.at - s.at % w
   if now >= start + 2 * w then return 0 end
   if begun == start then
-    n = min(n, value)
-    value = value - n
+    n = min(n, s.value)
+    s.value = s.value - n
   elseif begun == start + w then
-    n = min(n, other + 0)
-    other = int(other - n)
+    n = min(n, s.other + 0)
+    s.other = int(s.other - n)
   else
     return 0
   end
-  changed = n > 0
+  s.changed = n > 0
   return n
 end

@@ -5,7 +5,7 @@ local SWEEP, PIECE = 100, 1000 -- unpack is bounded
 local total, stored, adds, newest, from, ended, ahead, stepped
 
 local function load(key, w)
-  at, birth, till, length, changed = key, '0', 0, 0, false
+  s.at, s.birth, s.till, s.length, s.changed = key, '0', 0, 0, false
   total, stored, adds, newest, ended, ahead, stepped = redis.call('ZCARD', key), 0, 0, 0, 0, false, false
   if total == 0 then return true end
   from = '(' .. int(now - w)
@@ -14,10 +14,10 @@ local function load(key, w)
   if total > stored then
     local block = redis.call('ZRANGEBYSCORE', key, '-inf', '(0', 'WITHSCORES')
     if block[1] then
-      length = match(block[1], '^block:(%d+)$')
-      if not length then return false end
-      length, till = length + 0, -block[2]
-      ended = till
+      s.length = match(block[1], '^block:(%d+)$')
+      if not s.length then return false end
+      s.length, s.till = s.length + 0, -block[2]
+      ended = s.till
     end
   end
   return true
@@ -26,14 +26,14 @@ end
 -- The time of the k-th oldest unit, among those that will be added.
 local function nth(k, rebased)
   if adds > 0 then
-    local before = newest > now and redis.call('ZCOUNT', at, from, today()) or stored
+    local before = newest > now and redis.call('ZCOUNT', s.at, from, today()) or stored
     if k > before + adds then
       k = k - adds
     elseif k > before then
       return now
     end
   end
-  local t = redis.call('ZREVRANGE', at, stored - k, stored - k, 'WITHSCORES')[2] + 0
+  local t = redis.call('ZREVRANGE', s.at, stored - k, stored - k, 'WITHSCORES')[2] + 0
   return rebased and min(t, now) or t
 end
 
@@ -49,17 +49,17 @@ local function step(n, write, cap, num, w)
     retry = nth(count + n - cap, rebased or ahead) + w - now
   end
   if write and (allowed == 1 or rebased) then
-    adds, newest, ahead, stepped, changed = count - stored, last, rebased or ahead, true, true
+    adds, newest, ahead, stepped, s.changed = count - stored, last, rebased or ahead, true, true
   end
   return allowed, max(0, cap - count), retry, count > 0 and last + w - now or 0, 0
 end
 
 local function save(key, reset, item)
-  if ended ~= 0 and (ended ~= till or till <= now) then
+  if ended ~= 0 and (ended ~= s.till or s.till <= now) then
     write('ZREMRANGEBYSCORE', key, '-inf', '(0')
     total = total - 1
   end
-  local blocks = ended == till and till > now and 1 or 0
+  local blocks = ended == s.till and s.till > now and 1 or 0
   local old = total - stored - blocks
   if stepped and old > 0 then write('ZREMRANGEBYRANK', key, blocks, blocks + min(old, adds + SWEEP) - 1) end
   local time = today()
@@ -76,22 +76,22 @@ local function save(key, reset, item)
     end
     write('ZADD', key, unpack(members))
   end
-  if till > now and ended ~= till then write('ZADD', key, int(-till), 'block:' .. int(length)) end
-  write('PEXPIRE', key, max(1000, ceil(max(reset, till - now) / 1000)))
+  if s.till > now and ended ~= s.till then write('ZADD', key, int(-s.till), 'block:' .. int(s.length)) end
+  write('PEXPIRE', key, max(1000, ceil(max(reset, s.till - now) / 1000)))
 end
 
 -- back
 local function back(n, taken, of, cap, num, w, name, first)
   if not taken then
     n = min(n, stored)
-    return n > 0 and redis.call('ZREMRANGEBYRANK', at, -n, -1) or 0
+    return n > 0 and redis.call('ZREMRANGEBYRANK', s.at, -n, -1) or 0
   end
   if taken <= now - w then return 0 end
   local gone = 0
   for piece = first, first + n - 1, PIECE do
     local members = {}
     for i = piece, min(first + n, piece + PIECE) - 1 do members[#members + 1] = name .. ':' .. int(i) end
-    gone = gone + redis.call('ZREM', at, unpack(members))
+    gone = gone + redis.call('ZREM', s.at, unpack(members))
   end
   return gone
 end

@@ -9,7 +9,7 @@ local function decide(key, item, n, count, cap, num, den, bound, keep)
     -- A debt: charge what there is room for, also while the key is blocked.
     local _, left = step(0, false, cap, num, den, 0)
     allowed, remaining, retry, reset, delay = step(min(-n, left), left > 0, cap, num, den, 0)
-  elseif till > now then
+  elseif s.till > now then
     allowed, remaining, retry, reset, delay = blocked(n, cap, num, den, bound, keep)
   elseif n > 0 and (count > 1 or keep > 0) then
     -- Several callers of one cost: admit as many as fit, in one step. What must
@@ -26,7 +26,7 @@ local function decide(key, item, n, count, cap, num, den, bound, keep)
   else
     allowed, remaining, retry, reset, delay = step(n, n > 0, cap, num, den, bound)
   end
-  if changed then save(key, reset, item) end
+  if s.changed then save(key, reset, item) end
   return allowed, remaining, retry, reset, delay
 end
 

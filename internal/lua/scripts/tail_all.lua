@@ -20,14 +20,14 @@ for i, it in ipairs(items) do
   local allowed, remaining, retry, reset, delay = BROKEN, 0, 0, 0, 0
   if not it.kind.load(KEYS[i], den) then
     broken = true
-  elseif till > now then
+  elseif s.till > now then
     allowed, remaining, retry, reset, delay = it.kind.blocked(n, cap, num, den, bound, keep)
   else
     local need = n
     if keep > 0 and n > 0 and select(2, step(0, false, cap, num, den, bound)) < n + keep then need = n + keep end
     allowed, remaining, retry, reset, delay = step(need, need > 0 and need == n, cap, num, den, bound)
   end
-  if changed then it.kind.save(KEYS[i], reset, i - 1) end
+  if s.changed then it.kind.save(KEYS[i], reset, i - 1) end
   all = all and allowed == 1
   local r = i * 5 - 4
   reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5] = allowed, remaining, retry, reset, delay
@@ -42,7 +42,7 @@ for i, it in ipairs(items) do
   if not broken then
     it.kind.load(KEYS[i], it.den)
     local _, remaining, _, reset
-    if till > now then
+    if s.till > now then
       _, remaining, _, reset = it.kind.blocked(0, it.cap, it.num, it.den, it.bound, it.keep)
     else
       _, remaining, _, reset = it.kind.step(0, false, it.cap, it.num, it.den, it.bound)

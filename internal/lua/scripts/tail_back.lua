@@ -8,11 +8,11 @@ local function give(key, n, taken, of, cap, num, den, name, first)
   if taken == 0 then
     of = n
     if STRINGS then taken = now else taken = nil end
-  elseif taken < birth + 0 then
+  elseif taken < s.birth + 0 then
     return 0
   end
   local given = back(n, taken, of, cap, num, den, name, first)
-  if changed then save(key) end
+  if s.changed then save(key) end
   return given
 end
 

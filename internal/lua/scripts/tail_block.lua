@@ -2,11 +2,11 @@
 -- den. Replies with the time left.
 local cap, num, den = ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0
 if not load(KEYS[1], den) then return {BROKEN} end
-local left, new = max(0, min(till - now, length)), ARGV[2] + 0
+local left, new = max(0, min(s.till - now, s.length)), ARGV[2] + 0
 if new > left then
-  left, till, length = new, now + new, new
-elseif till - now > left then
-  till = now + left
+  left, s.till, s.length = new, now + new, new
+elseif s.till - now > left then
+  s.till = now + left
 else
   return {left}
 end

@@ -24,17 +24,20 @@ local function load(key)
   return true
 end
 
--- The time to live is until the key is as if never used, and not blocked, at least 1 s:
--- as a number, which Redis prints whole. Without a reset it stays as it is.
+-- The time to live is until the key is as if never used, and not blocked, at least 1 s,
+-- which is a text because Redis takes longer to print a number. Without a reset it stays
+-- as it is.
 local function save(key, reset)
   local v = (s.at == now and today() or int(s.at)) .. ':' .. int(s.value) .. ':' .. s.other .. ':' .. s.birth
   if s.till > now then v = v .. ':' .. int(s.till) .. ':' .. int(s.length) end
-  if not reset then
+  local ms = reset and ceil(max(reset, s.till - now) / 1000)
+  if ms and ms <= 1000 then ms = '1000' end
+  if not ms then
     write('SET', key, v, 'KEEPTTL')
   elseif texts[key] == false then
-    write('SET', key, v, 'PX', max(1000, ceil(max(reset, s.till - now) / 1000)), 'GET')
+    write('SET', key, v, 'PX', ms, 'GET')
   else
-    write('SET', key, v, 'PX', max(1000, ceil(max(reset, s.till - now) / 1000)))
+    write('SET', key, v, 'PX', ms)
   end
   if texts[key] ~= nil then texts[key] = v end
 end

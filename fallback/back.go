@@ -68,11 +68,7 @@ func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := s.at(sh, id, p, now, min(n, p.Cap))
-	left := min(n, e.decide(p, now, 0, 0).Remaining)
-	if left > 0 && !e.decide(p, now, left, 0).Allowed && left > 1 {
-		e.decide(p, now, left-1, 0) // a hair was missing
-	}
+	s.at(sh, id, p, now, min(n, p.Cap)).debit(p, now, n)
 	if home != nil {
 		s.owe(sh, id, p, now, n, home)
 	}

@@ -1,50 +1,54 @@
 package fallback
 
-// Block denies id for d microseconds, under every algorithm, unless it is
-// blocked for longer already, and returns the time left. Redis counts as not told
-// of it until Sent. While every remembered key is in use, a block of a key not among
-// them is not remembered: 0.
-func (s *Store) Block(id string, d int64) int64 {
+import "github.com/holdfast-go/holdfast/internal/algo"
+
+// Block denies id for d microseconds under the algorithm of p, unless it is blocked for
+// longer already, and returns the time left. Redis counts as not told of it until Sent.
+// While every remembered key is in use, a block of a key not among them is not
+// remembered: 0.
+func (s *Store) Block(id string, p algo.Params, d int64) int64 {
 	now := s.now()
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.keys[blocked][id]
+	e := sh.keys[p.Kind][id]
 	if e == nil {
-		if e = s.add(sh, blocked, id, now); e == nil {
+		if e = s.add(sh, p.Kind, id, now); e == nil {
 			return 0
 		}
 	}
-	if now+d > e.idleAt || e.idleAt <= now {
-		e.idleAt = now + d
-		if !e.unsent {
-			e.unsent = true
+	longer := d > e.state.Blocked(now)
+	left := algo.Block(&e.state, now, d)
+	e.idleAt = max(e.idleAt, now+left)
+	if longer {
+		if e.unsent == nil {
 			s.unsent.Add(1)
 		}
+		e.unsent = &p
 	}
-	return e.idleAt - now
+	return left
 }
 
 // Sent notes that Redis knows of the block of id.
-func (s *Store) Sent(id string) {
+func (s *Store) Sent(kind algo.Kind, id string) {
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if e := sh.keys[blocked][id]; e != nil {
+	if e := sh.keys[kind][id]; e != nil {
 		s.sent(e)
 	}
 }
 
 func (s *Store) sent(e *entry) {
-	if e.unsent {
-		e.unsent = false
+	if e.unsent != nil {
+		e.unsent = nil
 		s.unsent.Add(-1)
 	}
 }
 
 // Unsent returns the time left of a block of id that Redis does not know of, 0
 // without, at the cost of an atomic load when there are none.
-func (s *Store) Unsent(id string) int64 {
+func (s *Store) Unsent(kind algo.Kind, id string) int64 {
 	if s.unsent.Load() == 0 {
 		return 0
 	}
@@ -52,34 +56,42 @@ func (s *Store) Unsent(id string) int64 {
 	now := s.now()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.keys[blocked][id]
-	if e == nil || !e.unsent {
+	e := sh.keys[kind][id]
+	if e == nil || e.unsent == nil {
 		return 0
 	}
-	if e.idleAt <= now {
-		s.sent(e) // nobody needs to know any more
-		return 0
+	left := e.state.Blocked(now)
+	if left == 0 {
+		s.sent(e) // it is over
 	}
-	return e.idleAt - now
+	return left
 }
 
-// UnsentAny reports whether there is a block that Redis does not know of.
+// Blocked is a block that Redis does not know of.
+type Blocked struct {
+	ID    string
+	Limit algo.Params // in Redis
+}
+
+// UnsentAny reports whether there is one.
 func (s *Store) UnsentAny() bool { return s.unsent.Load() > 0 }
 
-// UnsentBlocks returns the ids whose block Redis does not know of.
-func (s *Store) UnsentBlocks() (ids []string) {
-	if s.unsent.Load() == 0 {
+// UnsentBlocks returns those there are.
+func (s *Store) UnsentBlocks() (out []Blocked) {
+	if !s.UnsentAny() {
 		return nil
 	}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		for id, e := range sh.keys[blocked] {
-			if e.unsent {
-				ids = append(ids, id)
+		for _, byID := range sh.keys {
+			for id, e := range byID {
+				if e.unsent != nil {
+					out = append(out, Blocked{id, *e.unsent})
+				}
 			}
 		}
 		sh.mu.Unlock()
 	}
-	return ids
+	return out
 }

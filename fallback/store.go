@@ -42,16 +42,12 @@ type Store struct {
 type shard struct {
 	mu       sync.Mutex
 	max      int
-	blocks   int
 	debts    map[debtKey]*debt
-	keys     [len(algo.Kinds) + 1]map[string]*entry
+	keys     [len(algo.Kinds) + 1]map[string]*entry // by algorithm
 	idle     idleHeap
 	overflow [len(algo.Kinds) + 1]*entry
 	_        [64]byte // keeps the locks of neighbours on different cache lines
 }
-
-// blocked is the place among a shard's maps for keys that are blocked.
-const blocked = 0
 
 // entry is one key. idleAt is the time from which its state equals never-used.
 type entry struct {
@@ -69,7 +65,7 @@ type entry struct {
 	seenCap, seenLeft, seenUntil int64
 	restart                      bool
 
-	unsent bool // of a block: Redis has not been told of it
+	unsent *algo.Params // the home of a block that Redis has not been told of
 }
 
 // NewStore returns a store for at most maxKeys keys, which must be at least 1.
@@ -119,13 +115,12 @@ func (s *Store) Look(id string, p algo.Params, n int64) algo.Decision {
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	until := sh.blockedUntil(id)
 	e := s.at(sh, id, p, now, 0)
-	d := e.decide(p, now, 0, until)
+	d := e.decide(p, now, 0)
 	if n == 0 || d.Allowed && d.Remaining >= n+p.Keep {
 		return d
 	}
-	return e.denied(p, now, n, until)
+	return e.denied(p, now, n)
 }
 
 func (s *Store) decide(id string, p algo.Params, n int64, home *algo.Params, rc *Receipt) algo.Decision {
@@ -134,12 +129,11 @@ func (s *Store) decide(id string, p algo.Params, n int64, home *algo.Params, rc 
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 
-	until := sh.blockedUntil(id)
 	if n > 0 && n+p.Keep > p.Cap {
-		return s.at(sh, id, p, now, 0).denied(p, now, n, until)
+		return s.at(sh, id, p, now, 0).denied(p, now, n)
 	}
 	e := s.at(sh, id, p, now, n)
-	d := e.decide(p, now, n, until)
+	d := e.decide(p, now, n)
 	if !d.Allowed || n == 0 {
 		return d
 	}
@@ -153,24 +147,18 @@ func (s *Store) decide(id string, p algo.Params, n int64, home *algo.Params, rc 
 	return d
 }
 
-// blockedUntil is the end of the block of id; 0 without.
-func (sh *shard) blockedUntil(id string) int64 {
-	if sh.blocks > 0 {
-		if b := sh.keys[blocked][id]; b != nil {
-			return b.idleAt
-		}
-	}
-	return 0
-}
-
 // denied is the decision on n units for which there is no room, or will never be.
-func (e *entry) denied(p algo.Params, now, n, until int64) algo.Decision {
+func (e *entry) denied(p algo.Params, now, n int64) algo.Decision {
 	if n+p.Keep <= p.Cap {
-		return e.decide(p, now, n, until)
+		return e.decide(p, now, n)
 	}
-	d := e.decide(p, now, 0, until)
+	d := e.decide(p, now, 0)
+	wait := produceTime(p, n+p.Keep)
+	if !d.Allowed { // blocked
+		d.ResetAfter = max(d.ResetAfter, wait)
+	}
 	d.Allowed, d.Delay = false, 0
-	d.RetryAfter = max(d.RetryAfter, produceTime(p, n+p.Keep))
+	d.RetryAfter = max(d.RetryAfter, wait)
 	return d
 }
 
@@ -218,9 +206,6 @@ func (s *Store) add(sh *shard, kind algo.Kind, id string, now int64) *entry {
 	e := &entry{id: id, kind: kind, idleAt: now, rank: now}
 	sh.keys[kind][id] = e
 	sh.idle.push(e)
-	if kind == blocked {
-		sh.blocks++
-	}
 	return e
 }
 
@@ -228,13 +213,10 @@ func (s *Store) add(sh *shard, kind algo.Kind, id string, now int64) *entry {
 func (s *Store) forget(sh *shard, top *entry) {
 	sh.idle.pop()
 	delete(sh.keys[top.kind], top.id)
-	if top.kind == blocked {
-		sh.blocks--
-		s.sent(top)
-	}
+	s.sent(top)
 }
 
-// Reset forgets id: its state under every algorithm, and its block.
+// Reset forgets id: its state and its block under every algorithm.
 func (s *Store) Reset(id string) {
 	sh := s.shard(id)
 	sh.mu.Lock()

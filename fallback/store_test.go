@@ -52,16 +52,16 @@ func TestStoreAgreesWithStep(t *testing.T) {
 		now := t0
 		s := storeAt(t, 10, &now)
 		var ref algo.State
-		var until int64
 		for range rapid.IntRange(1, 40).Draw(rt, "requests") {
 			if rapid.IntRange(0, 9).Draw(rt, "block") == 0 {
 				d := rapid.Int64Range(1, p.Den).Draw(rt, "block for")
-				s.Block("k", d)
-				until = max(until, now+d)
+				if got, want := s.Block("k", p, d), algo.Block(&ref, now, d); got != want {
+					rt.Fatalf("blocked for %d, want %d", got, want)
+				}
 			}
 			n := rapid.Int64Range(0, p.Cap).Draw(rt, "cost")
 			tokens := ref
-			got, want := s.Decide("k", p, n), algo.StepBlocked(p, &ref, now, n, until)
+			got, want := s.Decide("k", p, n), algo.Decide(p, &ref, now, n)
 			if got != want {
 				if kind != algo.TokenBucket {
 					rt.Fatalf("cost %d at +%d: store %+v, step %+v", n, now-t0, got, want)
@@ -213,29 +213,57 @@ func TestPeekMakesNoKey(t *testing.T) {
 }
 
 func TestBlockAndReset(t *testing.T) {
-	p := mustParams(t, algo.Limit{Kind: algo.TokenBucket, N: 10, Per: sec, Burst: 10})
+	for _, kind := range algo.Kinds {
+		p := mustParams(t, algo.Limit{Kind: kind, N: 10, Per: sec, Burst: 10})
+		p.Keep = 2
+		now := t0
+		s := storeAt(t, 10, &now)
+		s.Decide("k", p, 5)
+		if left := s.Block("k", p, 2*sec); left != 2*sec {
+			t.Errorf("%v: blocked for %d", kind, left)
+		}
+		if left := s.Block("k", p, sec); left != 2*sec {
+			t.Errorf("%v: a shorter block left %d", kind, left)
+		}
+		s.Charge("k", p, 1, nil) // what was used elsewhere counts all the same
+		for n := range int64(9) {
+			if d, want := s.Decide("k", p, n), (algo.Decision{RetryAfter: 2 * sec, ResetAfter: 2 * sec}); d != want || s.Look("k", p, n) != want {
+				t.Errorf("%v: a cost of %d while blocked: %+v", kind, n, d)
+			}
+		}
+		// A cost that never fits waits for as long as it would take to produce.
+		if d := s.Decide("k", p, 100); d.Allowed || d.Remaining != 0 || d.RetryAfter != 10*sec+sec/5 || d.ResetAfter != d.RetryAfter {
+			t.Errorf("%v: a cost of 100 while blocked: %+v", kind, d)
+		}
+		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 9, ResetAfter: 5 * sec}, true)
+		if s.Decide("k", p, 1).Allowed {
+			t.Errorf("%v: not blocked any more by what Redis said before", kind)
+		}
+		if !s.Decide("other", p, 1).Allowed {
+			t.Errorf("%v: a block stopped another key", kind)
+		}
+		now += 2 * sec
+		if !s.Decide("k", p, 8).Allowed {
+			t.Errorf("%v: still denied after the block", kind)
+		}
+		s.Block("k", p, sec)
+		s.Reset("k")
+		if d := s.Decide("k", p, 8); !d.Allowed {
+			t.Errorf("%v: after a reset: %+v", kind, d)
+		}
+	}
+}
+
+// TestBlockIsOfAnAlgorithm: a block is a part of the state that it blocks.
+func TestBlockIsOfAnAlgorithm(t *testing.T) {
 	now := t0
 	s := storeAt(t, 10, &now)
-	if left := s.Block("k", 2*sec); left != 2*sec {
-		t.Errorf("blocked for %d", left)
-	}
-	if left := s.Block("k", sec); left != 2*sec {
-		t.Errorf("a shorter block left %d", left)
-	}
-	if d := s.Decide("k", p, 1); d.Allowed || d.RetryAfter != 2*sec || d.Remaining != 10 {
-		t.Errorf("blocked: %+v", d)
-	}
-	if !s.Decide("other", p, 1).Allowed {
-		t.Error("a block stopped another key")
-	}
-	now += 2 * sec
-	if !s.Decide("k", p, 10).Allowed {
-		t.Error("still denied after the block")
-	}
-	s.Block("k", sec)
-	s.Reset("k")
-	if d := s.Decide("k", p, 10); !d.Allowed {
-		t.Errorf("after a reset: %+v", d)
+	s.Block("k", mustParams(t, algo.Limit{Kind: algo.GCRA, N: 10, Per: sec, Burst: 10}), sec)
+	for _, kind := range algo.Kinds {
+		p := mustParams(t, algo.Limit{Kind: kind, N: 10, Per: sec, Burst: 10})
+		if d := s.Decide("k", p, 1); d.Allowed == (kind == algo.GCRA) {
+			t.Errorf("%v: %+v", kind, d)
+		}
 	}
 }
 

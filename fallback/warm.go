@@ -31,23 +31,35 @@ func (s *Store) Observe(id string, p algo.Params, d algo.Decision, charged bool)
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 }
 
-// warm takes note of what Redis said last. The part of p in what was left is its
-// part in the limit.
-func (e *entry) warm(p algo.Params, now int64) {
+// revive takes note of what Redis said last, if that is newer. The part of p in what was
+// left is its part in the limit. A block goes on.
+func (e *entry) revive(p algo.Params, now int64) {
+	if e.seenUntil == 0 {
+		return
+	}
 	left := p.Cap
 	if now < e.seenUntil {
 		left = min(p.Cap, int64(float64(e.seenLeft)*float64(p.Cap)/float64(e.seenCap)))
 	}
 	restart := e.restart
 	e.seenUntil, e.restart = 0, false
-	if !restart && e.decide(p, now, 0, 0).Remaining <= left {
+	if !restart && e.remaining(p, now) <= left {
 		return
 	}
 	e.age++
-	e.state, e.bucket = algo.State{}, nil
+	until, length := e.state.Until, e.state.Length
 	if p.Kind == algo.TokenBucket {
-		e.state.A.V, e.state.B.V = left, 1
-		return
+		e.state, e.bucket = algo.State{V: left, W: 1}, nil
+	} else {
+		e.state, e.bucket = algo.Warm(p, now, left), nil
 	}
-	e.state = algo.Warm(p, now, left)
+	e.state.Until, e.state.Length = until, length
+}
+
+// remaining is what is left of the state, whether or not the key is blocked.
+func (e *entry) remaining(p algo.Params, now int64) int64 {
+	if p.Kind == algo.TokenBucket {
+		return e.tokenBucket(p, now, 0, 0).Remaining
+	}
+	return algo.Step(p, &e.state, now, 0).Remaining
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/internal/cooldown"
+	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -30,7 +31,7 @@ type Client struct {
 
 // blocker is what limiters implement that can deny a key for the whole fleet.
 type blocker interface {
-	Block(ctx context.Context, key string, d time.Duration) error
+	Block(ctx context.Context, key string, d time.Duration, opts ...limiter.CallOption) error
 }
 
 // NewClient returns a Client. The error is a *limiter.ConfigError.

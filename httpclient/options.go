@@ -46,9 +46,9 @@ type config struct {
 
 // WithLimiter paces requests by l, under the key of [WithKey], before each
 // attempt. By default nothing paces them. If l has a method
-// Block(context.Context, string, time.Duration) error, as the limiters of
-// package limiter have, it is told of every cooldown: with a distributed one
-// the whole fleet then cools down.
+// Block(context.Context, string, time.Duration, ...limiter.CallOption) error, as
+// the limiters of package limiter have, it is told of every cooldown: with a
+// distributed one the whole fleet then cools down.
 func WithLimiter(l limiter.Allower) Option { return func(c *config) { c.limiter = l } }
 
 // WithKey sets what shares a limit and a cooldown, by default the URL's host,

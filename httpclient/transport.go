@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/cooldown"
+	"github.com/holdfast-go/holdfast/limiter"
 )
 
 // Transport is an [http.RoundTripper] that sends requests through another one,
@@ -28,7 +29,7 @@ type Transport struct {
 
 // blocker is what limiters implement that can deny a key for the whole fleet.
 type blocker interface {
-	Block(ctx context.Context, key string, d time.Duration) error
+	Block(ctx context.Context, key string, d time.Duration, opts ...limiter.CallOption) error
 }
 
 // New returns a Transport that sends through base; nil is

@@ -11,23 +11,34 @@ import (
 // Block denies key for d, whatever its limit says, in every process: what a
 // server's Retry-After asks for. It never shortens a longer block, and counts by
 // the clock of Redis. This process heeds it even when Redis cannot be reached; then the
-// error is ErrUnavailable, and Redis is told when it is back. d must be above 0 and
-// at most 366 days.
-func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
+// error is ErrUnavailable, and Redis is told when it is back. d must be above 0 and at
+// most 366 days.
+//
+// The block is a part of the key's state under the limiter's algorithm: a limit of
+// another algorithm on the same key is not blocked. An option names the limit whose
+// algorithm is meant. While it lasts, nothing remains of the key.
+func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, opts ...CallOption) error {
 	us, err := blockTime(d)
 	if err != nil {
 		return err
 	}
-	s := l.live.Load()
+	s, err := l.forCall(ctx, opts)
+	if err != nil {
+		return err
+	}
 	if err := l.enter(ctx, s, key, 0); err != nil {
 		return err
 	}
-	return l.eachPart(s, key, func(_ int, key string) error {
-		l.local.Block(key, us)
+	return l.eachPart(s, key, func(i int, key string) error {
+		args := s.args
+		if s.parts != nil {
+			args = s.parts[i].args
+		}
+		l.local.Block(key, args.Params, us)
 		defer l.forget(lua.EncodeID(key))
-		err := l.ask(ctx, key, &lua.Block{Keys: l.names.Keys(s.args.Kind, key), Time: us})
+		err := l.ask(ctx, key, &lua.Block{Keys: l.names.Keys(args.Kind, key), Params: args, Time: us})
 		if err == nil {
-			l.local.Sent(key)
+			l.local.Sent(args.Kind, key)
 		}
 		return err
 	})
@@ -57,11 +68,7 @@ func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) err
 		l.local.Reset(key)
 		defer l.forget(lua.EncodeID(key))
 		keys := l.names.Keys(s.args.Kind, key)
-		del := &lua.Remove{Keys: []string{keys.State(), keys.Block()}}
-		if s.args.Kind == algo.SlidingWindowCounter {
-			del.Keys = append(del.Keys, keys.Second())
-		}
-		return l.ask(ctx, key, del)
+		return l.ask(ctx, key, &lua.Remove{Keys: []string{keys.State()}})
 	})
 }
 
@@ -75,7 +82,7 @@ func (l *Limiter) forget(id string) {
 
 // blockedHere denies what this process has blocked and could not tell Redis.
 func (l *Limiter) blockedHere(r *request) (algo.Decision, bool) {
-	if l.local.Unsent(r.key) == 0 {
+	if l.local.Unsent(r.s.args.Kind, r.key) == 0 {
 		return algo.Decision{}, false
 	}
 	d := l.local.Look(r.key, r.s.local(l.currentShare()), int64(r.n))

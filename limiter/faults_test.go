@@ -156,11 +156,11 @@ func faultTable(t *testing.T, opts ...limiter.Option) {
 			if got := float64(s.load.admitted.Load()); got > tight {
 				t.Errorf("%v admitted, at most %v by the transitions of the breaker", got, tight)
 			}
-			// Every charge of a token bucket is one HSET: of a decision that Redis
+			// Every charge of a token bucket is one SET: of a decision that Redis
 			// admitted, of one whose reply was lost, or of a debt.
 			h := lim.Health()
 			most := s.load.admitted.Load() + s.load.bySource[limiter.SourceLocal].Load() + int64(h.Reconciled)
-			if got := redistest.Calls(t, s.srv, "hset"); got > most {
+			if got := redistest.Calls(t, s.srv, "set"); got > most {
 				t.Errorf("%d charges, at most %d", got, most)
 			}
 			if decided := h.Decisions[limiter.SourceRedis] + h.Decisions[limiter.SourceCache] + h.Decisions[limiter.SourceLocal] + h.Decisions[limiter.SourceLease]; decided != uint64(s.load.decisions.Load()) {

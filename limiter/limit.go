@@ -79,7 +79,8 @@ type Limit struct {
 func FixedWindow(rate Rate) Limit { return Limit{kind: algo.FixedWindow, rate: rate} }
 
 // SlidingWindowLog admits rate.N units in every interval of length rate.Per,
-// exactly. It remembers each admitted unit, so its memory grows with N.
+// exactly. It remembers each admitted unit, so its memory grows with N, and so does
+// what a large cost takes: N is at most 10,000.
 func SlidingWindowLog(rate Rate) Limit { return Limit{kind: algo.SlidingWindowLog, rate: rate} }
 
 // SlidingWindowCounter approximates the log with two counters: the previous

@@ -81,17 +81,21 @@ func (l *Local) WaitN(ctx context.Context, key string, n int, opts ...CallOption
 	return wait(ctx, l.decide, l.closed, s, key, n)
 }
 
-// Block denies key for d and never shortens a longer block. While every
+// Block denies key for d under one algorithm, as Limiter.Block does. While every
 // remembered key is in use, the block of a key that is not among them is lost.
-func (l *Local) Block(ctx context.Context, key string, d time.Duration) error {
+func (l *Local) Block(ctx context.Context, key string, d time.Duration, opts ...CallOption) error {
 	us, err := blockTime(d)
 	if err != nil {
 		return err
 	}
-	if err := l.enter(ctx, l.live.Load(), key, 0); err != nil {
+	s, err := l.forCall(ctx, opts)
+	if err != nil {
 		return err
 	}
-	l.store.Block(key, us)
+	if err := l.enter(ctx, s, key, 0); err != nil {
+		return err
+	}
+	l.store.Block(key, s.args.Params, us)
 	return nil
 }
 

@@ -99,9 +99,9 @@ func (l *Limiter) reconcile(ctx context.Context) {
 	if sleep(ctx, rand.N(reconcileSpread), nil) != nil {
 		return
 	}
-	for _, id := range l.local.UnsentBlocks() {
-		if srv := l.redis.Server(lua.EncodeID(id)); srv.Answers() && ctx.Err() == nil {
-			l.sendBlock(ctx, id)
+	for _, b := range l.local.UnsentBlocks() {
+		if l.redis.Server(lua.EncodeID(b.ID)).Answers() && ctx.Err() == nil {
+			l.sendBlock(ctx, b)
 		}
 	}
 	debtors := l.local.Debtors()
@@ -123,14 +123,14 @@ func (l *Limiter) reconcile(ctx context.Context) {
 }
 
 // sendBlock tells Redis of a block that it does not know of.
-func (l *Limiter) sendBlock(ctx context.Context, id string) {
-	left := l.local.Unsent(id)
-	if left <= 0 {
+func (l *Limiter) sendBlock(ctx context.Context, b fallback.Blocked) {
+	left := l.local.Unsent(b.Limit.Kind, b.ID)
+	if left == 0 {
 		return
 	}
-	keys := l.names.Keys(l.live.Load().args.Kind, id)
-	if l.exec(ctx, keys.ID(), &lua.Block{Keys: keys, Time: left}) == nil {
-		l.local.Sent(id)
+	keys := l.names.Keys(b.Limit.Kind, b.ID)
+	if l.exec(ctx, keys.ID(), &lua.Block{Keys: keys, Params: lua.NewArgs(b.Limit), Time: left}) == nil {
+		l.local.Sent(b.Limit.Kind, b.ID)
 	}
 }
 

@@ -25,7 +25,7 @@ type reserver interface {
 	Peek(context.Context, string, ...limiter.CallOption) (limiter.Result, error)
 	Reserve(context.Context, string, int, ...limiter.CallOption) (*limiter.Reservation, error)
 	Refund(context.Context, string, int, ...limiter.CallOption) error
-	Block(context.Context, string, time.Duration) error
+	Block(context.Context, string, time.Duration, ...limiter.CallOption) error
 }
 
 // slow limits let nothing come back during a test.

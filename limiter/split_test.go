@@ -171,7 +171,7 @@ func TestKeyShardsInACluster(t *testing.T) {
 		t.Errorf("%d admitted, want 80", admitted)
 	}
 	for i, m := range c.Masters {
-		if n := redistest.Calls(t, m, "hset"); n < 10 {
+		if n := redistest.Calls(t, m, "set"); n < 10 {
 			t.Errorf("master %d charged %d units of 80", i, n)
 		}
 	}

@@ -192,9 +192,9 @@ func everyOperation(t *testing.T, lim *limiter.Limiter) {
 // The least that a Redis user needs. README and docs/operations.md quote it.
 const (
 	handshake = "+hello"
-	inScripts = "+time +get +set +hmget +hset +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore +exists +mget +zremrangebyrank"
+	inScripts = "+time +get +set +mget +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"
 	inSlots   = "+zrank +zscore +zrange" // in addition, for a Concurrency
-	inSampled = "+zscore +hget +hdel +hgetall"
+	inSampled = "+zscore +hget +hmget +hset +hdel +hgetall"
 	evalUser  = "user limiter on >secret ~holdfast:* -@all " + handshake + " +evalsha +evalsha_ro +eval +eval_ro +del " + inScripts
 	fcallUser = "user limiter on >secret ~holdfast:* -@all " + handshake + " +fcall +fcall_ro +function|load +del " + inScripts
 )

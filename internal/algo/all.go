@@ -5,7 +5,6 @@ type Ask struct {
 	Params Params
 	State  *State
 	N      int64
-	Until  int64 // blocked until then
 }
 
 // StepAll decides a request that needs all of several limits, each with a state of
@@ -17,15 +16,15 @@ func StepAll(asks []Ask, now int64) ([]Decision, bool) {
 	all := true
 	for i, a := range asks {
 		dry := a.State.clone()
-		out[i] = StepBlocked(a.Params, &dry, now, a.N, a.Until)
+		out[i] = Decide(a.Params, &dry, now, a.N)
 		all = all && out[i].Allowed
 	}
 	for i, a := range asks {
 		if all {
-			out[i] = StepBlocked(a.Params, a.State, now, a.N, a.Until)
+			out[i] = Decide(a.Params, a.State, now, a.N)
 			continue
 		}
-		look := Step(a.Params, a.State, now, 0)
+		look := Decide(a.Params, a.State, now, 0)
 		out[i].Remaining, out[i].ResetAfter, out[i].Delay = look.Remaining, look.ResetAfter, 0
 	}
 	return out, all

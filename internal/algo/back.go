@@ -4,48 +4,27 @@ package algo
 // used, to the key, and reports how many of them could be returned. What the key
 // then admits is never more than if they had not been taken.
 //
-// Windows count them no more, if the window in which they were taken still
-// counts. From a bucket all that was taken has drained since, as far as its rate
-// drains: it may have been full meanwhile, and what was not refilled then must not
-// be refilled now. What was taken for shaping keeps its place, since those behind
-// it were told theirs.
+// What was charged before the state was born was charged to one that is lost, and
+// returns nothing. Windows count what returns no more, if the window in which it was
+// taken still counts. From a bucket all that was taken has drained since, as far as
+// its rate drains: it may have been full meanwhile, and what was not refilled then
+// must not be refilled now. What was taken for shaping keeps its place, since those
+// behind it were told theirs.
 func GiveBack(p Params, s *State, now, at, taken, n int64) int64 {
-	switch p.Kind {
-	case FixedWindow:
-		return takeOut(&s.A, p.Den, p.Den, now, at, n)
-	case SlidingWindowLog:
+	switch {
+	case p.Kind == LeakyBucketShaping, at < min(s.Birth, now):
+		return 0
+	case p.Kind == SlidingWindowLog:
 		return giveBackLog(p, s, now, at, n)
-	case SlidingWindowCounter:
-		cell := &s.A
-		if at/p.Den&1 == 1 {
-			cell = &s.B
-		}
-		return takeOut(cell, p.Den, 2*p.Den, now, at, n)
-	case LeakyBucketShaping:
-		return 0
+	case p.Kind.Windowed():
+		return giveBackWindow(p, s, now, at, n)
 	}
-	if s.B.V == 0 {
-		return 0
-	}
-	back := min(n*p.Den, p.undrained(now-at, taken))
+	level, _ := p.level(s, now)
+	back := min(n*p.Den, level, p.undrained(now-at, taken))
 	if back <= 0 {
 		return 0
 	}
-	switch p.Kind {
-	case TokenBucket:
-		tokens, last, _, _ := p.tokens(s, now)
-		back = min(back, p.Full()-tokens)
-		s.A, s.B = Cell{last, tokens + back}, Cell{V: p.Den}
-	case LeakyBucket:
-		level, last, _, _ := p.level(s, now)
-		back = min(back, level)
-		s.A, s.B = Cell{last, level - back}, Cell{V: p.Den}
-	case GCRA:
-		level, _ := p.ahead(s, now)
-		back = min(back, level)
-		level -= back
-		s.A, s.B = Cell{now + level/p.Num, level % p.Num}, Cell{V: p.Num}
-	}
+	p.store(s, now, level-back, false)
 	return back / p.Den
 }
 
@@ -65,7 +44,7 @@ func Refund(p Params, s *State, now, n int64) int64 {
 	for i := len(s.Log) - 1; i >= 0 && back < n && s.Log[i].T > now-p.Den; i-- {
 		out := min(n-back, s.Log[i].V)
 		s.Log[i].V -= out
-		s.A.V -= out
+		s.V -= out
 		back += out
 		if s.Log[i].V == 0 {
 			s.Log = s.Log[:i]
@@ -74,15 +53,27 @@ func Refund(p Params, s *State, now, n int64) int64 {
 	return back
 }
 
-// takeOut takes up to n units out of the window of length w in which they were
-// taken, which counts until some time after its start.
-func takeOut(c *Cell, w, until, now, taken, n int64) int64 {
-	start := taken - taken%w
-	if c.T != start || now >= start+until {
+// giveBackWindow takes up to n units out of the window in which they were taken, while
+// that counts.
+func giveBackWindow(p Params, s *State, now, at, n int64) int64 {
+	w := p.Den
+	count, start, until := &s.V, at-at%w, w
+	if p.Kind == SlidingWindowCounter {
+		until += w
+	}
+	switch begun := s.At - s.At%w; {
+	case now >= start+until:
+		return 0
+	case begun == start:
+	case p.Kind == SlidingWindowCounter && begun == start+w:
+		count = &s.W
+	default:
 		return 0
 	}
-	n = min(n, c.V)
-	c.V -= n
+	if n = min(n, *count); n > 0 {
+		*count -= n
+		s.touch(now)
+	}
 	return n
 }
 
@@ -94,7 +85,7 @@ func giveBackLog(p Params, s *State, now, taken, n int64) int64 {
 		if c := &s.Log[i]; c.T == taken {
 			n = min(n, c.V)
 			c.V -= n
-			s.A.V -= n
+			s.V -= n
 			if c.V == 0 {
 				s.Log = append(s.Log[:i:i], s.Log[i+1:]...)
 			}

@@ -1,14 +1,43 @@
 package algo
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
+// TestGiveBackToAnotherState: what was charged to a state that is lost, by a reset or
+// an eviction, is not given back to the one that begins anew.
+func TestGiveBackToAnotherState(t *testing.T) {
+	for _, kind := range Kinds {
+		p := params(t, Limit{Kind: kind, N: 10, Per: 3600 * sec, Burst: 10})
+		var s State
+		Step(p, &s, t0, 8)
+		s = State{}
+		if got := ask(p, &s, t0+1, 11); got != 10 {
+			t.Fatalf("%v: %d admitted", kind, got)
+		}
+		if got := GiveBack(p, &s, t0+2, t0, 8, 8); got != 0 || ask(p, &s, t0+2, 1) != 0 {
+			t.Errorf("%v: %d of another state were given back", kind, got)
+		}
+		if kind == LeakyBucketShaping {
+			continue
+		}
+		// What was charged since is, also when the clock stepped back meanwhile.
+		if got := GiveBack(p, &s, t0+1, t0+1, 5, 5); got != 5 {
+			t.Errorf("%v: %d of 5 were given back", kind, got)
+		}
+		back := t0 - 100*sec
+		if !Step(p, &s, back, 1).Allowed || GiveBack(p, &s, back, back, 1, 1) != 1 {
+			t.Errorf("%v: what was charged after the clock stepped back was not given back", kind)
+		}
+	}
+}
+
 // TestGiveBackIsNoGift: whatever is given back and whenever, what is used stays
-// within the limit.
+// within the limit, also of what begins anew.
 func TestGiveBackIsNoGift(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawParams(t, drawKind(t))
@@ -16,14 +45,26 @@ func TestGiveBackIsNoGift(t *testing.T) {
 		var used []unit
 		given := map[int]bool{}
 		now := t0 + rapid.Int64Range(0, sec).Draw(t, "start")
+		begun := 0 // the first that was used since the last reset
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
 			now += rapid.Int64Range(0, p.Den/p.Num+1).Draw(t, "pause")
+			if rapid.IntRange(0, 20).Draw(t, "reset") == 0 {
+				withinLimit(t, p, used[begun:])
+				now++
+				s, begun = State{}, len(used)
+			}
 			if len(used) > 0 && rapid.IntRange(0, 2).Draw(t, "what") == 0 {
 				i := rapid.IntRange(0, len(used)-1).Draw(t, "which")
 				if given[i] {
 					continue
 				}
 				given[i] = true
+				if i < begun {
+					if got := GiveBack(p, &s, now, used[i].at, used[i].n, used[i].n); got != 0 {
+						t.Fatalf("%+v: %d of a lost state were given back", p, got)
+					}
+					continue
+				}
 				n := rapid.Int64Range(1, used[i].n).Draw(t, "unused")
 				if got := GiveBack(p, &s, now, used[i].at, used[i].n, n); got < 0 || got > n {
 					t.Fatalf("%+v: %d of %d were given back", p, got, n)
@@ -36,7 +77,7 @@ func TestGiveBackIsNoGift(t *testing.T) {
 				used = append(used, unit{now, n})
 			}
 		}
-		withinLimit(t, p, used)
+		withinLimit(t, p, used[begun:])
 	})
 }
 
@@ -61,6 +102,28 @@ func TestGiveBackAtOnce(t *testing.T) {
 		}
 		if after := Step(p, &s, now, 0); after.Remaining != before.Remaining {
 			t.Fatalf("%+v: %d remaining, and %d after %d were taken and given back", p, before.Remaining, after.Remaining, n)
+		}
+	})
+}
+
+// TestDebitsAreOne: a debt that is charged in several calls is the same as in one.
+func TestDebitsAreOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawParams(t, drawKind(t))
+		s, now := drawState(t, p)
+		if rapid.Bool().Draw(t, "blocked") {
+			Block(&s, now, sec)
+		}
+		n := rapid.Int64Range(1, 2*p.Cap).Draw(t, "n")
+		apart := s.clone()
+		Debit(p, &s, now, n)
+		for n > 0 {
+			part := rapid.Int64Range(1, n).Draw(t, "part")
+			Debit(p, &apart, now, part)
+			n -= part
+		}
+		if got, want := apart.clone(), s.clone(); !reflect.DeepEqual(got, want) {
+			t.Fatalf("%+v: in one %+v, apart %+v", p, want, got)
 		}
 	})
 }

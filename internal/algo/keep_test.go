@@ -18,21 +18,21 @@ func TestKeepRemains(t *testing.T) {
 		n := rapid.Int64Range(1, p.Cap-p.Keep).Draw(t, "n")
 		left := Step(p, &s, now, 0).Remaining
 		other := s.clone()
-		d := StepBlocked(p, &s, now, n, 0)
+		d := Decide(p, &s, now, n)
 		if d.Allowed != (left >= n+p.Keep) || d.Allowed != (d.RetryAfter == 0) {
 			t.Fatalf("%+v: %d of %d remaining: %+v", p, n, left, d)
 		}
 		if d.Allowed {
-			if want := StepBlocked(free, &other, now, n, 0); d != want {
+			if want := Decide(free, &other, now, n); d != want {
 				t.Fatalf("%+v: admitted with %+v, and %+v without a reserve", p, d, want)
 			}
 			return
 		}
 		early, there := s.clone(), s.clone()
-		if StepBlocked(p, &early, now+d.RetryAfter-1, n, 0).Allowed {
+		if Decide(p, &early, now+d.RetryAfter-1, n).Allowed {
 			t.Fatalf("%+v: admitted 1 µs before the retry after %d", p, d.RetryAfter)
 		}
-		if !StepBlocked(p, &there, now+d.RetryAfter, n, 0).Allowed {
+		if !Decide(p, &there, now+d.RetryAfter, n).Allowed {
 			t.Fatalf("%+v: denied after exactly %d", p, d.RetryAfter)
 		}
 	})

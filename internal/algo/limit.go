@@ -74,6 +74,10 @@ const (
 	// MaxPeriod bounds windows and the time a bucket takes to refill: one year
 	// of 366 days, in microseconds.
 	MaxPeriod = 366 * 24 * 3600 * 1_000_000
+	// MaxLog bounds what a sliding window log remembers, one unit each, and so what
+	// one decision can add to it: a script that adds so many takes Redis about 10 ms,
+	// in which it does nothing else.
+	MaxLog = 10_000
 )
 
 // Limit is N units per Per microseconds. Burst is the size of the bucket, or
@@ -131,6 +135,10 @@ func (l Limit) Params() (Params, error) {
 		return Params{}, &FieldError{"period", micros(l.Per), "must be at most 366 days"}
 	case l.N > MaxExact:
 		return Params{}, &FieldError{"rate", l.N, "must be below 2^53"}
+	}
+	if l.Kind == SlidingWindowLog && l.N > MaxLog {
+		return Params{}, &FieldError{"rate", l.N, fmt.Sprintf(
+			"must be at most %d for a sliding window log, which remembers every unit; use a sliding window counter, GCRA or a token bucket", MaxLog)}
 	}
 	if l.Kind.Windowed() {
 		if hi, lo := bits.Mul64(uint64(l.N), uint64(l.Per)); l.Kind == SlidingWindowCounter && (hi != 0 || lo > MaxExact) {

@@ -26,6 +26,7 @@ func TestParamsRefuses(t *testing.T) {
 		"burst negative":            {Limit{Kind: LeakyBucket, N: 1, Per: sec, Burst: -5}, "burst"},
 		"burst overflows":           {Limit{Kind: GCRA, N: 7, Per: sec, Burst: math.MaxInt64}, "burst"},
 		"refill longer than a year": {Limit{Kind: GCRA, N: 1, Per: 3600 * sec, Burst: 9000}, "burst"},
+		"log of 10,001":             {Limit{Kind: SlidingWindowLog, N: MaxLog + 1, Per: sec}, "rate"},
 		"counter product":           {Limit{Kind: SlidingWindowCounter, N: 200_000, Per: 24 * 3600 * sec}, "rate"},
 	} {
 		_, err := c.limit.Params()
@@ -37,6 +38,7 @@ func TestParamsRefuses(t *testing.T) {
 }
 
 func TestParamsAccepts(t *testing.T) {
+	params(t, Limit{Kind: SlidingWindowLog, N: MaxLog, Per: sec})
 	// Large, but in lowest terms one unit per 432 ms.
 	p := params(t, Limit{Kind: TokenBucket, N: 200_000, Per: 24 * 3600 * sec, Burst: 200_000})
 	if p.Num != 1 || p.Den != 432_000 {

@@ -1,6 +1,9 @@
 package algo
 
-import "testing"
+import (
+	"reflect"
+	"testing"
+)
 
 const sec = 1_000_000
 
@@ -99,17 +102,40 @@ func TestBlockedAsksForTheLaterOfBothWaits(t *testing.T) {
 	p := params(t, Limit{Kind: GCRA, N: 1, Per: sec, Burst: 1})
 	var s State
 	Step(p, &s, t0, 1)
-	before := s.clone()
-	for until, want := range map[int64]int64{t0 + sec/2: sec, t0 + 2*sec: 2 * sec} {
-		d := StepBlocked(p, &s, t0, 1, until)
-		if d.Allowed || d.RetryAfter != want {
-			t.Errorf("blocked until +%d: %+v, want a retry after %d", until-t0, d, want)
+	for _, c := range []struct{ block, want int64 }{{sec / 2, sec}, {2 * sec, 2 * sec}, {sec, 2 * sec}} {
+		Block(&s, t0, c.block)
+		before := s.clone()
+		d := Decide(p, &s, t0, 1)
+		if want := (Decision{RetryAfter: c.want, ResetAfter: c.want}); d != want {
+			t.Errorf("blocked for %d: %+v, want %+v", c.block, d, want)
+		}
+		if !reflect.DeepEqual(s.clone(), before) {
+			t.Error("a blocked request changed the state")
 		}
 	}
-	if s.A != before.A || s.B != before.B {
-		t.Error("a blocked request changed the state")
+	if d := Decide(p, &s, t0+2*sec, 0); !d.Allowed || d.Remaining != 1 {
+		t.Errorf("when the block is over: %+v", d)
 	}
-	if !StepBlocked(p, &s, t0+sec, 1, t0+sec).Allowed {
-		t.Error("still denied when the block is over")
+}
+
+// TestBlockWhenTheClockStepsBack: a block lasts no longer than it was long, wherever
+// the clock is.
+func TestBlockWhenTheClockStepsBack(t *testing.T) {
+	for _, kind := range Kinds {
+		p := params(t, Limit{Kind: kind, N: 10, Per: sec, Burst: 10})
+		var s State
+		Block(&s, t0, 2*sec)
+		if left := Block(&s, t0+sec, sec/2); left != sec {
+			t.Errorf("%v: a shorter block left %d", kind, left)
+		}
+		now := t0 - 3600*sec
+		for _, c := range []struct{ later, n, retry int64 }{{0, 0, 2 * sec}, {sec, 0, 2 * sec}, {sec, 1, 2 * sec}, {2 * sec, 1, sec}, {3 * sec, 1, 0}} {
+			if d := Decide(p, &s, now+c.later, c.n); d.RetryAfter != c.retry || d.Allowed != (c.retry == 0) {
+				t.Errorf("%v: %d after an hour back: %+v, want a retry after %d", kind, c.later, d, c.retry)
+			}
+		}
+		if s.Until != 0 {
+			t.Errorf("%v: what is written still has a block until %d", kind, s.Until)
+		}
 	}
 }

@@ -1,21 +1,25 @@
 package algo
 
+// sweep is how many units that have left the window a step takes out of a log,
+// besides as many as it adds: a log never grows for it, and no step is long.
+const sweep = 100
+
 // stepFixedWindow counts in windows aligned to the epoch.
 func stepFixedWindow(p Params, s *State, now, n int64) Decision {
 	w := p.Den
-	start := now - now%w
-	at, count := s.A.T, s.A.V
+	start, count := now-now%w, s.V
 	rebased := false
-	switch {
-	case at > now && at-now <= w:
+	switch begun := s.At - s.At%w; {
+	case begun > now && begun-now <= w:
 		// The clock stepped back a little: stay in the window already begun, or
 		// it would be granted twice.
-		start = at
-	case at > now:
+		start = begun
+	case begun > now:
 		rebased = true
-	case at < start:
+	case begun < start:
 		count = 0
 	}
+	unused := count == 0
 	var d Decision
 	if count+n <= p.Cap {
 		count += n
@@ -24,7 +28,7 @@ func stepFixedWindow(p Params, s *State, now, n int64) Decision {
 		d.RetryAfter = start + w - now
 	}
 	if n > 0 && (d.Allowed || rebased) {
-		s.A = Cell{start, count}
+		s.write(now, max(now, start), count, 0, unused)
 	}
 	d.Remaining = max(0, p.Cap-count)
 	if count > 0 {
@@ -33,37 +37,59 @@ func stepFixedWindow(p Params, s *State, now, n int64) Decision {
 	return d
 }
 
-// stepLog remembers the time of every admitted unit of the last window.
+// stepLog remembers the time of every admitted unit of the last window. What has left
+// it counts no more, and is taken out bit by bit.
 func stepLog(p Params, s *State, now, n int64) Decision {
 	w := p.Den
-	log, count := s.Log, s.A.V
+	log, count := s.Log, s.V
 	for len(log) > 0 && log[0].T <= now-w {
 		count -= log[0].V
 		log = log[1:]
 	}
+	old, gone := s.V-count, len(s.Log)-len(log)
 	rebased := false
 	if len(log) > 0 && log[len(log)-1].T-now > w {
 		rebased = true
 		log = pullBack(log, now)
 	}
 	var d Decision
+	added := int64(0)
 	if count+n <= p.Cap {
 		d.Allowed = true
-		if n > 0 {
-			log = insert(log, Cell{now, n})
-			count += n
-		}
+		added = n
 	} else {
 		d.RetryAfter = nth(log, count+n-p.Cap) + w - now
 	}
+	if added > 0 {
+		log = insert(log, Cell{now, n})
+		count += n
+	}
 	if n > 0 && (d.Allowed || rebased) {
-		s.Log, s.A.V = log, count
+		if out := min(old, added+sweep); out < old {
+			log = append(withoutOldest(s.Log[:gone], out), log...)
+			old -= out
+		} else {
+			old = 0
+		}
+		s.Log, s.V = log, count+old
+		s.touch(now)
 	}
 	d.Remaining = max(0, p.Cap-count)
 	if count > 0 {
 		d.ResetAfter = log[len(log)-1].T + w - now
 	}
 	return d
+}
+
+// withoutOldest returns a copy of the log without its n oldest units.
+func withoutOldest(log []Cell, n int64) []Cell {
+	for n >= log[0].V {
+		n -= log[0].V
+		log = log[1:]
+	}
+	log = append([]Cell(nil), log...)
+	log[0].V -= n
+	return log
 }
 
 // insert keeps the log sorted: a clock that stepped back adds in the middle.
@@ -105,32 +131,28 @@ func nth(log []Cell, k int64) int64 {
 // still covers.
 func stepCounter(p Params, s *State, now, n int64) Decision {
 	w := p.Den
-	cells := [2]Cell{s.A, s.B}
-	eff, rebased := now, false
-	if newest := max(s.A.T, s.B.T); newest > now {
-		if newest-now <= w {
-			eff = newest
-		} else {
-			// Far ahead: the two windows become the next one and the current.
-			// At the start of the next the previous weighs most, so that
-			// nothing is granted.
-			rebased = true
-			i := now/w + 1
-			eff = i * w
-			var moved [2]Cell
-			moved[i&1] = Cell{i * w, countAt(cells, newest)}
-			moved[(i+1)&1] = Cell{(i - 1) * w, countAt(cells, newest-w)}
-			cells = moved
-		}
+	start, cur, prev := now-now%w, s.V, s.W
+	rebased := false
+	switch begun := s.At - s.At%w; {
+	case begun > now && begun-now <= w:
+		start = begun
+	case begun > now:
+		// Far ahead: the two windows become the next one and the current. At the
+		// start of the next the previous weighs most, so that nothing is granted.
+		rebased = true
+		start += w
+	case begun == start-w:
+		cur, prev = 0, cur
+	case begun < start:
+		cur, prev = 0, 0
 	}
-	i := eff / w
-	start := i * w
-	left := w - (eff - start)
-	ahead := eff - now
-	cur := sameStart(cells[i&1], start)
+	at := max(now, start)
+	left := w - (at - start)
+	ahead := at - now
 	// What a larger limit left behind is cut so that products stay exact.
-	prev := min(sameStart(cells[(i+1)&1], start-w), MaxExact/w)
+	prev = min(prev, MaxExact/w)
 	room := p.Cap - n - cur
+	unused := cur == 0 && prev == 0
 
 	var d Decision
 	switch {
@@ -144,8 +166,7 @@ func stepCounter(p Params, s *State, now, n int64) Decision {
 		d.RetryAfter = ahead + left + w - max(0, p.Cap-n)*w/c
 	}
 	if n > 0 && (d.Allowed || rebased) {
-		cells[i&1] = Cell{start, cur}
-		s.A, s.B = cells[0], cells[1]
+		s.write(now, at, cur, prev, unused)
 	}
 	d.Remaining = max(0, p.Cap-cur-ceilDiv(prev*left, w))
 	switch {
@@ -155,15 +176,4 @@ func stepCounter(p Params, s *State, now, n int64) Decision {
 		d.ResetAfter = ahead + left
 	}
 	return d
-}
-
-func sameStart(c Cell, start int64) int64 {
-	if c.T == start {
-		return c.V
-	}
-	return 0
-}
-
-func countAt(cells [2]Cell, start int64) int64 {
-	return sameStart(cells[0], start) + sameStart(cells[1], start)
 }

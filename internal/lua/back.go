@@ -46,7 +46,7 @@ func (g *GiveBack) request() (*Script, *wire, bool) {
 	}
 	w := newWire()
 	for i := range g.Items {
-		w.state(kind, &g.Items[i].Keys)
+		w.state(&g.Items[i].Keys)
 	}
 	w.sealKeys()
 	w.args = append(w.args, g.Now, g.Nonce)

@@ -28,6 +28,16 @@ type Item struct {
 	Broken   bool
 }
 
+// Work is how many units of work it is for Redis to charge or to give back that many
+// units under p: of a log as many, else one. A command of a few thousand keeps Redis from
+// everything else for milliseconds.
+func Work(p *algo.Params, units int64) int64 {
+	if p.Kind != algo.SlidingWindowLog {
+		return 1
+	}
+	return max(1, min(units, p.Cap))
+}
+
 // Args are the parameters of a limit, boxed once for every call that sends them.
 type Args struct {
 	algo.Params
@@ -134,9 +144,7 @@ func (d *DecideAll) SetNonce(n any) { d.Nonce = n }
 func (d *DecideAll) request() (*Script, *wire, bool) {
 	w := newWire()
 	for i := range d.Items {
-		it := &d.Items[i]
-		w.state(it.Params.Kind, &it.Keys)
-		w.key(it.Keys.block, it.Keys.id, "}")
+		w.state(&d.Items[i].Keys)
 	}
 	w.sealKeys()
 	w.args = append(w.args, d.Now, d.Nonce)
@@ -176,9 +184,7 @@ func (c *Client) DecideAll(ctx context.Context, now int64, nonce any, items []It
 func encode(kind algo.Kind, now int64, nonce any, items []Item) *wire {
 	w := newWire()
 	for i := range items {
-		k := &items[i].Keys
-		w.state(kind, k)
-		w.key(k.block, k.id, "}")
+		w.state(&items[i].Keys)
 	}
 	w.sealKeys()
 	w.args = append(w.args, now, nonce)
@@ -232,24 +238,29 @@ func decode(v []int64, items []Item, out []algo.Decision) (int64, []algo.Decisio
 }
 
 // Block denies the key for Time microseconds by the server's clock, unless it is blocked
-// for longer already, and reports the time left.
+// for longer already, and reports the time left. The block is a part of the state that
+// Keys names, of an algorithm with the limit Params.
 type Block struct {
-	Now  int64
-	Keys Keys
-	Time int64
+	Now    int64
+	Keys   Keys
+	Params Args
+	Time   int64
 
 	Left int64
 }
 
 func (b *Block) request() (*Script, *wire, bool) {
 	w := newWire()
-	w.key(b.Keys.block, b.Keys.id, "}")
+	w.state(&b.Keys)
 	w.sealKeys()
-	w.args = append(w.args, b.Now, b.Time)
-	return blockScript, w, false
+	w.args = append(w.args, b.Now, b.Time, b.Params.boxed[0], b.Params.boxed[1], b.Params.boxed[2])
+	return blockScripts[b.Params.Kind], w, false
 }
 
 func (b *Block) reply(v []int64) error {
+	if len(v) == 1 && v[0] == -1 {
+		return (&Item{Keys: b.Keys, Params: b.Params}).BrokenError()
+	}
 	if len(v) != 1 || v[0] <= 0 || v[0] > algo.MaxExact {
 		return &ReplyError{fmt.Sprintf("block %v", v)}
 	}
@@ -258,8 +269,8 @@ func (b *Block) reply(v []int64) error {
 }
 
 // Block runs one Block.
-func (c *Client) Block(ctx context.Context, now int64, k Keys, d int64) (int64, error) {
-	b := Block{Now: now, Keys: k, Time: d}
+func (c *Client) Block(ctx context.Context, now int64, k Keys, p Args, d int64) (int64, error) {
+	b := Block{Now: now, Keys: k, Params: p, Time: d}
 	err := c.one(ctx, &b)
 	return b.Left, err
 }

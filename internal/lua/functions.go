@@ -30,13 +30,14 @@ func library() string {
 	for _, s := range scripts[1:] {
 		add(s, true)
 	}
-	for _, s := range backScripts[1:] {
-		if s != nil {
-			add(s, false)
+	for k := range scripts {
+		for _, s := range []*Script{backScripts[k], blockScripts[k]} {
+			if s != nil {
+				add(s, false)
+			}
 		}
 	}
 	add(allScript, true)
-	add(blockScript, false)
 	add(beatScript, false)
 	add(slotsScript, false)
 	add(slotsBeatScript, false)

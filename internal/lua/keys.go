@@ -11,31 +11,22 @@ import (
 // maxID is the length from which an encoded id is replaced by its hash.
 const maxID = 128
 
-// Keys are the names of what Redis keeps for one id. They share a hash tag, so
-// that a cluster keeps them in one slot.
+// Keys name what Redis keeps for one id under one algorithm: one key, which holds all
+// that a decision needs. So a slot of a cluster can be moved while it is in use.
 type Keys struct {
-	state, block string // what stands before the id
-	id           string // encoded
+	state string // what stands before the id
+	id    string // encoded
 }
 
-// ID is the encoded id that the keys are of.
+// ID is the encoded id that the key is of.
 func (k Keys) ID() string { return k.id }
 
-// State is the key of the algorithm's state.
+// State is the key.
 func (k Keys) State() string { return k.state + k.id + "}" }
-
-// Second is the other state key, of algorithms that have two.
-func (k Keys) Second() string { return k.State() + second }
-
-// Block is the key by which the id is blocked.
-func (k Keys) Block() string { return k.block + k.id + "}" }
-
-const second = ":1"
 
 // Namer makes keys: prefix:v1:algorithm:{id}.
 type Namer struct {
 	state [len(algo.Kinds) + 1]string
-	block string
 	peers string
 	slots string
 	rates string
@@ -43,7 +34,7 @@ type Namer struct {
 
 // NewNamer returns the namer of a prefix, which must pass CheckPrefix.
 func NewNamer(prefix string) *Namer {
-	n := &Namer{block: prefix + ":v1:block:{", peers: prefix + ":v1:peers", slots: prefix + ":v1:slots:{", rates: prefix + ":v1:sampled:{"}
+	n := &Namer{peers: prefix + ":v1:peers", slots: prefix + ":v1:slots:{", rates: prefix + ":v1:sampled:{"}
 	for _, k := range algo.Kinds {
 		n.state[k] = prefix + ":v1:" + k.Short() + ":{"
 	}
@@ -55,7 +46,7 @@ func (n *Namer) Keys(k algo.Kind, id string) Keys { return n.KeysOf(k, EncodeID(
 
 // KeysOf is Keys for an id that is encoded already.
 func (n *Namer) KeysOf(k algo.Kind, id string) Keys {
-	return Keys{state: n.state[k], block: n.block, id: id}
+	return Keys{state: n.state[k], id: id}
 }
 
 // Peers is the key under which the processes of a prefix find each other.

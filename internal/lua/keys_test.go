@@ -1,6 +1,7 @@
 package lua
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -21,8 +22,8 @@ func slotPart(key string) string {
 	return key[i+1 : i+1+j]
 }
 
-// FuzzKeys: different ids never share a key, and all keys of one id share a
-// slot and nothing else.
+// FuzzKeys: different ids and algorithms never share a key, and all keys of one id
+// share a slot.
 func FuzzKeys(f *testing.F) {
 	for _, id := range []string{"a", "{a}", "}{", "a}b", "a%7Db", "a:1", "\x00", "ü", "%h", strings.Repeat("x", 129), strings.Repeat("{", 44)} {
 		f.Add(id, "a")
@@ -36,24 +37,22 @@ func FuzzKeys(f *testing.F) {
 		seen := map[string]string{}
 		for _, id := range []string{a, b} {
 			for _, kind := range algo.Kinds {
-				k := n.Keys(kind, id)
-				for _, key := range []string{k.State(), k.Second(), k.Block()} {
-					if got := slotPart(key); got != EncodeID(id) {
-						t.Fatalf("id %q: key %q hashes %q, not the id", id, key, got)
-					}
-					if len(key) > 200 {
-						t.Fatalf("key of %d bytes", len(key))
-					}
-					for i := range len(key) {
-						if key[i] <= ' ' || key[i] == 0x7f {
-							t.Fatalf("id %q: key %q has a control byte", id, key)
-						}
-					}
-					if other, ok := seen[key]; ok && other != id {
-						t.Fatalf("ids %q and %q share the key %q", id, other, key)
-					}
-					seen[key] = id
+				key := n.Keys(kind, id).State()
+				if got := slotPart(key); got != EncodeID(id) {
+					t.Fatalf("id %q: key %q hashes %q, not the id", id, key, got)
 				}
+				if len(key) > 200 {
+					t.Fatalf("key of %d bytes", len(key))
+				}
+				for i := range len(key) {
+					if key[i] <= ' ' || key[i] == 0x7f {
+						t.Fatalf("id %q: key %q has a control byte", id, key)
+					}
+				}
+				if other, ok := seen[key]; ok && other != fmt.Sprint(kind, id) {
+					t.Fatalf("%v of id %q and %q share the key %q", kind, id, other, key)
+				}
+				seen[key] = fmt.Sprint(kind, id)
 			}
 		}
 		if a != b && EncodeID(a) == EncodeID(b) {
@@ -64,8 +63,8 @@ func FuzzKeys(f *testing.F) {
 
 func TestKeysAreReadable(t *testing.T) {
 	k := NewNamer("shop").Keys(algo.GCRA, "customer:42")
-	if k.State() != "shop:v1:gcra:{customer:42}" || k.Block() != "shop:v1:block:{customer:42}" {
-		t.Errorf("keys are %+v", k)
+	if k.State() != "shop:v1:gcra:{customer:42}" {
+		t.Errorf("the key is %s", k.State())
 	}
 }
 

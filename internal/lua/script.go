@@ -9,6 +9,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,23 +34,43 @@ func newScript(name string, files ...string) *Script {
 	return named(name, parts(append([]string{"clock"}, files...)...))
 }
 
-// steps are the files of each algorithm's step.
-var steps = [...][]string{
-	algo.FixedWindow:          {"fw"},
-	algo.SlidingWindowLog:     {"swl"},
-	algo.SlidingWindowCounter: {"swc"},
-	algo.TokenBucket:          {"tb_load", "tb"},
-	algo.LeakyBucket:          {"lb_load", "lb", "lb_policing"},
-	algo.LeakyBucketShaping:   {"lb_load", "lb", "lb_shaping"},
-	algo.GCRA:                 {"gcra_load", "gcra"},
+// files are those of each algorithm.
+var files = [...]string{
+	algo.FixedWindow:          "fw",
+	algo.SlidingWindowLog:     "swl",
+	algo.SlidingWindowCounter: "swc",
+	algo.TokenBucket:          "bucket",
+	algo.LeakyBucket:          "bucket",
+	algo.LeakyBucketShaping:   "bucket",
+	algo.GCRA:                 "bucket",
 }
 
-// newAllScript makes the script that decides several limits at once, and knows the
-// steps of these algorithms.
+// body is how an algorithm decides, or gives back: every function that a script makes
+// takes time. What is written goes to write.
+func body(k algo.Kind, backs bool) string {
+	src := fmt.Sprintf("local TOKENS, SHAPING, STRINGS = %t, %t, %t\n", k == algo.TokenBucket, k == algo.LeakyBucketShaping, k != algo.SlidingWindowLog)
+	step, back, _ := strings.Cut(parts(files[k]), "-- back\n")
+	if backs {
+		return src + step + back
+	}
+	return src + step + parts("blocked")
+}
+
+// newKindScript makes a script of one algorithm.
+func newKindScript(k algo.Kind, name, tail string) *Script {
+	src := parts("clock", "head") + "local write = redis.call\n"
+	if k != algo.SlidingWindowLog {
+		src += parts("string")
+	}
+	return named(k.Short()+name, src+body(k, tail == "tail_back")+parts(tail))
+}
+
+// newAllScript makes the script that decides several limits at once, and knows these
+// algorithms.
 func newAllScript(kinds ...algo.Kind) *Script {
-	src := parts("all_begin", "clock", "head") + "local steps = {}\n"
+	src := parts("clock", "head") + "local writes, kinds = {}, {}\nlocal function write(...) writes[#writes + 1] = {...} end\n" + parts("string")
 	for _, k := range kinds {
-		src += "do\n" + parts(steps[k]...) + "steps['" + k.Short() + "'] = {step = step, width = WIDTH, strings = STRINGS}\nend\n"
+		src += "do\n" + body(k, false) + "kinds['" + k.Short() + "'] = {load = load, step = step, blocked = blocked, save = save, strings = STRINGS}\nend\n"
 	}
 	return named("all", src+parts("tail_all"))
 }
@@ -104,27 +125,25 @@ func parts(names ...string) string {
 	return b.String()
 }
 
-// The scripts that decide, by algorithm.
-var scripts = func() (all [len(algo.Kinds) + 1]*Script) {
+// The scripts of each algorithm: to decide, to give back, and to block. What shaping
+// took keeps its place.
+var (
+	scripts      = kindScripts("", "tail")
+	backScripts  = kindScripts("_back", "tail_back")
+	blockScripts = kindScripts("_block", "tail_block")
+)
+
+func kindScripts(name, tail string) (all [len(algo.Kinds) + 1]*Script) {
 	for _, k := range algo.Kinds {
-		all[k] = newScript(k.Short(), append(append([]string{"head"}, steps[k]...), "tail")...)
+		if name != "_back" || k != algo.LeakyBucketShaping {
+			all[k] = newKindScript(k, name, tail)
+		}
 	}
 	return all
-}()
-
-// The scripts that give back; what shaping took keeps its place.
-var backScripts = [...]*Script{
-	algo.FixedWindow:          newScript("fw_back", "head", "window_back", "fw_back", "tail_back"),
-	algo.SlidingWindowLog:     newScript("swl_back", "head", "swl_back", "tail_back"),
-	algo.SlidingWindowCounter: newScript("swc_back", "head", "window_back", "swc_back", "tail_back"),
-	algo.TokenBucket:          newScript("tb_back", "head", "undrained", "tb_load", "tb_back", "tail_back"),
-	algo.LeakyBucket:          newScript("lb_back", "head", "undrained", "lb_load", "lb_back", "tail_back"),
-	algo.GCRA:                 newScript("gcra_back", "head", "undrained", "gcra_load", "gcra_back", "tail_back"),
 }
 
 var (
-	allScript   = newAllScript(algo.Kinds[:]...)
-	blockScript = newScript("block", "block")
+	allScript = newAllScript(algo.Kinds[:]...)
 
 	slotsScript     = newScript("slots", "slots")
 	slotsBeatScript = newScript("slots_beat", "slots_beat")

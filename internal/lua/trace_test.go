@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,9 +31,10 @@ type tracer struct {
 	lua   *lua.Client
 	names *lua.Namer
 	state map[string]*algo.State
-	block map[string]int64
 	calls int
-	taken map[string]grant
+	// returned and kept count items given back that returned something, and nothing.
+	returned, kept int
+	taken          map[string]grant
 }
 
 // grant is units that were admitted and may be given back.
@@ -49,7 +52,7 @@ func newTracer(t *testing.T, rdb *redis.Client) *tracer {
 	return &tracer{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), rdb: rdb, lua: lua.NewClient(rdb),
 		names: lua.NewNamer(fmt.Sprintf("trace-%d", rand.Uint32())),
-		state: map[string]*algo.State{}, block: map[string]int64{}, taken: map[string]grant{},
+		state: map[string]*algo.State{}, taken: map[string]grant{},
 	}
 }
 
@@ -60,60 +63,96 @@ func (tr *tracer) step(p algo.Params, key string, now, n int64) {
 	if err != nil {
 		tr.t.Fatalf("step %d, key %q, cost %d: %v", tr.calls, key, n, err)
 	}
-	s := tr.state[key]
-	if s == nil {
-		s = new(algo.State)
-		tr.state[key] = s
-	}
+	s := tr.of(key)
 	before := *s
 	var want algo.Decision
-	if n < 0 { // a debt is charged as far as there is room, whatever blocks
-		free := p
-		free.MaxDelay = 0
-		left := algo.Step(free, s, at, 0).Remaining
-		want = algo.Step(free, s, at, min(-n, left))
+	if n < 0 {
+		want = algo.Debit(p, s, at, -n)
 	} else {
-		want = algo.StepBlocked(p, s, at, n, tr.block[key])
+		want = algo.Decide(p, s, at, n)
 	}
 	if out[0] != want {
-		tr.t.Fatalf("step %d: %+v, key %q, cost %d, now %d, state %+v, blocked until %d\nRedis: %+v\nGo:    %+v",
-			tr.calls, p, key, n, at, before, tr.block[key], out[0], want)
+		tr.t.Fatalf("step %d: %+v, key %q, cost %d, now %d, state %+v\nRedis: %+v\nGo:    %+v",
+			tr.calls, p, key, n, at, before, out[0], want)
 	}
 	if n > 0 && want.Allowed {
 		tr.taken[key] = grant{at, n, lua.Member(fmt.Sprint("n", tr.calls), 0)}
 	}
 }
 
-// back gives back some of what was admitted last, once.
-func (tr *tracer) back(p algo.Params, key string) {
-	g, ok := tr.taken[key]
-	if !ok {
-		return
+// of is the state of a key.
+func (tr *tracer) of(key string) *algo.State {
+	if tr.state[key] == nil {
+		tr.state[key] = new(algo.State)
 	}
-	delete(tr.taken, key)
-	n := 1 + tr.rng.Int64N(g.units)
-	item := lua.Taken{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Units: n, Of: g.units, At: g.at, Member: g.member, First: g.units - n + 1}
-	// By a clock of ours, since the reply has none: at most a window later.
-	now := g.at + tr.rng.Int64N(tr.window(p)+1)
-	before := *tr.state[key]
-	got, err := tr.lua.GiveBack(context.Background(), now, "n", []lua.Taken{item})
+	return tr.state[key]
+}
+
+// reset forgets a key, as a Reset, an eviction or a flush does. What was taken of it
+// may still be given back.
+func (tr *tracer) reset(p algo.Params, key string) {
+	var err error
+	if tr.rng.IntN(3) == 0 {
+		err = tr.rdb.FlushAll(context.Background()).Err()
+		clear(tr.state)
+	} else {
+		err = tr.rdb.Del(context.Background(), tr.names.Keys(p.Kind, key).State()).Err()
+		delete(tr.state, key)
+	}
 	if err != nil {
 		tr.t.Fatal(err)
 	}
-	if want := algo.GiveBack(p, tr.state[key], now, g.at, g.units, n); got[0] != want {
-		tr.t.Fatalf("call %d: %+v, %d units taken at %d are given back at %d, state %+v\nRedis: %d\nGo:    %d", tr.calls, p, n, g.at, now, before, got[0], want)
+}
+
+// back gives back some of what was admitted last of some keys, once, in one call.
+func (tr *tracer) back(limits map[string]algo.Params, keys ...string) {
+	var items []lua.Taken
+	var of []string
+	latest, window := int64(0), int64(1<<60)
+	for _, key := range keys {
+		g, ok := tr.taken[key]
+		if !ok {
+			continue
+		}
+		delete(tr.taken, key)
+		p, n := limits[key], 1+tr.rng.Int64N(g.units)
+		items = append(items, lua.Taken{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Units: n, Of: g.units, At: g.at, Member: g.member, First: g.units - n + 1})
+		of = append(of, key)
+		latest, window = max(latest, g.at), min(window, tr.window(p))
+	}
+	if len(items) == 0 {
+		return
+	}
+	// By a clock of ours, since the reply has none: at most a window later.
+	now := latest + tr.rng.Int64N(window+1)
+	got, err := tr.lua.GiveBack(context.Background(), now, "n", items)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	for i, it := range items {
+		s := tr.of(of[i])
+		before := *s
+		if want := algo.GiveBack(it.Params.Params, s, now, it.At, it.Of, it.Units); got[i] != want {
+			tr.t.Fatalf("call %d, item %d: %+v, %d of %d units taken at %d are given back at %d, state %+v\nRedis: %d\nGo:    %d",
+				tr.calls, i, it.Params.Params, it.Units, it.Of, it.At, now, before, got[i], want)
+		}
+		if got[i] > 0 {
+			tr.returned++
+		} else if s.At != 0 || s.V > 0 {
+			tr.kept++
+		}
 	}
 }
 
 // refund gives back some of what anybody took.
 func (tr *tracer) refund(p algo.Params, key string, now int64) {
 	n := 1 + tr.rng.Int64N(p.Cap)
-	before := *tr.state[key]
+	before := *tr.of(key)
 	got, err := tr.lua.GiveBack(context.Background(), now, "n", []lua.Taken{{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Units: n}})
 	if err != nil {
 		tr.t.Fatal(err)
 	}
-	if want := algo.Refund(p, tr.state[key], now, n); got[0] != want {
+	if want := algo.Refund(p, tr.of(key), now, n); got[0] != want {
 		tr.t.Fatalf("call %d: %+v, a refund of %d at %d, state %+v\nRedis: %d\nGo:    %d", tr.calls, p, n, now, before, got[0], want)
 	}
 }
@@ -133,24 +172,37 @@ func TestTraceGiveBack(t *testing.T) {
 		t.Run(kind.Short(), func(t *testing.T) {
 			tr := newTracer(t, newClient(t))
 			now := int64(1_760_000_000_123_456)
-			p := algo.Params{}
+			limits, keys := map[string]algo.Params{}, make([]string, 3)
 			for i := range *traceSteps / 4 {
-				key := fmt.Sprint("k", i/200)
 				if i%200 == 0 {
 					// Longer than the test, so that no TTL fires meanwhile.
-					p = tr.limit(kind, 10*time.Minute, 10*24*time.Hour)
+					for k := range keys {
+						keys[k] = fmt.Sprint("k", i, "-", k)
+						limits[keys[k]] = tr.limit(kind, 10*time.Minute, 10*24*time.Hour)
+					}
 				}
+				key := keys[tr.rng.IntN(len(keys))]
+				p := limits[key]
 				if tr.rng.IntN(3) == 0 {
 					now += tr.rng.Int64N(tr.window(p)/p.Cap + 1)
 				}
 				tr.step(p, key, now, tr.cost(p))
 				if tr.rng.IntN(4) == 0 {
-					tr.back(p, key)
+					tr.back(limits, keys[:1+tr.rng.IntN(len(keys))]...)
 				}
-				if tr.rng.IntN(20) == 0 {
+				switch tr.rng.IntN(20) {
+				case 0:
 					tr.refund(p, key, now)
 					delete(tr.taken, key) // it may have been these
+				case 1:
+					tr.reset(p, key)
+					now++ // the log knows units by their time in Go, and by their names in Redis
+				case 2:
+					tr.blockFor(p, key, now, 1+tr.rng.Int64N(tr.window(p)))
 				}
+			}
+			if kind != algo.LeakyBucketShaping && tr.returned == 0 || tr.kept == 0 {
+				t.Errorf("%d items returned something and %d nothing: not much of a trace", tr.returned, tr.kept)
 			}
 		})
 	}
@@ -176,15 +228,11 @@ func (tr *tracer) several(limits map[string]algo.Params, now int64) {
 	}
 	for i, item := range items {
 		p, n := limits[keys[i]], item.Cost
-		s := tr.state[keys[i]]
-		if s == nil {
-			s = new(algo.State)
-			tr.state[keys[i]] = s
-		}
+		s := tr.of(keys[i])
 		var want algo.Decision
 		var admitted int64
 		for range max(1, item.Count) {
-			d := algo.StepBlocked(p, s, at, n, tr.block[keys[i]])
+			d := algo.Decide(p, s, at, n)
 			if d.Allowed {
 				admitted++
 			} else if admitted > 0 {
@@ -212,7 +260,8 @@ func TestTraceSeveral(t *testing.T) {
 			for range *traceSteps / 10 {
 				tr.several(limits, 0)
 				if tr.rng.IntN(100) == 0 {
-					tr.blockFor(fmt.Sprint("k", tr.rng.IntN(len(limits))), 0, 1+tr.rng.Int64N(5000))
+					key := fmt.Sprint("k", tr.rng.IntN(len(limits)))
+					tr.blockFor(limits[key], key, 0, 1+tr.rng.Int64N(5000))
 				}
 				if tr.rng.IntN(50) == 0 {
 					pause(time.Duration(tr.rng.IntN(5000)) * time.Microsecond)
@@ -241,8 +290,11 @@ func TestTraceAll(t *testing.T) {
 				if !tr.all(limits) {
 					denied++
 				}
-				if tr.rng.IntN(100) == 0 {
-					tr.blockFor(fmt.Sprint("k", tr.rng.IntN(len(limits))), 0, 1+tr.rng.Int64N(5000))
+				if k := tr.rng.IntN(len(limits)); tr.rng.IntN(100) == 0 {
+					tr.blockFor(limits[k], fmt.Sprint("k", k), 0, 1+tr.rng.Int64N(5000))
+				}
+				if k := tr.rng.IntN(len(limits)); tr.rng.IntN(100) == 0 {
+					tr.reset(limits[k], fmt.Sprint("k", k))
 				}
 				if tr.rng.IntN(50) == 0 {
 					pause(time.Duration(tr.rng.IntN(5000)) * time.Microsecond)
@@ -264,10 +316,7 @@ func (tr *tracer) all(limits []algo.Params) bool {
 		p, key := limits[k], fmt.Sprint("k", k)
 		n := tr.rng.Int64N(min(p.Cap-p.Keep, 3) + 1)
 		items[i] = lua.Item{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Cost: n}
-		if tr.state[key] == nil {
-			tr.state[key] = new(algo.State)
-		}
-		asks[i] = algo.Ask{Params: p, State: tr.state[key], N: n, Until: tr.block[key]}
+		asks[i] = algo.Ask{Params: p, State: tr.of(key), N: n}
 	}
 	out, err := tr.lua.DecideAll(context.Background(), 0, fmt.Sprint("a", tr.calls), items)
 	if err != nil {
@@ -330,7 +379,7 @@ func TestBrokenKeyFailsAlone(t *testing.T) {
 				items[i] = lua.Item{Keys: tr.names.Keys(kind, fmt.Sprint(i)), Params: lua.NewArgs(p), Cost: 1}
 			}
 			ctx := t.Context()
-			if err := errors.Join(rdb.LPush(ctx, items[1].Keys.State(), "x").Err(), rdb.LPush(ctx, items[2].Keys.Block(), "x").Err()); err != nil {
+			if err := rdb.LPush(ctx, items[1].Keys.State(), "x").Err(); err != nil {
 				t.Fatal(err)
 			}
 			_, out, err := tr.lua.Decide(ctx, 0, "n", items, nil)
@@ -339,7 +388,7 @@ func TestBrokenKeyFailsAlone(t *testing.T) {
 				t.Fatalf("%v, %v", out, err)
 			}
 			for i := range items {
-				if broken := i == 1 || i == 2; items[i].Broken != broken || out[i].Allowed == broken {
+				if broken := i == 1; items[i].Broken != broken || out[i].Allowed == broken {
 					t.Errorf("item %d: broken %v, %+v", i, items[i].Broken, out[i])
 				}
 			}
@@ -385,7 +434,10 @@ func TestTraceServerClock(t *testing.T) {
 					pause(time.Duration(tr.rng.IntN(5000)) * time.Microsecond)
 				}
 				if tr.rng.IntN(500) == 0 {
-					tr.blockFor(key, 0, 1+tr.rng.Int64N(5000))
+					tr.blockFor(p, key, 0, 1+tr.rng.Int64N(5000))
+				}
+				if tr.rng.IntN(500) == 0 {
+					tr.reset(p, key)
 				}
 			}
 		})
@@ -444,6 +496,9 @@ func TestTraceGivenClock(t *testing.T) {
 					now += tr.rng.Int64N(span/p.Cap + 1)
 				}
 				tr.step(p, key, now, tr.cost(p))
+				if tr.rng.IntN(100) == 0 {
+					tr.blockFor(p, key, now, 1+tr.rng.Int64N(2*span))
+				}
 			}
 		})
 	}
@@ -461,17 +516,41 @@ func (tr *tracer) cost(p algo.Params) int64 {
 	return 1
 }
 
-func (tr *tracer) blockFor(key string, now, d int64) {
-	left, err := tr.lua.Block(context.Background(), now, tr.names.Keys(algo.GCRA, key), d)
+func (tr *tracer) blockFor(p algo.Params, key string, now, d int64) {
+	keys, s := tr.names.Keys(p.Kind, key), tr.of(key)
+	left, err := tr.lua.Block(context.Background(), now, keys, lua.NewArgs(p), d)
 	if err != nil {
 		tr.t.Fatal(err)
 	}
-	// The time at which the server blocked is known only from its reply; ask.
-	until, err := tr.rdb.Get(context.Background(), tr.names.Keys(algo.GCRA, key).Block()).Int64()
-	if err != nil || left <= 0 {
-		tr.t.Fatalf("block for %d: %d left, until %d, %v", d, left, until, err)
+	until, length := tr.blocked(p.Kind, keys.State())
+	if now == 0 {
+		// The time at which the server blocked is known only from what it wrote.
+		if until == s.Until {
+			return
+		}
+		now = until - d
 	}
-	tr.block[key] = until
+	if want := algo.Block(s, now, d); left != want || until != s.Until || length != s.Length {
+		tr.t.Fatalf("call %d: block for %d at %d\nRedis: %d left, until %d, of %d\nGo:    %d left, %+v", tr.calls, d, now, left, until, length, want, *s)
+	}
+}
+
+// blocked is the end and the length of the block under a key.
+func (tr *tracer) blocked(kind algo.Kind, key string) (until, length int64) {
+	ctx := context.Background()
+	if kind != algo.SlidingWindowLog {
+		at := strings.Split(tr.rdb.Get(ctx, key).Val(), ":")
+		if len(at) == 6 {
+			until, _ = strconv.ParseInt(at[4], 10, 64)
+			length, _ = strconv.ParseInt(at[5], 10, 64)
+		}
+		return until, length
+	}
+	for _, z := range tr.rdb.ZRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{Min: "-inf", Max: "(0"}).Val() {
+		until = int64(-z.Score)
+		length, _ = strconv.ParseInt(strings.TrimPrefix(z.Member.(string), "block:"), 10, 64)
+	}
+	return until, length
 }
 
 // pause spins: a sleep is too coarse for windows of microseconds.

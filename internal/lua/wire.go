@@ -4,8 +4,6 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
 // wire is the arguments of one command, in memory that is used again.
@@ -45,13 +43,8 @@ func (w *wire) key(parts ...string) {
 	w.ends = append(w.ends, len(w.buf))
 }
 
-// state adds the keys of an algorithm's state.
-func (w *wire) state(kind algo.Kind, k *Keys) {
-	w.key(k.state, k.id, "}")
-	if kind == algo.SlidingWindowCounter {
-		w.key(k.state, k.id, "}"+second)
-	}
-}
+// state adds the key of what one decision needs.
+func (w *wire) state(k *Keys) { w.key(k.state, k.id, "}") }
 
 // sealKeys ends the keys. All share one string, and are passed by reference: a
 // string in an interface is a piece of memory for each.

@@ -108,10 +108,10 @@ func (o *Op) looks() bool { return o.Args != nil && o.Cost == 0 }
 // work is how many units of work the request costs the server.
 func (o *Op) work() int64 {
 	switch {
-	case o.Args != nil && o.Args.Kind == algo.SlidingWindowLog:
-		return max(1, max(o.Cost, -o.Cost)*max(1, o.Count))
-	case o.Taken != nil && o.Taken.Params.Kind == algo.SlidingWindowLog:
-		return max(1, o.Taken.Units)
+	case o.Args != nil:
+		return lua.Work(&o.Args.Params, max(o.Cost, -o.Cost)*max(1, o.Count))
+	case o.Taken != nil:
+		return lua.Work(&o.Taken.Params.Params, o.Taken.Units)
 	case o.Keep != nil:
 		return int64(len(o.Keep.Callers))
 	}

@@ -143,6 +143,7 @@ func TestItems(t *testing.T) {
 // TestCommands: what can share a command does, and all of it leaves in one call.
 func TestCommands(t *testing.T) {
 	gcra, window, log := args(t, algo.GCRA), args(t, algo.FixedWindow), args(t, algo.SlidingWindowLog)
+	log.Cap = algo.MaxLog
 	back := func(id string) *Op {
 		return &Op{ID: id, Taken: &lua.Taken{Keys: names.KeysOf(algo.GCRA, id), Params: *gcra, Units: 1}}
 	}
@@ -178,7 +179,7 @@ func TestCommands(t *testing.T) {
 	}
 	// A call is bounded by its work, but takes any request alone.
 	f := newFlight(only(unused(t, 128)))
-	if !f.add(decision(log, "a", -3*callWork)) || f.add(decision(log, "b", -1)) {
+	if !f.add(decision(log, "a", -2*callWork)) || f.add(decision(log, "b", -1)) {
 		t.Error("a call is not bounded by its work")
 	}
 }

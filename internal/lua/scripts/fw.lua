@@ -1,23 +1,15 @@
--- Fixed window. STRING: "start:count" of an epoch-aligned window.
-local STRIDE, WIDTH, STRINGS = 5, 2, true
-local function step(KEYS, k, item, n, cap, num, w, bound, write)
-  local key = KEYS[k + 1]
-  local at, count = 0, 0
-  local v = get(key)
-  if v then
-    at, count = string.match(v, '^(%d+):(%d+)$')
-    at, count = tonumber(at), tonumber(count)
-    if not at then return BROKEN end
-  end
-  local start = now - now % w
+-- Fixed window: value = units counted in the window in which at is.
+local function step(n, write, cap, num, w)
+  local start, begun, count = now - now % w, s.at - s.at % w, s.value
   local rebased = false
-  if at > now and at - now <= w then
-    start = at
-  elseif at > now then
+  if begun > now and begun - now <= w then
+    start = begun
+  elseif begun > now then
     rebased = true
-  elseif at < start then
+  elseif begun < start then
     count = 0
   end
+  local unused = count == 0
   local allowed, retry = 0, 0
   if count + n <= cap then
     count = count + n
@@ -25,10 +17,18 @@ local function step(KEYS, k, item, n, cap, num, w, bound, write)
   else
     retry = start + w - now
   end
-  local reset = 0
-  if count > 0 then reset = start + w - now end
   if write and (allowed == 1 or rebased) then
-    put(key, window(start, count), 'PX', ttl(reset))
+    if unused then s.birth = today() end
+    s.at, s.value, s.other, s.changed = max(now, start), count, '0', true
   end
-  return allowed, max(0, cap - count), retry, reset, 0
+  return allowed, max(0, cap - count), retry, count > 0 and start + w - now or 0, 0
+end
+
+-- back
+local function back(n, taken, of, cap, num, w)
+  local start = taken - taken % w
+  if now >= start + w or s.at - s.at % w ~= start then return 0 end
+  n = min(n, s.value)
+  s.value, s.changed = s.value - n, n > 0
+  return n
 end

@@ -1,58 +1,52 @@
 -- Several limits for one request, all or nothing. ARGV: now, a nonce, then per item
 -- its algorithm, cost, cap, num, den, the largest delay, and how much must remain.
-local items, blocks, texts, keys = {}, {}, {}, 0
-for a = 3, #ARGV, 7 do
-  local kind = steps[ARGV[a]]
-  items[#items + 1] = {
-    step = kind.step, keys = keys, n = tonumber(ARGV[a + 1]),
-    cap = tonumber(ARGV[a + 2]), num = tonumber(ARGV[a + 3]), den = tonumber(ARGV[a + 4]),
-    bound = tonumber(ARGV[a + 5]), keep = tonumber(ARGV[a + 6]),
-  }
-  keys = keys + kind.width
-  blocks[#blocks + 1] = KEYS[keys]
-  if kind.strings then texts[#texts + 1] = KEYS[keys - 1] end
+-- Nothing is written before everything was decided: what would be waits in a queue.
+local items, strings = {}, {}
+for i = 1, #KEYS do
+  local a = 7 * i - 4
+  local kind = kinds[ARGV[a]]
+  items[i] = {kind = kind, n = ARGV[a + 1] + 0, cap = ARGV[a + 2] + 0, num = ARGV[a + 3] + 0, den = ARGV[a + 4] + 0, bound = ARGV[a + 5] + 0, keep = ARGV[a + 6] + 0}
+  if kind.strings then strings[#strings + 1] = KEYS[i] end
 end
-local blocked = redis.call('EXISTS', unpack(blocks)) > 0
-if #texts > 0 then
-  local values = redis.call('MGET', unpack(texts))
-  for i, key in ipairs(texts) do
-    -- What is no STRING looks like nothing: GET says so.
-    strings[key] = values[i] or redis.call('GET', key)
-  end
-end
-
-local function run(it, item, n, write)
-  return it.step(KEYS, it.keys, item, n, it.cap, it.num, it.den, it.bound, write)
+if #strings > 0 then
+  local values = redis.call('MGET', unpack(strings))
+  -- What is no STRING looks like nothing: GET says so.
+  for i, key in ipairs(strings) do texts[key] = values[i] or redis.call('GET', key) end
 end
 
 local reply, all, broken = {now}, true, false
 for i, it in ipairs(items) do
-  local n, need = it.n, it.n
-  if it.keep > 0 and n > 0 then
-    local _, left = run(it, i - 1, 0, false)
-    if left and left < n + it.keep then need = n + it.keep end
-  end
-  local allowed, remaining, retry, reset, delay = run(it, i - 1, need, need > 0 and need == n)
-  if allowed == BROKEN then
+  local n, cap, num, den, bound, keep, step = it.n, it.cap, it.num, it.den, it.bound, it.keep, it.kind.step
+  local allowed, remaining, retry, reset, delay = BROKEN, 0, 0, 0, 0
+  if not it.kind.load(KEYS[i], den) then
     broken = true
-    remaining, retry, reset, delay = 0, 0, 0, 0
+  elseif s.till > now then
+    allowed, remaining, retry, reset, delay = it.kind.blocked(n, cap, num, den, bound, keep)
   else
-    local until_ = blocked and tonumber(redis.call('GET', blocks[i]) or 0) or 0
-    if until_ > now then allowed, retry = 0, max(retry, until_ - now) end
-    all = all and allowed == 1
+    local need = n
+    if keep > 0 and n > 0 and select(2, step(0, false, cap, num, den, bound)) < n + keep then need = n + keep end
+    allowed, remaining, retry, reset, delay = step(need, need > 0 and need == n, cap, num, den, bound)
   end
-  local r = (i - 1) * 5 + 1
+  if s.changed then it.kind.save(KEYS[i], reset, i - 1) end
+  all = all and allowed == 1
+  local r = i * 5 - 4
   reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5] = allowed, remaining, retry, reset, delay
 end
-if all and not broken then
-  for _, w in ipairs(writes) do server.call(unpack(w)) end
+if all then
+  for _, w in ipairs(writes) do redis.call(unpack(w)) end
   return reply
 end
-strings = {} -- a step may have put there what is not written now
+texts = {} -- what save() left there is not written now
 for i, it in ipairs(items) do
-  local r = (i - 1) * 5 + 1
+  local r = i * 5 - 4
   if not broken then
-    local _, remaining, _, reset = run(it, i - 1, 0, false)
+    it.kind.load(KEYS[i], it.den)
+    local _, remaining, _, reset
+    if s.till > now then
+      _, remaining, _, reset = it.kind.blocked(0, it.cap, it.num, it.den, it.bound, it.keep)
+    else
+      _, remaining, _, reset = it.kind.step(0, false, it.cap, it.num, it.den, it.bound)
+    end
     reply[r + 2], reply[r + 4], reply[r + 5] = remaining, reset, 0
   elseif reply[r + 1] ~= BROKEN then
     reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5] = 1, 0, 0, 0, 0

@@ -73,6 +73,20 @@ func once(r *http.Request) *http.Request {
 	return r.WithContext(httpclient.WithCall(r.Context(), httpclient.Call{Attempts: 1}))
 }
 
+// TestCachedResponseClosesNoGate: a response that a cache has kept speaks of an
+// earlier request's quota.
+func TestCachedResponseClosesNoGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newTransport(t, scripted(status(200, "Age", "300", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "600"), status(200)))
+		respondsWith(t, rt, get(t, api), 200)
+		start := time.Now()
+		respondsWith(t, rt, get(t, api), 200)
+		if d := time.Since(start); d != 0 {
+			t.Errorf("the next request waited %v", d)
+		}
+	})
+}
+
 func TestNothingLeftOfAQuotaCoolsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := scripted(status(200, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10"), status(200))

@@ -99,11 +99,14 @@ func (x *call) admit() error {
 // waiters of one cooldown come back spread over half its length.
 func (x *call) cooldown() error {
 	for {
-		left, over := x.c.gates.Left(x.key)
+		left, over, asked := x.c.gates.Left(x.key)
 		if left <= 0 {
 			return nil
 		}
 		if err := x.pause(left, over, WaitCooldown, CoolingDown); err != nil {
+			if e, ours := err.(*Error); ours { //nolint:errorlint // it is not wrapped
+				e.Wait = asked
+			}
 			return err
 		}
 	}

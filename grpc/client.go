@@ -107,7 +107,7 @@ func (x *call) learn(code codes.Code, h hint) {
 		return
 	}
 	c, d := x.c, min(h.wait, cooldown.Max)
-	wasOpen, longer := c.gates.Close(x.key, d)
+	wasOpen, longer := c.gates.Close(x.key, h.wait)
 	if longer <= 0 {
 		return
 	}

@@ -33,7 +33,8 @@
 // A 429 or 503 with a wait makes its key cool down, as does any response that
 // says that nothing is left of a quota until its reset, for at most an hour.
 // Requests to that key wait it out, or fail at once with an [*Error] when the
-// wait does not fit; they come back spread over half of the cooldown's length.
+// wait does not fit, which has the wait that the server named; they come back
+// spread over half of the cooldown's length.
 //
 // # What is remembered
 //

@@ -128,7 +128,7 @@ func (x *exchange) learn(kind Verdict, resp *http.Response, h hint) {
 // cool closes the key's gate, and the fleet's.
 func (x *exchange) cool(h hint) {
 	t, d := x.t, min(h.wait, cooldown.Max)
-	wasOpen, longer := t.gates.Close(x.key, d)
+	wasOpen, longer := t.gates.Close(x.key, h.wait)
 	if longer <= 0 {
 		return
 	}

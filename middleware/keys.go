@@ -100,7 +100,8 @@ func PathValue(name string) Key {
 }
 
 // RemoteIP is the address that the connection comes from, of IPv6 the first 64 bits:
-// that is what a subscriber has. Behind a proxy that is the proxy; see XForwardedFor.
+// that is what a subscriber has. Behind a proxy that is the proxy; see XForwardedFor. A
+// connection without an IP address, as over a Unix socket, has no key.
 func RemoteIP() Key {
 	return some(func(r *http.Request) string {
 		// An address of IPv4 can be written in one way only: it is its own key.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -394,6 +395,13 @@ func TestErrors(t *testing.T) {
 	if resp := get(wrap(t, closed, middleware.Everyone())); resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("fails closed: %d %v", resp.StatusCode, resp.Header)
 	}
+	multi, err := limiter.NewMulti(limiter.Part{Name: "a", Limiter: closed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp := get(wrap(t, multi, middleware.Everyone())); resp.StatusCode != 503 {
+		t.Errorf("a Multi that fails closed: %d", resp.StatusCode)
+	}
 }
 
 // TestResponseWriter: what it can do it can do behind the middleware.
@@ -521,6 +529,12 @@ func TestBadConfiguration(t *testing.T) {
 		"path value":      func() (func(http.Handler) http.Handler, error) { return middleware.New(lim, middleware.PathValue("")) },
 		"trusted proxies": func() (func(http.Handler) http.Handler, error) {
 			return middleware.New(lim, middleware.XForwardedFor())
+		},
+		"trusted proxy is 1: must be a valid prefix": func() (func(http.Handler) http.Handler, error) {
+			return middleware.New(lim, middleware.XForwardedFor(proxies[0], netip.Prefix{}))
+		},
+		"trusted proxy is 0: must be a valid prefix, of at least 96 bits": func() (func(http.Handler) http.Handler, error) {
+			return middleware.New(lim, middleware.Forwarded(netip.PrefixFrom(netip.MustParseAddr("::ffff:0:0"), 95)))
 		},
 		"keys is 0": func() (func(http.Handler) http.Handler, error) { return middleware.New(lim, middleware.Join()) },
 		"policy is": func() (func(http.Handler) http.Handler, error) {

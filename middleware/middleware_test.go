@@ -97,7 +97,9 @@ func TestHeaders(t *testing.T) {
 		{limiter.SlidingWindowLog(limiter.PerHour(3)), 3600, 3600},
 		{limiter.GCRA(limiter.PerHour(1), 3), 3 * 3600, 3600},
 		{limiter.TokenBucket(limiter.PerMinute(2), 3), 90, 30},
-		{limiter.TokenBucket(limiter.PerSecond(1000), 3), 1, 1},
+		// A second would be a hundred times the window: there is none.
+		{limiter.TokenBucket(limiter.PerSecond(1000), 3), 0, 1},
+		{limiter.GCRA(limiter.PerSecond(2), 3), 2, 1}, // 1.5 s, rounded up
 	} {
 		t.Run(c.limit.String(), func(t *testing.T) {
 			h := wrap(t, local(t, c.limit), middleware.Everyone(), middleware.WithPolicy("the plan"))
@@ -106,7 +108,7 @@ func TestHeaders(t *testing.T) {
 				resp := get(h)
 				left := max(0, 2-i)
 				p, r := items(t, resp, "RateLimit-Policy")["the plan"], items(t, resp, "RateLimit")["the plan"]
-				if p["q"] != 3 || p["w"] != c.w || len(p) != 2 || len(r) != 2 || r["t"] < 1 {
+				if _, has := p["w"]; p["q"] != 3 || p["w"] != c.w || has != (c.w > 0) || len(r) != 2 || r["t"] < 1 {
 					t.Fatalf("request %d: %v and %v", i, p, r)
 				}
 				if x := resp.Header.Get("X-RateLimit-Limit"); x != "3" || resp.Header.Get("X-RateLimit-Remaining") != strconv.FormatInt(r["r"], 10) || resp.Header.Get("X-RateLimit-Reset") != strconv.FormatInt(r["t"], 10) {
@@ -128,6 +130,29 @@ func TestHeaders(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHeadersOfLargeLimits: the integers of structured fields have 15 digits.
+func TestHeadersOfLargeLimits(t *testing.T) {
+	const most = 999_999_999_999_999
+	resp := get(wrap(t, allowing{most + 5, limiter.FixedWindow(limiter.Per(most+7, time.Hour))}, middleware.Everyone()))
+	p, r := items(t, resp, "RateLimit-Policy")["default"], items(t, resp, "RateLimit")["default"]
+	if p["q"] != most || p["w"] != 3600 || r["r"] != most {
+		t.Errorf("%v and %v", p, r)
+	}
+	if l, r := resp.Header.Get("X-RateLimit-Limit"), resp.Header.Get("X-RateLimit-Remaining"); l != strconv.Itoa(most) || r != l {
+		t.Errorf("%s of %s", r, l)
+	}
+}
+
+// allowing says that so much remains of a limit.
+type allowing struct {
+	remaining int
+	limit     limiter.Limit
+}
+
+func (a allowing) AllowN(context.Context, string, int) (limiter.Result, error) {
+	return limiter.Result{Allowed: true, Remaining: a.remaining, Limit: a.limit}, nil
 }
 
 // TestRefusal: a problem that names the policy, never a wait of 0.

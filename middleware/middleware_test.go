@@ -203,8 +203,6 @@ func TestOptions(t *testing.T) {
 	expect("another key", statuses(h, 2, with("X-User", "b")), 200, 429)
 	expect("no key", statuses(h, 2), 400, 400)
 
-	h = wrap(t, local(t, one), middleware.Header("X-User"), middleware.WithMissingKey(middleware.MissingUnauthorized))
-	expect("no key, 401", statuses(h, 1), 401)
 	h = wrap(t, local(t, one), middleware.Header("X-User"), middleware.WithMissingKey(middleware.MissingShared))
 	expect("no key, shared", statuses(h, 2), 200, 429)
 	expect("a key beside the shared one", statuses(h, 1, with("X-User", "a")), 200)
@@ -252,6 +250,29 @@ func TestOptions(t *testing.T) {
 	expect("own responder", statuses(h, 2), 200, 449)
 	if resp := get(h); resp.Header.Get("RateLimit") != "" || resp.Header.Get("Retry-After") != "" || resp.Header.Get("X-RateLimit-Limit") != "1" {
 		t.Errorf("only the older headers: %v", resp.Header)
+	}
+}
+
+// TestUnauthorized: a 401 has a challenge, as RFC 9110 section 15.5.2 demands: that of the
+// key, or one's own.
+func TestUnauthorized(t *testing.T) {
+	unauthorized := middleware.WithMissingKey(middleware.MissingUnauthorized)
+	for want, h := range map[string]http.Handler{
+		`Bearer realm="default"`:     wrap(t, failing{}, middleware.APIKey(), unauthorized),
+		`Basic realm="the \"plan\""`: wrap(t, failing{}, middleware.BasicAuthUser(), unauthorized, middleware.WithPolicy(`the "plan"`)),
+		`Basic realm="joined"`:       wrap(t, failing{}, middleware.Join(middleware.RemoteIP(), middleware.BasicAuthUser(), middleware.APIKey()), unauthorized, middleware.WithPolicy("joined")),
+		`ApiKey`:                     wrap(t, failing{}, middleware.Header("X-User"), unauthorized, middleware.WithChallenge("ApiKey")),
+		`Bearer scope="things"`:      wrap(t, failing{}, middleware.APIKey(), unauthorized, middleware.WithChallenge(`Bearer scope="things"`)),
+		`Own`: wrap(t, failing{}, middleware.Header("X-User"), unauthorized, middleware.WithChallenge("Own"), middleware.WithResponder(func(w http.ResponseWriter, _ *http.Request, d middleware.Decision) {
+			w.WriteHeader(d.Status)
+		})),
+	} {
+		if resp := get(h); resp.StatusCode != 401 || !slices.Equal(resp.Header["Www-Authenticate"], []string{want}) {
+			t.Errorf("%d %q, want %q", resp.StatusCode, resp.Header["Www-Authenticate"], want)
+		}
+	}
+	if resp := get(wrap(t, failing{}, middleware.APIKey(), middleware.WithChallenge("Bearer"))); resp.StatusCode != 400 || resp.Header["Www-Authenticate"] != nil {
+		t.Errorf("%d with a challenge %q", resp.StatusCode, resp.Header["Www-Authenticate"])
 	}
 }
 
@@ -562,6 +583,12 @@ func TestBadConfiguration(t *testing.T) {
 			return middleware.New(lim, middleware.Forwarded(netip.PrefixFrom(netip.MustParseAddr("::ffff:0:0"), 95)))
 		},
 		"keys is 0": func() (func(http.Handler) http.Handler, error) { return middleware.New(lim, middleware.Join()) },
+		"challenge is empty: must not be empty where a missing key is a 401, as the key has no scheme of its own": func() (func(http.Handler) http.Handler, error) {
+			return middleware.New(lim, middleware.APIKey("X-API-Key"), middleware.WithMissingKey(middleware.MissingUnauthorized))
+		},
+		"challenge is a\nb: must be printable ASCII": func() (func(http.Handler) http.Handler, error) {
+			return middleware.New(lim, middleware.APIKey(), middleware.WithChallenge("a\nb"))
+		},
 		"policy is": func() (func(http.Handler) http.Handler, error) {
 			return middleware.New(lim, middleware.Everyone(), middleware.WithPolicy("é"))
 		},

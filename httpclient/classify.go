@@ -69,17 +69,18 @@ func (t *Transport) classify(resp *http.Response, err error, ours Verdict) Verdi
 
 // isIdempotent reports whether doing the request twice is as good as once: by
 // its method, by a key by which the server tells repetitions, or because the
-// caller says so. The header's names are those that net/http honours.
+// caller says so. The header's names are those that net/http honours, also where
+// they have no values, by which it takes a request for idempotent without sending
+// them.
 func isIdempotent(req *http.Request, c Call) bool {
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace,
 		http.MethodPut, http.MethodDelete:
 		return true
 	}
-	if c.Idempotent || len(req.Header["Idempotency-Key"]) > 0 {
-		return true
-	}
-	return len(req.Header["X-Idempotency-Key"]) > 0
+	_, key := req.Header["Idempotency-Key"]
+	_, xKey := req.Header["X-Idempotency-Key"]
+	return c.Idempotent || key || xKey
 }
 
 // errNothing is the error of a base that breaks its contract.

@@ -18,7 +18,8 @@
 //
 // Middlewares around each other, per address and per user say, each add their policy to
 // RateLimit; the older headers, which are about one limit, are those of the one that
-// denied, or has less left.
+// denied, or has less left. The same holds for an upstream that has limits of its own,
+// behind [ReverseProxy].
 //
 // Any [limiter.Allower] decides: a Limiter, a Local, a Sampled or a Multi, whose parts
 // become policies of their own.

@@ -9,50 +9,25 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // Verdict says what an attempt's outcome means for the request; see
 // [WithClassifier].
-type Verdict uint8
+type Verdict = retry.Verdict
 
 const (
 	// Default is what the transport itself would say.
-	Default Verdict = iota
+	Default = retry.Default
 	// Final: it is the outcome of the request; there is no retry.
-	Final
+	Final = retry.Final
 	// Failed: what was done is not known. It is retried if doing the request
 	// twice does no harm.
-	Failed
+	Failed = retry.Failed
 	// Refused: the server did not process the request. Any request is retried,
 	// and a wait in the headers makes its key cool down.
-	Refused
+	Refused = retry.Refused
 )
-
-// kindOf sorts a response by its status. asked says that the server named a
-// wait: a 503 that does is a refusal that invites another try, one that does
-// not may come from a proxy behind which the work was done. A 403 that does is
-// how some, such as GitHub, refuse by quota.
-func kindOf(status int, asked bool) Verdict {
-	switch status {
-	case http.StatusTooManyRequests:
-		return Refused
-	case http.StatusServiceUnavailable:
-		if asked {
-			return Refused
-		}
-		return Failed
-	case http.StatusForbidden:
-		if asked {
-			return Refused
-		}
-		return Final
-	case http.StatusRequestTimeout, http.StatusInternalServerError,
-		http.StatusBadGateway, http.StatusGatewayTimeout:
-		return Failed
-	default:
-		return Final
-	}
-}
 
 // classify lets the user's classifier overrule ours. Successes and redirects
 // are final for all: their bodies may have begun to stream.

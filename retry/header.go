@@ -21,12 +21,12 @@ type Hint struct {
 }
 
 // millisHeaders name a wait in milliseconds, finer than Retry-After can. The
-// second is Azure's.
-var millisHeaders = [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"}
+// second is Azure's, the third that of AWS.
+var millisHeaders = [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms", amzRetryAfter}
 
 // ParseRetryAfter returns the wait that a response asks for in Retry-After (RFC
 // 9110 section 10.2.3: seconds, or a date in any of the three HTTP formats) or,
-// with precedence, in Retry-After-Ms. Some servers send fractions, such as 2.0;
+// with precedence, in Retry-After-Ms, X-Ms-Retry-After-Ms or X-Amz-Retry-After. Some servers send fractions, such as 2.0;
 // they are rounded up to a nanosecond. A number that is too large to represent
 // is the longest time.Duration, as RFC 9111 section 1.2.2 says of such numbers.
 // A date is taken relative to the response's own Date plus its Age, so that

@@ -279,6 +279,7 @@ func TestParsersAllocateNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		retry.ParseRetryAfter(h, now)
 		retry.ParseQuota(h, now, retry.ResetGuess)
+		retry.ParseAnswer(503, h, now, retry.ResetGuess)
 	}); n != 0 {
 		t.Errorf("%v allocations for a response without such headers", n)
 	}

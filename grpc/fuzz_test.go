@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -20,7 +21,7 @@ import (
 )
 
 // FuzzPushback: whatever the trailer says, there is a wait of 32 bits of milliseconds, or
-// no retry; and what a Server says is read as it was meant.
+// no retry; what a Server says is read as it was meant; of two waits the longer one counts.
 func FuzzPushback(f *testing.F) {
 	for _, s := range []string{"", "0", "1", "-1", "+1", "007", "2147483647", "2147483648", "-2147483649", "1e3", "1.5", " 1", "१", "99999999999999999999"} {
 		f.Add(s, int64(len(s)))
@@ -40,7 +41,20 @@ func FuzzPushback(f *testing.F) {
 		if d, never, _ = parsePushback([]string{pushback(wait)}); !never && (d < wait || d >= wait+time.Millisecond) || never && wait < 1<<31*time.Millisecond-time.Millisecond {
 			t.Errorf("%v was sent as %s and read as %v, %v", wait, pushback(wait), d, never)
 		}
+		st, err := status.New(codes.Unavailable, "").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := hintOf(st, metadata.MD{pushbackKey: {s}}); !h.asked || h.wait < wait || !h.never && h.wait != max(wait, pushedBack(s)) {
+			t.Errorf("%q beside a RetryInfo of %v: %+v", s, wait, h)
+		}
 	})
+}
+
+// pushedBack is the wait of a pushback; 0 is none.
+func pushedBack(s string) time.Duration {
+	d, _, _ := parsePushback([]string{s})
+	return d
 }
 
 // FuzzRetryInfo: whatever bytes a detail has, there is no panic and no negative wait; one

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast/internal/cooldown"
@@ -34,18 +33,19 @@ type call struct {
 	last           error           // of the last one
 }
 
-// run makes attempts until one is the outcome.
-func (x *call) run(attempt func() (metadata.MD, error)) error {
+// run makes attempts until one is the outcome. told is what grpc-go tells of each.
+func (x *call) run(told *attempt, send func() error) error {
 	for {
 		if err := x.admit(); err != nil {
 			return x.stop(err)
 		}
-		trailer, err := attempt()
+		*told = attempt{}
+		err := send()
 		x.sent++
 		if err == nil {
 			return nil
 		}
-		p, again := x.judge(err, trailer)
+		p, again := x.judge(err, told)
 		if !again {
 			return err
 		}
@@ -99,11 +99,14 @@ func (x *call) admit() error {
 // waiters of one cooldown come back spread over half its length.
 func (x *call) cooldown() error {
 	for {
-		left, over := x.c.gates.Left(x.key)
+		left, over, asked := x.c.gates.Left(x.key)
 		if left <= 0 {
 			return nil
 		}
 		if err := x.pause(left, over, WaitCooldown, CoolingDown); err != nil {
+			if e, ours := err.(*Error); ours { //nolint:errorlint // it is not wrapped
+				e.Wait = asked
+			}
 			return err
 		}
 	}
@@ -170,14 +173,14 @@ func (x *call) sleep(p plan) error {
 
 // judge learns from an attempt that failed and decides whether there is another, and
 // after which wait.
-func (x *call) judge(err error, trailer metadata.MD) (p plan, again bool) {
+func (x *call) judge(err error, told *attempt) (p plan, again bool) {
 	st := status.Convert(err)
-	h := hintOf(st, trailer)
+	h := hintOf(st, told.trailer)
 	x.learn(st.Code(), h)
 	if x.ctx.Err() != nil || !x.retryable(st, h) {
 		return plan{}, false
 	}
-	p, e := x.plan(st.Code(), h)
+	p, e := x.plan(st.Code(), h, told.unsent())
 	if e != nil {
 		x.gaveUp(e)
 		return plan{}, false
@@ -194,12 +197,21 @@ func (x *call) retryable(st *status.Status, h hint) bool {
 	return st.Code() == codes.Unavailable || st.Code() == codes.ResourceExhausted && (h.asked || h.never)
 }
 
+// repeatable reports whether another attempt does no harm where the server may have done
+// the work: that it names a wait, or a rule of the user's, says so.
+func (x *call) repeatable(h hint, unsent bool) bool {
+	cfg := &x.c.cfg
+	return unsent || h.asked || cfg.retryIf != nil || cfg.idempotent[x.method]
+}
+
 // plan returns the wait before the next attempt, or why there is none. What asks for the
 // budget comes last, so that it is spent only on retries made.
-func (x *call) plan(code codes.Code, h hint) (plan, *Error) {
+func (x *call) plan(code codes.Code, h hint, unsent bool) (plan, *Error) {
 	switch {
 	case h.never:
 		return plan{}, x.error(PushedBack, h.wait, nil)
+	case !x.repeatable(h, unsent):
+		return plan{}, x.error(NotIdempotent, 0, nil)
 	case x.sent >= x.c.cfg.attempts:
 		return plan{}, x.error(AttemptsSpent, h.wait, nil)
 	}

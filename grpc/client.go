@@ -3,12 +3,10 @@ package holdfastgrpc
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/internal/cooldown"
 	"github.com/holdfast-go/holdfast/limiter"
@@ -55,13 +53,9 @@ func NewClient(opts ...ClientOption) (*Client, error) {
 func (c *Client) Unary() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		x := c.begin(ctx, cc, method)
-		var trailer metadata.MD
-		opts = append(slices.Clip(opts), grpc.Trailer(&trailer))
-		err := x.run(func() (metadata.MD, error) {
-			trailer = nil
-			err := invoke(ctx, method, req, reply, cc, opts...)
-			return trailer, err
-		})
+		var told attempt
+		opts = told.options(opts)
+		err := x.run(&told, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
 		if err == nil {
 			x.budget.Deposit()
 		}
@@ -108,7 +102,7 @@ func (x *call) learn(code codes.Code, h hint) {
 		return
 	}
 	c, d := x.c, min(h.wait, cooldown.Max)
-	wasOpen, longer := c.gates.Close(x.key, d)
+	wasOpen, longer := c.gates.Close(x.key, h.wait)
 	if longer <= 0 {
 		return
 	}

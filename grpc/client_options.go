@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -34,6 +35,8 @@ type clientConfig struct {
 	retryIf  func(method string, st *status.Status) bool
 	hooks    Hooks
 	logger   *slog.Logger
+	// idempotent has the full names of methods.
+	idempotent map[string]bool
 
 	// Sizes of the bounded maps; tests make them small.
 	maxGates, maxTargets int
@@ -79,11 +82,25 @@ func WithMaxTotalWait(d time.Duration) ClientOption {
 // last 10 s, and 10 per second in any case.
 func WithBudget(b *retry.Budget) ClientOption { return func(c *clientConfig) { c.budget = b } }
 
+// WithIdempotent names methods, as /package.Service/Method, for which it does no harm to
+// do the work twice: they are tried again after any codes.Unavailable. Other methods are
+// only where nothing was sent or the server named a wait. Given several times, the methods
+// of all count.
+func WithIdempotent(methods ...string) ClientOption {
+	return func(c *clientConfig) {
+		if c.idempotent == nil {
+			c.idempotent = make(map[string]bool)
+		}
+		for _, m := range methods {
+			c.idempotent[m] = true
+		}
+	}
+}
+
 // WithRetryIf sets which failures are worth another attempt, in place of the default:
-// codes.Unavailable, and codes.ResourceExhausted with a wait. A method that must not be
-// repeated when it may have been served can be left out here, or one that is idempotent
-// be retried after other codes. It is not asked when the server said not to retry. f must
-// be safe for concurrent use.
+// codes.Unavailable, as [WithIdempotent] says, and codes.ResourceExhausted with a wait.
+// f alone then answers for what may have been served already. It is not asked when the
+// server said not to retry. f must be safe for concurrent use.
 func WithRetryIf(f func(method string, st *status.Status) bool) ClientOption {
 	return func(c *clientConfig) { c.retryIf = f }
 }
@@ -126,6 +143,12 @@ func (c *clientConfig) validate() error {
 		return configError("max wait", c.maxWait, "must be from 0 to 1h")
 	case c.maxTotal < 0 || c.maxTotal > 24*time.Hour:
 		return configError("max total wait", c.maxTotal, "must be from 0 to 24h")
+	}
+	for m := range c.idempotent {
+		service, name, ok := strings.Cut(strings.TrimPrefix(m, "/"), "/")
+		if !ok || m[0] != '/' || service == "" || name == "" || strings.Contains(name, "/") {
+			return configError("idempotent method", m, "must be /package.Service/Method")
+		}
 	}
 	if err := c.backoff.Validate(); err != nil {
 		if e, ok := errors.AsType[*retry.ConfigError](err); ok {

@@ -6,7 +6,6 @@ import (
 	"io"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -14,16 +13,18 @@ import (
 // grpc.WithChainStreamInterceptor.
 //
 // A stream waits before it is opened, as a unary call does, and opening it is tried again
-// where that fails: nothing of it was sent by then. One that the server refuses later is
+// where that fails before anything of it was sent. One that the server refuses later is
 // not opened again, since its messages are gone; it is learnt from, so that whoever opens
 // it again waits. The messages of a stream are not paced.
 func (c *Client) Stream() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		x := c.begin(ctx, cc, method)
 		var cs grpc.ClientStream
-		err := x.run(func() (_ metadata.MD, err error) {
+		var told attempt
+		opts = told.options(opts)
+		err := x.run(&told, func() (err error) {
 			cs, err = open(ctx, desc, cc, method, opts...)
-			return nil, err
+			return err
 		})
 		if err != nil {
 			return nil, err

@@ -57,7 +57,8 @@ func TestCooldown(t *testing.T) {
 	})
 }
 
-// TestCooldownThatDoesNotFit: nothing is sent, and the error says when.
+// TestCooldownThatDoesNotFit: nothing is sent, and the error says when: as the server
+// did, although the cooldown is over after an hour.
 func TestCooldownThatDoesNotFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := scripted(answer{code: codes.ResourceExhausted, info: retryIn(48 * time.Hour)}, answer{})
@@ -66,10 +67,10 @@ func TestCooldownThatDoesNotFit(t *testing.T) {
 		time.Sleep(35 * time.Minute)
 		err := call(t.Context(), client)
 		e, ok := errors.AsType[*holdfastgrpc.Error](err)
-		if !ok || e.Reason != holdfastgrpc.CoolingDown || e.Wait != 25*time.Minute || e.Key != "passthrough:///memory" {
+		if !ok || e.Reason != holdfastgrpc.CoolingDown || e.Wait != 47*time.Hour+25*time.Minute || e.Key != "passthrough:///memory" {
 			t.Fatalf("%v", err)
 		}
-		if d, ok := holdfastgrpc.Wait(err); d != 25*time.Minute || !ok || status.Code(err) != codes.ResourceExhausted {
+		if d, ok := holdfastgrpc.Wait(err); d != 47*time.Hour+25*time.Minute || !ok || status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("%v, %v for who knows only statuses", status.Code(err), d)
 		}
 		time.Sleep(24 * time.Minute)
@@ -186,7 +187,7 @@ func TestOptionsOfTheCall(t *testing.T) {
 	}
 	opts := append(make([]grpc.CallOption, 0, 10), grpc.WaitForReady(true))
 	err = c.Unary()(t.Context(), "/a.B/C", nil, nil, nil, func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, got ...grpc.CallOption) error {
-		if len(got) != 2 || got[0] != opts[0] {
+		if len(got) != 4 || got[0] != opts[0] {
 			t.Errorf("%d options", len(got))
 		}
 		return nil
@@ -202,6 +203,8 @@ func TestBadClientConfiguration(t *testing.T) {
 		"limiter: option is nil: must not be nil":                                             nil,
 		"limiter: limiter is nil: must not be a nil pointer":                                  holdfastgrpc.WithLimiter((*limiter.Local)(nil)),
 		"limiter: attempts is 0: must be from 1 to 100":                                       holdfastgrpc.WithAttempts(0),
+		"limiter: idempotent method is a.B/C: must be /package.Service/Method":                holdfastgrpc.WithIdempotent("/a.B/C", "a.B/C"),
+		"limiter: idempotent method is /a.B/: must be /package.Service/Method":                holdfastgrpc.WithIdempotent("/a.B/"),
 		"limiter: max wait is -1ns: must be from 0 to 1h":                                     holdfastgrpc.WithMaxWait(-1),
 		"limiter: max total wait is 25h0m0s: must be from 0 to 24h":                           holdfastgrpc.WithMaxTotalWait(25 * time.Hour),
 		"limiter: Backoff.Initial is -1ns: must not be negative":                              holdfastgrpc.WithBackoff(retry.Backoff{Initial: -1}),

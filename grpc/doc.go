@@ -40,15 +40,20 @@
 // [*Error] when the wait does not fit; they come back spread over half of the cooldown's
 // length. With a distributed limiter the whole fleet cools down.
 //
-// Unary calls are tried again after codes.Unavailable, and after codes.ResourceExhausted
-// with a wait; without one, that may as well say that a message is too large, which
-// another attempt would not mend. codes.Unavailable may also come after the server has
-// done its work: leave methods for which that matters out by [WithRetryIf]. A trailer
-// that is negative, malformed or there twice asks for no retry, and there is none. It
-// waits as long as the server says, and up to half of that longer, at random; where the
-// server says nothing, or 0, by backoff, and after codes.ResourceExhausted for at least a
-// second. A wait longer than [WithMaxWait], than what [WithMaxTotalWait] leaves, or than
-// the time to the deadline is not begun: the last error is returned at once.
+// Unary calls are tried again after codes.ResourceExhausted with a wait; without one, that
+// may as well say that a message is too large, which another attempt would not mend. They
+// are tried again after codes.Unavailable where doing the work twice is excluded or
+// harmless: nothing was sent, as there was no connection; the server named a wait; or the
+// method is one of [WithIdempotent]. Otherwise the server may have done the work before
+// the connection broke, and the error is returned; [Hooks.GiveUp] hears of
+// [NotIdempotent]. [WithRetryIf] replaces these rules.
+//
+// A trailer that is negative, malformed or there twice asks for no retry, and there is
+// none. A call waits as long as the server says, and up to half of that longer, at random;
+// where the server says nothing, or 0, by backoff, and after codes.ResourceExhausted for at
+// least a second. A RetryInfo that is too large to represent is the longest wait. A wait
+// longer than [WithMaxWait], than what [WithMaxTotalWait] leaves, or than the time to the
+// deadline is not begun: the last error is returned at once.
 //
 // Streams are not opened again once they were opened, but what their end says is learnt.
 //

@@ -31,6 +31,8 @@ const (
 	WaitTooLong
 	// PushedBack: the server asked not to be asked again.
 	PushedBack
+	// NotIdempotent: the server may have done the work; see [WithIdempotent].
+	NotIdempotent
 )
 
 var reasons = [...]string{
@@ -41,6 +43,7 @@ var reasons = [...]string{
 	AttemptsSpent: "attempts spent",
 	WaitTooLong:   "wait too long",
 	PushedBack:    "pushed back",
+	NotIdempotent: "not idempotent",
 }
 
 // String returns the reason in lower-case words.

@@ -2,22 +2,26 @@ package holdfastgrpc
 
 import (
 	"context"
+	"math"
+	"math/big"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/holdfast-go/holdfast/internal/caller"
 )
 
 // FuzzPushback: whatever the trailer says, there is a wait of 32 bits of milliseconds, or
-// no retry; and what a Server says is read as it was meant.
+// no retry; what a Server says is read as it was meant; of two waits the longer one counts.
 func FuzzPushback(f *testing.F) {
 	for _, s := range []string{"", "0", "1", "-1", "+1", "007", "2147483647", "2147483648", "-2147483649", "1e3", "1.5", " 1", "१", "99999999999999999999"} {
 		f.Add(s, int64(len(s)))
@@ -37,23 +41,52 @@ func FuzzPushback(f *testing.F) {
 		if d, never, _ = parsePushback([]string{pushback(wait)}); !never && (d < wait || d >= wait+time.Millisecond) || never && wait < 1<<31*time.Millisecond-time.Millisecond {
 			t.Errorf("%v was sent as %s and read as %v, %v", wait, pushback(wait), d, never)
 		}
+		st, err := status.New(codes.Unavailable, "").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := hintOf(st, metadata.MD{pushbackKey: {s}}); !h.asked || h.wait < wait || !h.never && h.wait != max(wait, pushedBack(s)) {
+			t.Errorf("%q beside a RetryInfo of %v: %+v", s, wait, h)
+		}
 	})
 }
 
-// FuzzRetryInfo: whatever bytes a detail has, there is no panic and no negative wait.
+// pushedBack is the wait of a pushback; 0 is none.
+func pushedBack(s string) time.Duration {
+	d, _, _ := parsePushback([]string{s})
+	return d
+}
+
+// FuzzRetryInfo: whatever bytes a detail has, there is no panic and no negative wait; one
+// that says a time is that time, or the longest.
 func FuzzRetryInfo(f *testing.F) {
-	for _, info := range []*errdetails.RetryInfo{{}, {RetryDelay: nil}} {
-		b, _ := proto.Marshal(info)
-		f.Add(b, "type.googleapis.com/google.rpc.RetryInfo")
+	const url = "type.googleapis.com/google.rpc.RetryInfo"
+	for _, delay := range []*durationpb.Duration{nil, {}, {Seconds: 5}, {Nanos: 1}, {Nanos: 1e9}, {Seconds: -1}, {Seconds: 1, Nanos: -1}, {Seconds: 9223372036, Nanos: 854775807}, {Seconds: 9223372036, Nanos: 854775808}, {Seconds: math.MaxInt64}} {
+		b, _ := proto.Marshal(&errdetails.RetryInfo{RetryDelay: delay})
+		f.Add(b, url)
 	}
-	f.Add([]byte{0x0a, 0x02, 0x08, 0x05}, "type.googleapis.com/google.rpc.RetryInfo")
+	f.Add([]byte{0x0a, 0x02, 0x08, 0x05}, url)
 	f.Add([]byte{0x0a, 0xff}, "google.rpc.RetryInfo")
 	f.Add([]byte{}, "\xff/")
 	f.Fuzz(func(t *testing.T, value []byte, url string) {
 		detail := &anypb.Any{TypeUrl: url, Value: value}
 		st := status.FromProto(&spb.Status{Code: 8, Details: []*anypb.Any{detail, nil, detail}})
-		if h := hintOf(st, metadata.MD{pushbackKey: {string(value)}}); h.wait < 0 || h.wait > 0 && !h.asked {
+		h := hintOf(st, metadata.MD{pushbackKey: {string(value)}})
+		if h.wait < 0 || h.wait > 0 && !h.asked {
 			t.Errorf("%+v", h)
+		}
+		var info errdetails.RetryInfo
+		if detail.UnmarshalTo(&info) != nil || info.RetryDelay == nil {
+			return
+		}
+		secs, nanos := info.RetryDelay.Seconds, info.RetryDelay.Nanos
+		want := new(big.Int).Add(new(big.Int).Mul(big.NewInt(secs), big.NewInt(1e9)), big.NewInt(int64(nanos)))
+		if !want.IsInt64() {
+			want.SetInt64(math.MaxInt64)
+		}
+		valid := secs >= 0 && nanos >= 0 && nanos < 1e9
+		if d, ok := retryInfo(st); ok != valid || ok && int64(d) != want.Int64() {
+			t.Errorf("%d s and %d ns: %v, %v", secs, nanos, d, ok)
 		}
 	})
 }

@@ -55,20 +55,17 @@ func parsePushback(values []string) (d time.Duration, never, ok bool) {
 }
 
 // retryInfo returns the delay of the first RetryInfo. One that is malformed or negative
-// is none.
+// is none; one that is too large is the longest, as an HTTP Retry-After is.
 func retryInfo(st *status.Status) (time.Duration, bool) {
 	// Details would decode them all, of any type.
 	details := st.Proto().GetDetails()
 	for _, detail := range details[:min(len(details), maxDetails)] {
 		var info errdetails.RetryInfo
-		if !detail.MessageIs(&info) {
+		if !detail.MessageIs(&info) || detail.UnmarshalTo(&info) != nil {
 			continue
 		}
-		if detail.UnmarshalTo(&info) != nil || info.RetryDelay.CheckValid() != nil {
-			continue
-		}
-		if d := info.RetryDelay.AsDuration(); d >= 0 { // which saturates
-			return d, true
+		if d := info.RetryDelay; d != nil && d.Seconds >= 0 && d.Nanos >= 0 && d.Nanos < 1e9 {
+			return d.AsDuration(), true // which saturates
 		}
 	}
 	return 0, false

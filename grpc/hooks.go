@@ -43,7 +43,7 @@ type WaitInfo struct {
 // CooldownInfo is one cooldown of a key.
 type CooldownInfo struct {
 	Target, Method, Key string        // of the call that met it
-	For                 time.Duration // from now, as the server asked
+	For                 time.Duration // from now: as the server asked, at most 1 h
 	Source              string        // as in WaitInfo
 }
 

@@ -58,7 +58,9 @@ func TestRetries(t *testing.T) {
 		"of both the longer, pushback":  {answer{busy, retryIn(time.Second), []string{"3000"}}, true, 3 * time.Second, 4500 * time.Millisecond},
 		"of both the longer, RetryInfo": {answer{busy, retryIn(3 * time.Second), []string{"1000"}}, true, 3 * time.Second, 4500 * time.Millisecond},
 		"unavailable with a wait":       {answer{down, retryIn(3 * time.Second), nil}, true, 3 * time.Second, 4500 * time.Millisecond},
-		"unavailable":                   {answer{down, nil, nil}, true, 0, 500 * time.Millisecond},
+		"unavailable with pushback":     {answer{down, nil, []string{"3000"}}, true, 3 * time.Second, 4500 * time.Millisecond},
+		"unavailable, pushback of 0":    {answer{down, nil, []string{"0"}}, true, 0, 500 * time.Millisecond},
+		"unavailable":                   {answer{down, nil, nil}, false, 0, 0},
 		"a wait of 0":                   {answer{busy, retryIn(0), nil}, true, time.Second, 1500 * time.Millisecond},
 		"pushback of 0":                 {answer{busy, nil, []string{"0"}}, true, time.Second, 1500 * time.Millisecond},
 		"too large, or no hint":         {answer{busy, nil, nil}, false, 0, 0},
@@ -74,7 +76,7 @@ func TestRetries(t *testing.T) {
 		"RetryInfo of mixed signs":      {answer{busy, &durationpb.Duration{Seconds: 1, Nanos: -1}, nil}, false, 0, 0},
 		"longer than the cap":           {answer{busy, retryIn(121 * time.Second), nil}, false, 0, 0},
 		"centuries":                     {answer{busy, &durationpb.Duration{Seconds: 3e11}, nil}, false, 0, 0},
-		"malformed, but unavailable":    {answer{down, retryIn(-1), nil}, true, 0, 500 * time.Millisecond},
+		"unavailable and malformed":     {answer{down, retryIn(-1), nil}, false, 0, 0},
 		"another code":                  {answer{codes.Internal, nil, nil}, false, 0, 0},
 		"another code with a wait":      {answer{codes.Aborted, retryIn(time.Second), nil}, false, 0, 0},
 		"deadline exceeded":             {answer{codes.DeadlineExceeded, nil, nil}, false, 0, 0},
@@ -105,6 +107,7 @@ func TestRetries(t *testing.T) {
 // TestGivesUp: the reason, and that the last error is the caller's.
 func TestGivesUp(t *testing.T) {
 	down, busy := answer{code: codes.Unavailable}, answer{code: codes.ResourceExhausted, info: retryIn(30 * time.Second)}
+	idempotent := holdfastgrpc.WithIdempotent(unaryCall)
 	spent, err := retry.NewBudget(retry.BudgetSettings{Ratio: -1, Floor: -1})
 	if err != nil {
 		t.Fatal(err)
@@ -116,12 +119,14 @@ func TestGivesUp(t *testing.T) {
 		want     holdfastgrpc.Reason
 		calls    int
 	}{
-		"attempts":  {down, nil, 0, holdfastgrpc.AttemptsSpent, 3},
-		"one":       {down, []holdfastgrpc.ClientOption{holdfastgrpc.WithAttempts(1)}, 0, holdfastgrpc.AttemptsSpent, 1},
-		"budget":    {down, []holdfastgrpc.ClientOption{holdfastgrpc.WithBudget(spent)}, 0, holdfastgrpc.BudgetSpent, 1},
+		"repeated":  {down, nil, 0, holdfastgrpc.NotIdempotent, 1},
+		"attempts":  {down, []holdfastgrpc.ClientOption{idempotent}, 0, holdfastgrpc.AttemptsSpent, 3},
+		"one":       {down, []holdfastgrpc.ClientOption{idempotent, holdfastgrpc.WithAttempts(1)}, 0, holdfastgrpc.AttemptsSpent, 1},
+		"budget":    {down, []holdfastgrpc.ClientOption{idempotent, holdfastgrpc.WithBudget(spent)}, 0, holdfastgrpc.BudgetSpent, 1},
 		"wait":      {busy, []holdfastgrpc.ClientOption{holdfastgrpc.WithMaxWait(29 * time.Second)}, 0, holdfastgrpc.WaitTooLong, 1},
 		"all waits": {busy, []holdfastgrpc.ClientOption{holdfastgrpc.WithMaxTotalWait(31 * time.Second)}, 0, holdfastgrpc.WaitTooLong, 2},
 		"deadline":  {busy, nil, 29 * time.Second, holdfastgrpc.WaitTooLong, 1},
+		"too large": {answer{busy.code, &durationpb.Duration{Seconds: math.MaxInt64}, nil}, nil, 0, holdfastgrpc.WaitTooLong, 1},
 		"pushback":  {answer{codes.Unavailable, nil, []string{"-1"}}, nil, 0, holdfastgrpc.PushedBack, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -55,11 +55,14 @@ func (x *exchange) refused() bool {
 // meanwhile. The waiters of one cooldown come back spread over half its length.
 func (x *exchange) cooldown() error {
 	for {
-		left, over := x.t.gates.Left(x.key)
+		left, over, asked := x.t.gates.Left(x.key)
 		if left <= 0 {
 			return nil
 		}
 		if err := x.pause(left, over, WaitCooldown, CoolingDown); err != nil {
+			if e, ours := err.(*Error); ours { //nolint:errorlint // it is not wrapped
+				e.Wait = asked
+			}
 			return err
 		}
 	}

@@ -9,50 +9,25 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // Verdict says what an attempt's outcome means for the request; see
 // [WithClassifier].
-type Verdict uint8
+type Verdict = retry.Verdict
 
 const (
 	// Default is what the transport itself would say.
-	Default Verdict = iota
+	Default = retry.Default
 	// Final: it is the outcome of the request; there is no retry.
-	Final
+	Final = retry.Final
 	// Failed: what was done is not known. It is retried if doing the request
 	// twice does no harm.
-	Failed
+	Failed = retry.Failed
 	// Refused: the server did not process the request. Any request is retried,
 	// and a wait in the headers makes its key cool down.
-	Refused
+	Refused = retry.Refused
 )
-
-// kindOf sorts a response by its status. asked says that the server named a
-// wait: a 503 that does is a refusal that invites another try, one that does
-// not may come from a proxy behind which the work was done. A 403 that does is
-// how some, such as GitHub, refuse by quota.
-func kindOf(status int, asked bool) Verdict {
-	switch status {
-	case http.StatusTooManyRequests:
-		return Refused
-	case http.StatusServiceUnavailable:
-		if asked {
-			return Refused
-		}
-		return Failed
-	case http.StatusForbidden:
-		if asked {
-			return Refused
-		}
-		return Final
-	case http.StatusRequestTimeout, http.StatusInternalServerError,
-		http.StatusBadGateway, http.StatusGatewayTimeout:
-		return Failed
-	default:
-		return Final
-	}
-}
 
 // classify lets the user's classifier overrule ours. Successes and redirects
 // are final for all: their bodies may have begun to stream.
@@ -69,17 +44,18 @@ func (t *Transport) classify(resp *http.Response, err error, ours Verdict) Verdi
 
 // isIdempotent reports whether doing the request twice is as good as once: by
 // its method, by a key by which the server tells repetitions, or because the
-// caller says so. The header's names are those that net/http honours.
+// caller says so. The header's names are those that net/http honours, also where
+// they have no values, by which it takes a request for idempotent without sending
+// them.
 func isIdempotent(req *http.Request, c Call) bool {
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace,
 		http.MethodPut, http.MethodDelete:
 		return true
 	}
-	if c.Idempotent || len(req.Header["Idempotency-Key"]) > 0 {
-		return true
-	}
-	return len(req.Header["X-Idempotency-Key"]) > 0
+	_, key := req.Header["Idempotency-Key"]
+	_, xKey := req.Header["X-Idempotency-Key"]
+	return c.Idempotent || key || xKey
 }
 
 // errNothing is the error of a base that breaks its contract.

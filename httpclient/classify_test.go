@@ -1,8 +1,12 @@
 package httpclient_test
 
 import (
+	"bufio"
 	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,15 +106,75 @@ func TestClassifier(t *testing.T) {
 	})
 }
 
+// TestDialects sends a GET and a POST to servers that answer as the examples of package
+// retry do: a refusal is retried for both, a failure for the GET alone.
+func TestDialects(t *testing.T) {
+	files, err := filepath.Glob("../retry/testdata/dialects/*.txt")
+	if err != nil || len(files) < 25 {
+		t.Fatalf("%d examples, %v", len(files), err)
+	}
+	// For each verdict: attempts of a GET and of a POST.
+	attempts := map[string][2]int{"final": {1, 1}, "failed": {2, 1}, "refused": {2, 2}}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wants, response, _ := strings.Cut(string(data), "\n\n")
+		_, verdict, _ := strings.Cut(wants, "verdict: ")
+		verdict, _, _ = strings.Cut(verdict, "\n")
+		want, known := attempts[verdict]
+		if !known {
+			t.Fatalf("%s: verdict %q", file, verdict)
+		}
+		for i := range want {
+			synctest.Test(t, func(t *testing.T) {
+				r := []*http.Request{get(t, api), post(t, api, "x")}[i]
+				time.Sleep(time.Until(time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)))
+				n := 0
+				rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+					if n++; n > 1 {
+						return respond(r, status(200)), nil
+					}
+					return http.ReadResponse(bufio.NewReader(strings.NewReader(response)), r)
+				}), httpclient.WithMaxWait(time.Hour), httpclient.WithMaxTotalWait(2*time.Hour))
+				resp, err := rt.RoundTrip(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				if n != want[i] {
+					t.Errorf("%s: %s: %d attempts, want %d", filepath.Base(file), r.Method, n, want[i])
+				}
+			})
+		}
+	}
+}
+
+// TestForbiddenRetryClosesNoGate: a refusal that never ends, such as that of an account
+// without credit, is returned at once and holds up nobody else.
+func TestForbiddenRetryClosesNoGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := scripted(status(429, "Retry-After", "60", "X-Should-Retry", "false"), status(200))
+		rt := newTransport(t, s)
+		start := time.Now()
+		respondsWith(t, rt, get(t, api), 429)
+		respondsWith(t, rt, get(t, api), 200)
+		if d := time.Since(start); d != 0 {
+			t.Errorf("it took %v", d)
+		}
+	})
+}
+
 // TestClassifiedRefusalCoolsDown: what the classifier calls a refusal is one for
 // every goroutine.
 func TestClassifiedRefusalCoolsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := scripted(status(529, "Retry-After", "20"), status(200))
+		s := scripted(status(430, "Retry-After", "20"), status(200))
 		rt := newTransport(t, s, httpclient.WithClassifier(func(resp *http.Response, _ error) httpclient.Verdict {
 			return httpclient.Refused
 		}))
-		respondsWith(t, rt, once(get(t, api)), 529)
+		respondsWith(t, rt, once(get(t, api)), 430)
 		respondsWith(t, rt, get(t, api), 200)
 		between(t, "waited", s.gap(1), 20*time.Second, 30*time.Second)
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/httpclient"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // TestOne429StopsAll: a hundred goroutines send, one is refused for 4 s. Until
@@ -73,6 +74,20 @@ func once(r *http.Request) *http.Request {
 	return r.WithContext(httpclient.WithCall(r.Context(), httpclient.Call{Attempts: 1}))
 }
 
+// TestCachedResponseClosesNoGate: a response that a cache has kept speaks of an
+// earlier request's quota.
+func TestCachedResponseClosesNoGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newTransport(t, scripted(status(200, "Age", "300", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "600"), status(200)))
+		respondsWith(t, rt, get(t, api), 200)
+		start := time.Now()
+		respondsWith(t, rt, get(t, api), 200)
+		if d := time.Since(start); d != 0 {
+			t.Errorf("the next request waited %v", d)
+		}
+	})
+}
+
 func TestNothingLeftOfAQuotaCoolsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := scripted(status(200, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10"), status(200))
@@ -126,16 +141,30 @@ func TestCooldownThatDoesNotFit(t *testing.T) {
 	})
 }
 
+// TestCooldownIsAtMostAnHour: what callers are told is the wait that the server
+// named nevertheless.
 func TestCooldownIsAtMostAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := newTransport(t, scripted(status(429, "Retry-After", "86400")))
+		s := scripted(status(503), status(429, "Retry-After", "7200"), status(200))
+		rt := newTransport(t, s, httpclient.WithBackoff(retry.Backoff{Initial: time.Minute, Max: time.Minute, Jitter: retry.JitterNone}))
+		var before *http.Response
+		var wg sync.WaitGroup
+		wg.Go(func() { before = respondsWith(t, rt, get(t, api), 503) })
+		time.Sleep(30 * time.Second)
 		resp := respondsWith(t, rt, get(t, api), 429)
-		if d, _ := httpclient.Wait(resp); d != 24*time.Hour {
+		if d, _ := httpclient.Wait(resp); d != 2*time.Hour {
 			t.Errorf("the caller is told %v", d)
 		}
-		if e := failsFor(t, rt, get(t, api), httpclient.CoolingDown); e.Wait != time.Hour {
-			t.Errorf("%+v", e)
+		wg.Wait()
+		if e := gaveUpFor(t, before, httpclient.CoolingDown); e.Wait != 2*time.Hour-30*time.Second {
+			t.Errorf("whoever waited for another try is told %v", e.Wait)
 		}
+		if e := failsFor(t, rt, get(t, api), httpclient.CoolingDown); e.Wait != 2*time.Hour-30*time.Second {
+			t.Errorf("the next one is told %v", e.Wait)
+		}
+		s.wantSent(t, 2)
+		time.Sleep(time.Hour)
+		respondsWith(t, rt, get(t, api), 200)
 	})
 }
 

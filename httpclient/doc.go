@@ -12,15 +12,22 @@
 //
 // # What is retried
 //
-// A 429, and a 503 or 403 with a wait, are refusals: any request is sent again.
-// Other 503, 408, 500, 502, 504 and errors of the transport are retried only
-// for requests that do no harm when done twice: GET, HEAD, OPTIONS, TRACE, PUT,
-// DELETE, those with an Idempotency-Key header, and those whose [Call] says so.
+// A 429, a 529, and a 503 or 403 with a wait, are refusals: any request is sent
+// again. Other 503, 408, 425, 500, 502, 504, 520 to 524 and errors of the
+// transport, and what the server by X-Should-Retry, Stripe-Should-Retry or
+// X-Amz-Retry-After wants retried, are retried only for requests that do no harm when done twice: GET, HEAD, OPTIONS, TRACE, PUT,
+// DELETE, those with an Idempotency-Key header (as for net/http, also one without
+// values, which is not sent), and those whose [Call] says so.
 // A body is sent again only if the request's GetBody can make it anew, or
 // [WithBodyBuffer] has kept it. Certificates that do not verify, requests that
 // cannot be sent, and callers who cancelled are never retried. Nothing is done
 // with a response that is not retried: it is returned at once, its body unread,
 // whether it streams for hours or is a 101 to be written to.
+//
+// A response is as the server sent it: cookies of responses that were retried are
+// not added to it, so that a cookie jar does not see them, and each attempt has
+// the cookies of the request. A server whose cookies matter between attempts needs
+// [WithAttempts](1) and a retry above the http.Client, such as retry.Do.
 //
 // # How long it waits
 //
@@ -33,7 +40,8 @@
 // A 429 or 503 with a wait makes its key cool down, as does any response that
 // says that nothing is left of a quota until its reset, for at most an hour.
 // Requests to that key wait it out, or fail at once with an [*Error] when the
-// wait does not fit; they come back spread over half of the cooldown's length.
+// wait does not fit, which has the wait that the server named; they come back
+// spread over half of the cooldown's length.
 //
 // # What is remembered
 //

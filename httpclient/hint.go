@@ -7,8 +7,9 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// hint is what a response's headers say about when to come back.
+// hint is what a response says about another attempt.
 type hint struct {
+	verdict Verdict
 	// asked says that the server named a wait that is meant for this request.
 	asked bool
 	// exhausted says that nothing is left of a quota until wait has passed.
@@ -17,26 +18,10 @@ type hint struct {
 	source    string // the header
 }
 
-// hintOf reads a response's headers. When a quota is reset is said on every
-// response of many servers: it is a wait that this request was asked for only
-// if it was refused by quota, or if nothing is left. Retry-After, which is about
-// the request, takes precedence.
+// hintOf reads a response's status and headers.
 func hintOf(resp *http.Response, format retry.ResetFormat) hint {
-	now := time.Time{}
-	switch status := resp.StatusCode; {
-	case status >= 400:
-		if r, ok := retry.ParseRetryAfter(resp.Header, now); ok {
-			return hint{asked: true, wait: r.Wait, source: r.Source}
-		}
-	case status < 200:
-		return hint{}
-	}
-	q, ok := retry.ParseQuota(resp.Header, now, format)
-	exhausted := q.Remaining == 0
-	if !ok || !exhausted && resp.StatusCode != http.StatusTooManyRequests {
-		return hint{}
-	}
-	return hint{asked: true, exhausted: exhausted, wait: q.Wait, source: q.Source}
+	a := retry.ParseAnswer(resp.StatusCode, resp.Header, time.Time{}, format)
+	return hint{a.Verdict, a.Asked, a.Asked && a.Remaining == 0, a.Wait, a.Source}
 }
 
 // Wait returns how long to wait before the request of resp makes sense again:

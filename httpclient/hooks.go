@@ -59,7 +59,7 @@ type WaitInfo struct {
 // CooldownInfo is one cooldown of a key.
 type CooldownInfo struct {
 	Key    string
-	For    time.Duration // from now, as the server asked
+	For    time.Duration // from now: as the server asked, at most 1 h
 	Source string        // the header that asked for it
 }
 

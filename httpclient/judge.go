@@ -26,7 +26,7 @@ func (x *exchange) judge(resp *http.Response, err error) (p plan, again bool) {
 	switch {
 	case err == nil:
 		h = hintOf(resp, x.format())
-		kind = x.t.classify(resp, nil, kindOf(resp.StatusCode, h.asked))
+		kind = x.t.classify(resp, nil, h.verdict)
 		x.learn(kind, resp, h)
 	case gone(x.orig) == nil && !errors.Is(err, context.Canceled) && !permanent(err):
 		kind = x.t.classify(nil, err, Failed)
@@ -128,7 +128,7 @@ func (x *exchange) learn(kind Verdict, resp *http.Response, h hint) {
 // cool closes the key's gate, and the fleet's.
 func (x *exchange) cool(h hint) {
 	t, d := x.t, min(h.wait, cooldown.Max)
-	wasOpen, longer := t.gates.Close(x.key, d)
+	wasOpen, longer := t.gates.Close(x.key, h.wait)
 	if longer <= 0 {
 		return
 	}

@@ -3,8 +3,12 @@ package httpclient_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -225,3 +229,54 @@ type closes struct{ closed *bool }
 
 func (c closes) Read([]byte) (int, error) { return 0, io.EOF }
 func (c closes) Close() error             { *c.closed = true; return nil }
+
+// TestIdempotencyKey: by net/http's convention the header says that a request may be
+// repeated also where it has no values, and then it is not sent.
+func TestIdempotencyKey(t *testing.T) {
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		for _, values := range [][]string{{"8e03978e"}, {}, nil} {
+			var got []string
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				got = append(got, fmt.Sprint(r.Header[name]))
+				w.WriteHeader([]int{502, 200}[min(len(got), 2)-1])
+			}))
+			r := post(t, srv.URL, "x")
+			r.Header[name] = values
+			rt := newTransport(t, new(http.Transport), httpclient.WithBackoff(retry.Backoff{Initial: time.Millisecond, Max: time.Millisecond}))
+			respondsWith(t, rt, r, 200)
+			if want := fmt.Sprint(values); !slices.Equal(got, []string{want, want}) {
+				t.Errorf("%s: %q: sent with %q", name, values, got)
+			}
+			rt.CloseIdleConnections()
+			srv.Close()
+		}
+	}
+}
+
+// TestCookiesOfRetriedResponses: a response is as the server sent it, without the cookies
+// of those that were retried; and each attempt is the caller's request, with the cookies
+// that it had.
+func TestCookiesOfRetriedResponses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := scripted(status(503, "Set-Cookie", "first=1", "Retry-After", "1"), status(200, "Set-Cookie", "second=2"))
+		var sent []string
+		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			sent = append(sent, r.Header.Get("Cookie"))
+			return s.RoundTrip(r)
+		}))
+		jar, err := cookiejar.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, _ := url.Parse(api)
+		jar.SetCookies(u, []*http.Cookie{{Name: "mine", Value: "0"}})
+		resp, err := (&http.Client{Transport: rt, Jar: jar}).Get(api)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := resp.Header["Set-Cookie"]; !slices.Equal(got, []string{"second=2"}) || !slices.Equal(sent, []string{"mine=0", "mine=0"}) {
+			t.Errorf("sent %q, got %q", sent, got)
+		}
+	})
+}

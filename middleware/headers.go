@@ -59,8 +59,12 @@ func (p *policies) get(name string, limit limiter.Limit) *policy {
 	return pol
 }
 
+// maxInteger is the largest integer of structured fields (RFC 9651 section 3.3.1).
+const maxInteger = 999_999_999_999_999
+
 func newPolicy(key policyKey) *policy {
-	p := &policy{key: key, limit: strconv.Itoa(key.limit.Burst())}
+	quota := min(int64(key.limit.Burst()), maxInteger)
+	p := &policy{key: key, limit: strconv.FormatInt(quota, 10)}
 	rate := key.limit.Rate()
 	window := rate.Per
 	switch key.limit.Algorithm() {
@@ -75,8 +79,10 @@ func newPolicy(key policyKey) *policy {
 	}
 	item := httpsfv.NewItem(key.name)
 	p.prefix, _ = httpsfv.Marshal(item) // names are checked, or those of parts
-	item.Params.Add("q", int64(key.limit.Burst()))
-	item.Params.Add("w", wholeSeconds(window))
+	item.Params.Add("q", quota)
+	if window >= time.Second { // a second would be too long by any factor; w is optional
+		item.Params.Add("w", wholeSeconds(window))
+	}
 	p.line, _ = httpsfv.Marshal(httpsfv.List{item})
 	p.before, p.after = refusal(key.name)
 	return p
@@ -173,7 +179,7 @@ func (p *policy) append(b []byte, res *limiter.Result) (out []byte, remaining, r
 	b = append(b, p.prefix...)
 	b = append(b, ";r="...)
 	remaining = len(b)
-	b = strconv.AppendInt(b, int64(res.Remaining), 10)
+	b = strconv.AppendInt(b, min(int64(res.Remaining), maxInteger), 10)
 	b = append(b, resetParam...)
 	reset = len(b)
 	return strconv.AppendInt(b, wholeSeconds(p.wait(res)), 10), remaining, reset

@@ -1,9 +1,11 @@
 package middleware
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/caller"
@@ -14,8 +16,9 @@ var ErrNoKey = errors.New("middleware: the request has no key")
 
 // Key says on whose behalf a request is made. The zero value is not usable.
 type Key struct {
-	of  func(*http.Request) (string, error)
-	err error // of its configuration, for New to return
+	of     func(*http.Request) (string, error)
+	scheme string // of HTTP authentication; "" is none
+	err    error  // of its configuration, for New to return
 }
 
 // KeyFunc is a key of your own. An empty one is none, as is ErrNoKey; any other error
@@ -67,7 +70,7 @@ func APIKey(headers ...string) Key {
 		}
 		names[i] = http.CanonicalHeaderKey(name)
 	}
-	return some(func(r *http.Request) string {
+	key := some(func(r *http.Request) string {
 		for _, name := range names {
 			v := first(r, name)
 			if name == "Authorization" {
@@ -79,15 +82,21 @@ func APIKey(headers ...string) Key {
 		}
 		return ""
 	})
+	if slices.Contains(names, "Authorization") {
+		key.scheme = "Bearer"
+	}
+	return key
 }
 
 // BasicAuthUser is the user of HTTP Basic Authentication. The password is not
 // verified.
 func BasicAuthUser() Key {
-	return some(func(r *http.Request) string {
+	key := some(func(r *http.Request) string {
 		user, _, _ := r.BasicAuth()
 		return user
 	})
+	key.scheme = "Basic"
+	return key
 }
 
 // PathValue is a wildcard of the pattern that the request matched: see
@@ -100,7 +109,8 @@ func PathValue(name string) Key {
 }
 
 // RemoteIP is the address that the connection comes from, of IPv6 the first 64 bits:
-// that is what a subscriber has. Behind a proxy that is the proxy; see XForwardedFor.
+// that is what a subscriber has. Behind a proxy that is the proxy; see XForwardedFor. A
+// connection without an IP address, as over a Unix socket, has no key.
 func RemoteIP() Key {
 	return some(func(r *http.Request) string {
 		// An address of IPv4 can be written in one way only: it is its own key.
@@ -116,12 +126,14 @@ func Join(keys ...Key) Key {
 	if len(keys) == 0 {
 		return Key{err: configError("keys", 0, "must be at least 1")}
 	}
+	scheme := ""
 	for _, k := range keys {
 		if k.err != nil || k.of == nil {
 			return k
 		}
+		scheme = cmp.Or(scheme, k.scheme)
 	}
-	return KeyFunc(func(r *http.Request) (string, error) {
+	joined := KeyFunc(func(r *http.Request) (string, error) {
 		var joined caller.Joined
 		for _, k := range keys {
 			part, err := k.of(r)
@@ -132,6 +144,8 @@ func Join(keys ...Key) Key {
 		}
 		return joined.String(), nil
 	})
+	joined.scheme = scheme
+	return joined
 }
 
 func first(r *http.Request, name string) string {

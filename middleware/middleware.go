@@ -77,6 +77,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if d.Result.RetryAfter > 0 && h.headers&RetryAfter != 0 && d.Status != http.StatusBadRequest {
 		w.Header()["Retry-After"] = []string{strconv.FormatInt(atLeastOne(d.Result.RetryAfter), 10)}
 	}
+	if d.Status == http.StatusUnauthorized {
+		w.Header()["Www-Authenticate"] = []string{h.challenge}
+	}
 	h.refuse(w, r, d)
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,7 +97,9 @@ func TestHeaders(t *testing.T) {
 		{limiter.SlidingWindowLog(limiter.PerHour(3)), 3600, 3600},
 		{limiter.GCRA(limiter.PerHour(1), 3), 3 * 3600, 3600},
 		{limiter.TokenBucket(limiter.PerMinute(2), 3), 90, 30},
-		{limiter.TokenBucket(limiter.PerSecond(1000), 3), 1, 1},
+		// A second would be a hundred times the window: there is none.
+		{limiter.TokenBucket(limiter.PerSecond(1000), 3), 0, 1},
+		{limiter.GCRA(limiter.PerSecond(2), 3), 2, 1}, // 1.5 s, rounded up
 	} {
 		t.Run(c.limit.String(), func(t *testing.T) {
 			h := wrap(t, local(t, c.limit), middleware.Everyone(), middleware.WithPolicy("the plan"))
@@ -105,7 +108,7 @@ func TestHeaders(t *testing.T) {
 				resp := get(h)
 				left := max(0, 2-i)
 				p, r := items(t, resp, "RateLimit-Policy")["the plan"], items(t, resp, "RateLimit")["the plan"]
-				if p["q"] != 3 || p["w"] != c.w || len(p) != 2 || len(r) != 2 || r["t"] < 1 {
+				if _, has := p["w"]; p["q"] != 3 || p["w"] != c.w || has != (c.w > 0) || len(r) != 2 || r["t"] < 1 {
 					t.Fatalf("request %d: %v and %v", i, p, r)
 				}
 				if x := resp.Header.Get("X-RateLimit-Limit"); x != "3" || resp.Header.Get("X-RateLimit-Remaining") != strconv.FormatInt(r["r"], 10) || resp.Header.Get("X-RateLimit-Reset") != strconv.FormatInt(r["t"], 10) {
@@ -127,6 +130,29 @@ func TestHeaders(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHeadersOfLargeLimits: the integers of structured fields have 15 digits.
+func TestHeadersOfLargeLimits(t *testing.T) {
+	const most = 999_999_999_999_999
+	resp := get(wrap(t, allowing{most + 5, limiter.FixedWindow(limiter.Per(most+7, time.Hour))}, middleware.Everyone()))
+	p, r := items(t, resp, "RateLimit-Policy")["default"], items(t, resp, "RateLimit")["default"]
+	if p["q"] != most || p["w"] != 3600 || r["r"] != most {
+		t.Errorf("%v and %v", p, r)
+	}
+	if l, r := resp.Header.Get("X-RateLimit-Limit"), resp.Header.Get("X-RateLimit-Remaining"); l != strconv.Itoa(most) || r != l {
+		t.Errorf("%s of %s", r, l)
+	}
+}
+
+// allowing says that so much remains of a limit.
+type allowing struct {
+	remaining int
+	limit     limiter.Limit
+}
+
+func (a allowing) AllowN(context.Context, string, int) (limiter.Result, error) {
+	return limiter.Result{Allowed: true, Remaining: a.remaining, Limit: a.limit}, nil
 }
 
 // TestRefusal: a problem that names the policy, never a wait of 0.
@@ -177,8 +203,6 @@ func TestOptions(t *testing.T) {
 	expect("another key", statuses(h, 2, with("X-User", "b")), 200, 429)
 	expect("no key", statuses(h, 2), 400, 400)
 
-	h = wrap(t, local(t, one), middleware.Header("X-User"), middleware.WithMissingKey(middleware.MissingUnauthorized))
-	expect("no key, 401", statuses(h, 1), 401)
 	h = wrap(t, local(t, one), middleware.Header("X-User"), middleware.WithMissingKey(middleware.MissingShared))
 	expect("no key, shared", statuses(h, 2), 200, 429)
 	expect("a key beside the shared one", statuses(h, 1, with("X-User", "a")), 200)
@@ -226,6 +250,29 @@ func TestOptions(t *testing.T) {
 	expect("own responder", statuses(h, 2), 200, 449)
 	if resp := get(h); resp.Header.Get("RateLimit") != "" || resp.Header.Get("Retry-After") != "" || resp.Header.Get("X-RateLimit-Limit") != "1" {
 		t.Errorf("only the older headers: %v", resp.Header)
+	}
+}
+
+// TestUnauthorized: a 401 has a challenge, as RFC 9110 section 15.5.2 demands: that of the
+// key, or one's own.
+func TestUnauthorized(t *testing.T) {
+	unauthorized := middleware.WithMissingKey(middleware.MissingUnauthorized)
+	for want, h := range map[string]http.Handler{
+		`Bearer realm="default"`:     wrap(t, failing{}, middleware.APIKey(), unauthorized),
+		`Basic realm="the \"plan\""`: wrap(t, failing{}, middleware.BasicAuthUser(), unauthorized, middleware.WithPolicy(`the "plan"`)),
+		`Basic realm="joined"`:       wrap(t, failing{}, middleware.Join(middleware.RemoteIP(), middleware.BasicAuthUser(), middleware.APIKey()), unauthorized, middleware.WithPolicy("joined")),
+		`ApiKey`:                     wrap(t, failing{}, middleware.Header("X-User"), unauthorized, middleware.WithChallenge("ApiKey")),
+		`Bearer scope="things"`:      wrap(t, failing{}, middleware.APIKey(), unauthorized, middleware.WithChallenge(`Bearer scope="things"`)),
+		`Own`: wrap(t, failing{}, middleware.Header("X-User"), unauthorized, middleware.WithChallenge("Own"), middleware.WithResponder(func(w http.ResponseWriter, _ *http.Request, d middleware.Decision) {
+			w.WriteHeader(d.Status)
+		})),
+	} {
+		if resp := get(h); resp.StatusCode != 401 || !slices.Equal(resp.Header["Www-Authenticate"], []string{want}) {
+			t.Errorf("%d %q, want %q", resp.StatusCode, resp.Header["Www-Authenticate"], want)
+		}
+	}
+	if resp := get(wrap(t, failing{}, middleware.APIKey(), middleware.WithChallenge("Bearer"))); resp.StatusCode != 400 || resp.Header["Www-Authenticate"] != nil {
+		t.Errorf("%d with a challenge %q", resp.StatusCode, resp.Header["Www-Authenticate"])
 	}
 }
 
@@ -394,6 +441,13 @@ func TestErrors(t *testing.T) {
 	if resp := get(wrap(t, closed, middleware.Everyone())); resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("fails closed: %d %v", resp.StatusCode, resp.Header)
 	}
+	multi, err := limiter.NewMulti(limiter.Part{Name: "a", Limiter: closed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp := get(wrap(t, multi, middleware.Everyone())); resp.StatusCode != 503 {
+		t.Errorf("a Multi that fails closed: %d", resp.StatusCode)
+	}
 }
 
 // TestResponseWriter: what it can do it can do behind the middleware.
@@ -522,7 +576,19 @@ func TestBadConfiguration(t *testing.T) {
 		"trusted proxies": func() (func(http.Handler) http.Handler, error) {
 			return middleware.New(lim, middleware.XForwardedFor())
 		},
+		"trusted proxy is 1: must be a valid prefix": func() (func(http.Handler) http.Handler, error) {
+			return middleware.New(lim, middleware.XForwardedFor(proxies[0], netip.Prefix{}))
+		},
+		"trusted proxy is 0: must be a valid prefix, of at least 96 bits": func() (func(http.Handler) http.Handler, error) {
+			return middleware.New(lim, middleware.Forwarded(netip.PrefixFrom(netip.MustParseAddr("::ffff:0:0"), 95)))
+		},
 		"keys is 0": func() (func(http.Handler) http.Handler, error) { return middleware.New(lim, middleware.Join()) },
+		"challenge is empty: must not be empty where a missing key is a 401, as the key has no scheme of its own": func() (func(http.Handler) http.Handler, error) {
+			return middleware.New(lim, middleware.APIKey("X-API-Key"), middleware.WithMissingKey(middleware.MissingUnauthorized))
+		},
+		"challenge is a\nb: must be printable ASCII": func() (func(http.Handler) http.Handler, error) {
+			return middleware.New(lim, middleware.APIKey(), middleware.WithChallenge("a\nb"))
+		},
 		"policy is": func() (func(http.Handler) http.Handler, error) {
 			return middleware.New(lim, middleware.Everyone(), middleware.WithPolicy("é"))
 		},

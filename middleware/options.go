@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"strings"
 
 	"github.com/dunglas/httpsfv"
 
@@ -37,7 +38,7 @@ type Missing uint8
 const (
 	// MissingBadRequest refuses it with 400, the default.
 	MissingBadRequest Missing = iota
-	// MissingUnauthorized refuses it with 401.
+	// MissingUnauthorized refuses it with 401 and the challenge of WithChallenge.
 	MissingUnauthorized
 	// MissingShared lets all of them share one key.
 	MissingShared
@@ -66,6 +67,7 @@ type config struct {
 	shadow    bool
 	headers   Headers
 	missing   Missing
+	challenge string
 	name      string
 	slots     *limiter.Concurrency
 	slotsName string
@@ -101,6 +103,12 @@ func WithHeaders(h Headers) Option { return func(c *config) { c.headers = h } }
 
 // WithMissingKey sets what a request without a key gets, by default 400.
 func WithMissingKey(m Missing) Option { return func(c *config) { c.missing = m } }
+
+// WithChallenge sets the WWW-Authenticate of a 401 for a missing key: what clients have to
+// send, such as Bearer realm="things". By default it is Basic or Bearer with the policy
+// as realm where the key is BasicAuthUser, or an APIKey that reads Authorization; with
+// other keys MissingUnauthorized needs one. It must be printable ASCII.
+func WithChallenge(challenge string) Option { return func(c *config) { c.challenge = challenge } }
 
 // WithConcurrency also bounds how many requests of a key are served at once; name is
 // its policy's. One beyond that gets 429.
@@ -150,6 +158,16 @@ func newConfig(allower limiter.Allower, key Key, opts []Option) (*config, error)
 		if _, err := httpsfv.Marshal(httpsfv.NewItem(name)); err != nil || name == "" {
 			return nil, configError("policy", name, "must be printable ASCII and not empty")
 		}
+	}
+	if c.challenge == "" && key.scheme != "" {
+		realm, _ := httpsfv.Marshal(httpsfv.NewItem(c.name))
+		c.challenge = key.scheme + " realm=" + realm // quoted strings are the same in both
+	}
+	switch {
+	case c.missing == MissingUnauthorized && c.challenge == "":
+		return nil, configError("challenge", "empty", "must not be empty where a missing key is a 401, as the key has no scheme of its own")
+	case strings.ContainsFunc(c.challenge, func(r rune) bool { return r < ' ' || r > '~' }):
+		return nil, configError("challenge", c.challenge, "must be printable ASCII")
 	}
 	c.policies = newPolicies()
 	return c, nil

@@ -21,20 +21,22 @@ type Hint struct {
 }
 
 // millisHeaders name a wait in milliseconds, finer than Retry-After can. The
-// second is Azure's.
-var millisHeaders = [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"}
+// second is Azure's, the third that of AWS.
+var millisHeaders = [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms", amzRetryAfter}
 
 // ParseRetryAfter returns the wait that a response asks for in Retry-After (RFC
 // 9110 section 10.2.3: seconds, or a date in any of the three HTTP formats) or,
-// with precedence, in Retry-After-Ms. A date is taken relative to the
-// response's own Date, so that clocks need not agree; see [ParseQuota] for now.
-// A date that has passed is a wait of 0. Of several values the first counts.
-// What is not in such a form, is negative, or does not fit a time.Duration is
-// no wait: ok is false. Header names must be in canonical form, as net/http
-// makes them.
+// with precedence, in Retry-After-Ms, X-Ms-Retry-After-Ms or X-Amz-Retry-After. Some servers send fractions, such as 2.0;
+// they are rounded up to a nanosecond. A number that is too large to represent
+// is the longest time.Duration, as RFC 9111 section 1.2.2 says of such numbers.
+// A date is taken relative to the response's own Date plus its Age, so that
+// clocks need not agree; see [ParseQuota] for now. A date that has passed is a
+// wait of 0. Of several values the first counts. What is not in such a form, or
+// is negative, is no wait: ok is false. Header names must be in canonical form,
+// as net/http makes them.
 func ParseRetryAfter(h http.Header, now time.Time) (hint Hint, ok bool) {
 	for _, name := range millisHeaders {
-		if d, ok := delta(first(h, name), time.Millisecond); ok {
+		if d, ok := decimal(first(h, name), time.Millisecond); ok {
 			return Hint{d, -1, name}, true
 		}
 	}
@@ -42,7 +44,7 @@ func ParseRetryAfter(h http.Header, now time.Time) (hint Hint, ok bool) {
 	if value == "" {
 		return Hint{}, false
 	}
-	d, ok := delta(value, time.Second)
+	d, ok := decimal(value, time.Second)
 	if !ok {
 		var t time.Time
 		if t, ok = httpDate(value); ok {
@@ -63,16 +65,35 @@ func first(h http.Header, name string) string {
 	return ""
 }
 
-// delta parses a whole number of units: digits only.
-func delta(s string, unit time.Duration) (time.Duration, bool) {
-	if !digits(s) {
+// longest is what stands for a time that is too large to represent.
+const longest = time.Duration(math.MaxInt64)
+
+// decimal parses a number of units, at least 0, whole or with a decimal
+// fraction, and rounds it up to a nanosecond. One that is too large is longest.
+// strconv.ParseFloat would also take signs, exponents and names, and would not
+// be exact.
+func decimal(s string, unit time.Duration) (d time.Duration, ok bool) {
+	whole, part, dotted := strings.Cut(s, ".")
+	if !digits(whole) || dotted && !digits(part) {
 		return 0, false
 	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n > int64(math.MaxInt64/unit) {
-		return 0, false
+	n, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil || n > int64(longest/unit) {
+		return longest, true
 	}
-	return time.Duration(n) * unit, true
+	d = time.Duration(n) * unit
+	for _, c := range []byte(part) {
+		if unit /= 10; unit > 0 {
+			d += time.Duration(c-'0') * unit
+		} else if c > '0' {
+			d++
+			break
+		}
+	}
+	if d < 0 {
+		return longest, true
+	}
+	return d, true
 }
 
 func digits(s string) bool {
@@ -92,22 +113,31 @@ func httpDate(s string) (time.Time, bool) {
 	return t, err == nil
 }
 
-// maxSkew is by how much a response's Date may differ from our clock and still
-// be the measure of its other dates. A clock that is further off is broken, and
-// its other dates may come from another one.
+// age returns for how long a cache has kept a response; 0 is that it comes from
+// its server. Of a list the first member counts, and what is no number is
+// ignored (RFC 9111 section 5.1).
+func age(h http.Header) time.Duration {
+	s, _, _ := strings.Cut(first(h, "Age"), ",")
+	if !digits(s) {
+		return 0
+	}
+	d, _ := decimal(s, time.Second)
+	return d
+}
+
+// maxSkew is by how much a server's clock may differ from ours and still be the
+// measure of its dates. A clock that is further off is broken, and the other
+// dates may come from another one.
 const maxSkew = 24 * time.Hour
 
-// clock returns the time by which a response's dates are measured: its own
-// Date, unless it came from a cache or is far off, then now.
+// clock returns the time by which a response's dates are measured: what the
+// server's clock shows now, by Date and Age, unless that is far off, then ours.
 func clock(h http.Header, now time.Time) time.Time {
 	if now.IsZero() {
 		now = time.Now()
 	}
-	if len(h["Age"]) > 0 {
-		return now
-	}
 	date, ok := httpDate(first(h, "Date"))
-	if !ok || date.Sub(now).Abs() > maxSkew {
+	if date = date.Add(age(h)); !ok || date.Sub(now).Abs() > maxSkew {
 		return now
 	}
 	return date
@@ -116,24 +146,4 @@ func clock(h http.Header, now time.Time) time.Time {
 // until returns the time from now to t, at least 0. Both may be any time.
 func until(t, now time.Time) time.Duration {
 	return max(0, t.Sub(now)) // Sub saturates
-}
-
-// fraction parses a decimal number of units, rounded up to a nanosecond. Some
-// quota headers have them; strconv alone would take signs, exponents and names.
-func fraction(s string, unit time.Duration) (time.Duration, bool) {
-	whole, part, dotted := strings.Cut(s, ".")
-	if !dotted {
-		return delta(s, unit)
-	}
-	if !digits(whole) || !digits(part) {
-		return 0, false
-	}
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		return 0, false
-	}
-	if f = math.Ceil(f * float64(unit)); f >= math.MaxInt64 {
-		return 0, false
-	}
-	return time.Duration(f), true
 }

@@ -41,13 +41,17 @@ const (
 // date, or one of RFC 3339; one that has passed is 0. If there are several
 // quotas, the one that counts is the one with nothing left whose reset is last,
 // else the one whose reset is first. What can't be parsed is as if it were not
-// there. The RateLimit field is ignored in responses from a cache, and so are
-// quotas that its RateLimit-Policy says do not count requests.
+// there. Quotas that RateLimit-Policy says do not count requests are ignored.
+//
+// A response that a cache has kept, which has an Age above 0, says nothing: its
+// quota was that of an earlier request, perhaps of somebody else's.
 //
 // now is when the response came; zero is the present. Times are measured by the
-// response's Date unless that is more than a day off, or the response came from
-// a cache.
+// response's Date unless that is more than a day off.
 func ParseQuota(h http.Header, now time.Time, format ResetFormat) (hint Hint, ok bool) {
+	if age(h) > 0 {
+		return Hint{}, false
+	}
 	for name := range h {
 		if !quotaName(name) {
 			continue
@@ -93,8 +97,8 @@ func pair(h http.Header, reset string, now time.Time, format ResetFormat) (hint 
 	i := strings.LastIndex(reset, "Reset")
 	rest, after := reset[i+len("Reset"):], false
 	if rest, after = strings.CutPrefix(rest, "-After"); after {
-		hint.Wait, ok = fraction(value, time.Second)
-	} else if _, better := fraction(first(h, reset+"-After"), time.Second); !better {
+		hint.Wait, ok = decimal(value, time.Second)
+	} else if _, better := decimal(first(h, reset+"-After"), time.Second); !better {
 		hint.Wait, ok = resetIn(value, h, now, format)
 	}
 	if !ok {
@@ -122,16 +126,16 @@ func resetIn(s string, h http.Header, now time.Time, format ResetFormat) (time.D
 		t, ok := httpDate(s)
 		return until(t, clock(h, now)), ok
 	}
-	if d, ok := fraction(s, time.Second); ok {
+	if d, ok := decimal(s, time.Second); ok {
 		switch {
-		case format == ResetEpoch, format == ResetGuess && d >= 1e9*time.Second:
-			return until(time.Unix(0, 0).Add(d), clock(h, now)), true
-		case format == ResetDelta, format == ResetGuess:
+		case format == ResetDelta, format == ResetGuess && d < 1e9*time.Second:
 			return d, true
+		case d < longest && (format == ResetEpoch || format == ResetGuess):
+			return until(time.Unix(0, 0).Add(d), clock(h, now)), true
 		}
 	}
 	// As seconds, a time in milliseconds does not fit.
-	if d, ok := fraction(s, time.Millisecond); ok && (format == ResetEpochMillis || format == ResetGuess && d >= 1e9*time.Second) {
+	if d, ok := decimal(s, time.Millisecond); ok && d < longest && (format == ResetEpochMillis || format == ResetGuess && d >= 1e9*time.Second) {
 		return until(time.Unix(0, 0).Add(d), clock(h, now)), true
 	}
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
@@ -146,9 +150,6 @@ func resetIn(s string, h http.Header, now time.Time, format ResetFormat) (time.D
 // ones a dictionary with remaining and reset. A field that is not well-formed
 // is ignored as a whole, as RFC 9651 demands.
 func structured(h http.Header) (hint Hint, ok bool) {
-	if len(h["Age"]) > 0 {
-		return Hint{}, false
-	}
 	fields := h["Ratelimit"]
 	list, err := httpsfv.UnmarshalList(fields)
 	if err != nil {

@@ -85,7 +85,8 @@ func TestClients(t *testing.T) {
 		"GET, 429, Retry-After: 1h": {method: get, status: 429, header: http.Header{"Retry-After": {"3600"}}, before: 5, after: 1, was: 4 * time.Hour, reason: httpclient.WaitTooLong},
 		"GET, 408":                  {method: get, status: 408, before: 1, after: 5, is: 15 * time.Second, reason: httpclient.AttemptsSpent},
 		"GET, 501":                  {method: get, status: 501, before: 1, after: 1},
-		"GET, 520":                  {method: get, status: 520, before: 5, after: 1, was: 15 * time.Second},
+		"GET, 520":                  {method: get, status: 520, before: 5, after: 5, was: 15 * time.Second, is: 15 * time.Second, reason: httpclient.AttemptsSpent},
+		"GET, 525":                  {method: get, status: 525, before: 5, after: 1, was: 15 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -212,7 +213,7 @@ func TestBodies(t *testing.T) {
 // TestClassifier: as many statuses retried as before.
 func TestClassifier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{status: 520}
+		s := &server{status: 525}
 		as := func(resp *http.Response, _ error) httpclient.Verdict {
 			if resp != nil && resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
 				return httpclient.Failed
@@ -220,7 +221,7 @@ func TestClassifier(t *testing.T) {
 			return httpclient.Default
 		}
 		resp, err := alike(t, s, httpclient.WithClassifier(as)).Get("http://api.test/")
-		if err != nil || resp.StatusCode != 520 || len(s.bodies) != 5 {
+		if err != nil || resp.StatusCode != 525 || len(s.bodies) != 5 {
 			t.Errorf("%d attempts, %v", len(s.bodies), err)
 		}
 	})

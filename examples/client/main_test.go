@@ -36,6 +36,7 @@ func TestRun(t *testing.T) {
 		"/forbidden":    {"(server, Retry-After)", " 200 after"},
 		"/nothing-said": {"(backoff)", " 200 after"},
 		"/garbage":      {"(backoff)", " 200 after"},
+		"/too-large":    {" 429 after 0s, gave up: wait too long"},
 		"/tomorrow":     {" 429 after 0s, gave up: wait too long, retry in 24h0m0s"},
 		"/never-well":   {"attempt 3: 502", "gave up: attempts spent"},
 		"/refused":      {"(server, Retry-After)", " 200 after"},

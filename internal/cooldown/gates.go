@@ -7,7 +7,7 @@ import (
 
 // Max bounds how long one answer can close a gate. Hourly quotas are common; a
 // longer wait is more likely a mistake, and one request an hour to find out does
-// no harm.
+// no harm. What callers are told is the wait that the server named.
 const Max = time.Hour
 
 // MaxGates is how many keys may cool down at once, at about 150 bytes each.
@@ -24,6 +24,8 @@ type Gates struct {
 type gate struct {
 	mu    sync.Mutex
 	until time.Time
+	// asked is until when the server asked to be left alone: not before until.
+	asked time.Time
 	// spread is the time after until over which waiters come back.
 	spread time.Duration
 }
@@ -31,31 +33,33 @@ type gate struct {
 // NewGates returns gates for max keys, all open.
 func NewGates(max int) *Gates {
 	return &Gates{NewTable(max, func(g *gate) bool {
-		left, _ := g.left()
+		left, _, _ := g.left()
 		return left > 0
 	})}
 }
 
-// Left returns how long key still cools down, and over which time after that
-// its waiters spread.
-func (gs *Gates) Left(key string) (left, spread time.Duration) {
+// Left returns how long key still cools down, over which time after that its
+// waiters spread, and what is left of the wait that the server asked for, which
+// may be longer than [Max].
+func (gs *Gates) Left(key string) (left, spread, asked time.Duration) {
 	g := gs.t.Get(key)
 	if g == nil {
-		return 0, 0
+		return 0, 0, 0
 	}
 	return g.left()
 }
 
-// Close makes key cool down for d and never shortens a longer cooldown. It
-// reports whether it was open, and by how much the cooldown now lasts longer.
+// Close makes key cool down for the time that its server asked for, at most
+// [Max], and never shortens a longer cooldown. It reports whether it was open,
+// and by how much the cooldown now lasts longer.
 // When every gate in the table is closed the new cooldown is lost: the request
 // that met it waits, others find out for themselves.
-func (gs *Gates) Close(key string, d time.Duration) (wasOpen bool, longer time.Duration) {
+func (gs *Gates) Close(key string, asked time.Duration) (wasOpen bool, longer time.Duration) {
 	g := gs.t.GetOrAdd(key, func() *gate { return new(gate) })
 	if g == nil {
 		return false, 0
 	}
-	return g.close(d)
+	return g.close(asked)
 }
 
 // Prolongs reports whether the fleet needs to hear of a cooldown of d that lasts
@@ -63,20 +67,25 @@ func (gs *Gates) Close(key string, d time.Duration) (wasOpen bool, longer time.D
 // refusal each prolongs it by a moment.
 func Prolongs(longer, d time.Duration) bool { return longer > d/10 }
 
-func (g *gate) left() (left, spread time.Duration) {
+func (g *gate) left() (left, spread, asked time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return time.Until(g.until), g.spread
+	return time.Until(g.until), g.spread, time.Until(g.asked)
 }
 
-func (g *gate) close(d time.Duration) (wasOpen bool, longer time.Duration) {
+func (g *gate) close(asked time.Duration) (wasOpen bool, longer time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	old := max(0, time.Until(g.until))
+	now := time.Now()
+	old := max(0, g.until.Sub(now))
+	if until := now.Add(asked); old == 0 || until.After(g.asked) {
+		g.asked = until
+	}
+	d := min(asked, Max)
 	if d <= old {
 		return false, 0
 	}
-	g.until = time.Now().Add(d)
+	g.until = now.Add(d)
 	// The spread belongs to the cooldown as a whole: were it a part of what is
 	// left of it, those who come late would all leave right at its end.
 	g.spread = max(g.spread, d/2)

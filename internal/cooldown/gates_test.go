@@ -2,6 +2,7 @@ package cooldown
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,13 +18,13 @@ func TestFloodNeverForgetsACooldown(t *testing.T) {
 			gs.Close(fmt.Sprint("short", i), time.Second)
 			time.Sleep(time.Second)
 		}
-		if left, _ := gs.Left("hot"); left <= 0 {
+		if left, _, _ := gs.Left("hot"); left <= 0 {
 			t.Error("the cooldown was forgotten")
 		}
 		for i := range 1000 {
 			gs.Close(fmt.Sprint("long", i), 10*time.Hour)
 		}
-		if left, _ := gs.Left("hot"); left <= 0 {
+		if left, _, _ := gs.Left("hot"); left <= 0 {
 			t.Error("the cooldown was forgotten when all were in force")
 		}
 		if n := gs.t.Len(); n > 10 {
@@ -44,7 +45,7 @@ func TestGateNeverShortens(t *testing.T) {
 		if wasOpen, longer := gs.Close("k", time.Second); wasOpen || longer != 0 {
 			t.Error(wasOpen, longer)
 		}
-		if left, spread := gs.Left("k"); left != 10*time.Second || spread != 5*time.Second {
+		if left, spread, _ := gs.Left("k"); left != 10*time.Second || spread != 5*time.Second {
 			t.Error(left, spread)
 		}
 		if wasOpen, longer := gs.Close("k", 12*time.Second); wasOpen || longer != 2*time.Second {
@@ -54,8 +55,35 @@ func TestGateNeverShortens(t *testing.T) {
 		if wasOpen, longer := gs.Close("k", 2*time.Second); !wasOpen || longer != 2*time.Second {
 			t.Error(wasOpen, longer)
 		}
-		if left, spread := gs.Left("k"); left != 2*time.Second || spread != time.Second {
+		if left, spread, _ := gs.Left("k"); left != 2*time.Second || spread != time.Second {
 			t.Error(left, spread)
 		}
+	})
+}
+
+// TestGateKnowsWhatWasAsked: a gate opens after Max, and those who ask before that
+// learn what the server said, of several answers the longest.
+func TestGateKnowsWhatWasAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gs := NewGates(10)
+		check := func(wantLeft, wantAsked time.Duration) {
+			t.Helper()
+			if left, _, asked := gs.Left("k"); left != wantLeft || asked != wantAsked {
+				t.Errorf("%v left of %v, want %v of %v", left, asked, wantLeft, wantAsked)
+			}
+		}
+		if _, longer := gs.Close("k", 2*time.Hour); longer != time.Hour {
+			t.Error(longer)
+		}
+		check(time.Hour, 2*time.Hour)
+		gs.Close("k", time.Second)
+		check(time.Hour, 2*time.Hour)
+		gs.Close("k", 24*time.Hour)
+		check(time.Hour, 24*time.Hour)
+		gs.Close("k", math.MaxInt64)
+		check(time.Hour, math.MaxInt64)
+		time.Sleep(time.Hour)
+		gs.Close("k", 3*time.Second)
+		check(3*time.Second, 3*time.Second)
 	})
 }

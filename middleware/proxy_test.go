@@ -1,0 +1,74 @@
+package middleware_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/middleware"
+)
+
+// TestReverseProxy: of a limit of ours and one of the upstream the older headers tell one,
+// as of middlewares around each other, and RateLimit both.
+func TestReverseProxy(t *testing.T) {
+	hours := func(n int) limiter.Limit { return limiter.FixedWindow(limiter.Per(n, 300*time.Hour)) }
+	for name, c := range map[string]struct {
+		upstream map[string]string
+		status   int
+		want     string // limit and what remains
+	}{
+		"nothing said":          {nil, 200, "[5] [4]"},
+		"upstream has more":     {map[string]string{"Limit": "100", "Remaining": "50", "Reset": "7"}, 200, "[5] [4]"},
+		"as much":               {map[string]string{"Limit": "100", "Remaining": "4", "Reset": "7"}, 200, "[5] [4]"},
+		"upstream has less":     {map[string]string{"Limit": "100", "Remaining": "3", "Reset": "7"}, 200, "[100] [3]"},
+		"upstream refused":      {map[string]string{"Limit": "100", "Remaining": "30", "Reset": "7"}, 429, "[100] [30]"},
+		"refused without words": {nil, 429, "[5] [4]"},
+		"no limit":              {map[string]string{"Remaining": "3"}, 200, "[] [3]"},
+		"garbage":               {map[string]string{"Limit": "100", "Remaining": "some"}, 200, "[5] [4]"},
+	} {
+		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for name, v := range c.upstream {
+				w.Header().Set("X-RateLimit-"+name, v)
+			}
+			w.Header().Set("RateLimit", `"upstream";r=50;t=7`)
+			w.WriteHeader(c.status)
+		}))
+		u, _ := url.Parse(upstream.URL)
+		rp := &httputil.ReverseProxy{
+			Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(u) },
+			Transport:      new(http.Transport),
+			ErrorLog:       log.New(io.Discard, "", 0),
+			ModifyResponse: func(resp *http.Response) error { resp.Header.Set("Modified", "yes"); return nil },
+		}
+		mw, err := middleware.New(local(t, hours(5)), middleware.Everyone())
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp := get(mw(middleware.ReverseProxy(rp)))
+		if got := fmt.Sprint(resp.Header["X-Ratelimit-Limit"], " ", resp.Header["X-Ratelimit-Remaining"]); got != c.want || resp.StatusCode != c.status {
+			t.Errorf("%s: %d %s, want %s", name, resp.StatusCode, got, c.want)
+		}
+		if n := len(items(t, resp, "RateLimit")); n != 2 || resp.Header.Get("Modified") != "yes" {
+			t.Errorf("%s: %v", name, resp.Header)
+		}
+		// Where the middleware says nothing, the upstream is passed on.
+		resp = get(middleware.ReverseProxy(rp))
+		if got, want := resp.Header.Get("X-RateLimit-Remaining"), c.upstream["Remaining"]; got != want {
+			t.Errorf("%s, alone: %q, want %q", name, got, want)
+		}
+		rp.ModifyResponse = func(*http.Response) error { return errors.New("no") }
+		if resp := get(mw(middleware.ReverseProxy(rp))); resp.StatusCode != 502 || resp.Header.Get("X-RateLimit-Remaining") != "3" {
+			t.Errorf("%s, not modified: %d %v", name, resp.StatusCode, resp.Header)
+		}
+		rp.Transport.(*http.Transport).CloseIdleConnections()
+		upstream.Close()
+	}
+}

@@ -1,0 +1,116 @@
+package retry
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Verdict says what an attempt's outcome means for another one.
+type Verdict uint8
+
+const (
+	// Default is that nothing is said.
+	Default Verdict = iota
+	// Final: it is the outcome; another attempt makes no sense.
+	Final
+	// Failed: what was done is not known. Another attempt makes sense if doing the
+	// work twice does no harm.
+	Failed
+	// Refused: the server did not process the request, which may be sent again.
+	Refused
+)
+
+var verdicts = [...]string{"default", "final", "failed", "refused"}
+
+// String returns the verdict in lower-case words.
+func (v Verdict) String() string {
+	if int(v) < len(verdicts) {
+		return verdicts[v]
+	}
+	return "verdict(" + strconv.Itoa(int(v)) + ")"
+}
+
+// Answer is what a response says about another attempt.
+type Answer struct {
+	// Verdict is Final, Failed or Refused.
+	Verdict Verdict
+	// Asked says that the server named a wait that is meant for this request: the
+	// Hint, whose Remaining is 0 where it is the end of a quota. Without, the Hint
+	// is zero.
+	Asked bool
+	Hint
+}
+
+// ParseAnswer reads a response by its status and headers, whose names must be in
+// canonical form.
+//
+// Every server is understood that keeps to RFC 9110: 429 is a refusal, and so are 503
+// and 403 with a wait (a 503 without may come from a proxy behind which the work was
+// done; a 403 with a wait is how some refuse by quota); 408, 500, 502, 504 and other 503
+// are failures; the rest is final. The wait is that of [ParseRetryAfter], which is about
+// the request. That of [ParseQuota], which many servers send with every response, counts
+// only after 429 or where nothing is left. now and format are those of ParseQuota.
+//
+// On top of that there are dialects, listed in docs/providers.md: X-Should-Retry,
+// Stripe-Should-Retry, X-Amz-Retry-After, and the statuses 425, 520 to 524 and 529. A
+// server that says no retry is obeyed; one that asks for a retry makes of a final answer a
+// failure, which is repeated only where that does no harm.
+func ParseAnswer(status int, h http.Header, now time.Time, format ResetFormat) Answer {
+	a := Answer{Verdict: Final}
+	if status < 200 {
+		return a
+	}
+	a.Hint, a.Asked = waitOf(status, h, now, format)
+	if status < 400 {
+		return a
+	}
+	a.Verdict = byStatus(status, a.Asked)
+	for _, d := range dialects {
+		switch v := d.read(status, h); {
+		case v == Final:
+			a.Verdict = Final
+			return a
+		case v > a.Verdict:
+			a.Verdict = v
+		}
+	}
+	return a
+}
+
+// waitOf finds the wait that is meant for the request of a response.
+func waitOf(status int, h http.Header, now time.Time, format ResetFormat) (Hint, bool) {
+	if status >= 400 {
+		if hint, ok := ParseRetryAfter(h, now); ok {
+			return hint, true
+		}
+	}
+	hint, ok := ParseQuota(h, now, format)
+	if !ok || hint.Remaining != 0 && status != http.StatusTooManyRequests {
+		return Hint{}, false
+	}
+	return hint, true
+}
+
+// byStatus sorts responses as RFC 9110 does. asked says that the server named a wait.
+func byStatus(status int, asked bool) Verdict {
+	switch status {
+	case http.StatusTooManyRequests:
+		return Refused
+	case http.StatusServiceUnavailable:
+		if asked {
+			return Refused
+		}
+		return Failed
+	case http.StatusForbidden:
+		if asked {
+			return Refused
+		}
+		return Final
+	case http.StatusRequestTimeout, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusGatewayTimeout:
+		return Failed
+	default:
+		return Final
+	}
+}

@@ -1,0 +1,7 @@
+package retry
+
+import "net/http"
+
+// stainless is the generator of the SDKs of OpenAI, Anthropic and others, all of which heed
+// this header of their servers.
+func stainless(_ int, h http.Header) Verdict { return told(h, "X-Should-Retry") }

@@ -96,26 +96,29 @@ func TestBreakerIgnores(t *testing.T) {
 	}
 }
 
+// hang is a base that never answers.
+func hang(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
 // TestDeadlinesCountOnlyIfTheHostHadTheTime: a host that hangs is found out by
 // callers' deadlines, but not by what a long wait has left of them.
 func TestDeadlinesCountOnlyIfTheHostHadTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hang := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		})
-		rt := newTransport(t, hang)
-		for range 20 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if _, err := rt.RoundTrip(get(t, api).WithContext(ctx)); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatal(err)
+		for _, deadline := range []time.Duration{time.Second, 5 * time.Second} {
+			rt := newTransport(t, roundTripperFunc(hang))
+			for range 20 {
+				ctx, cancel := context.WithTimeout(t.Context(), deadline)
+				if _, err := rt.RoundTrip(get(t, api).WithContext(ctx)); !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal(err)
+				}
+				cancel()
 			}
-			cancel()
+			failsFor(t, rt, get(t, api), httpclient.BreakerOpen)
 		}
-		failsFor(t, rt, get(t, api), httpclient.BreakerOpen)
-
 		n := 0
-		rt = newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
 			if n++; n%2 == 1 {
 				return respond(r, status(429)), nil
 			}
@@ -129,6 +132,33 @@ func TestDeadlinesCountOnlyIfTheHostHadTheTime(t *testing.T) {
 			cancel()
 			time.Sleep(time.Second)
 		}
+	})
+}
+
+// TestImpatientCallersAreNotTheHost: a host that answers in 30 ms is as healthy as
+// before when some callers give it 5 ms.
+func TestImpatientCallersAreNotTheHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			select {
+			case <-time.After(30 * time.Millisecond):
+				return respond(r, status(200)), nil
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+		}))
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			if _, err := rt.RoundTrip(get(t, api).WithContext(ctx)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			cancel()
+			impatient := http.Client{Transport: rt, Timeout: 5 * time.Millisecond}
+			if _, err := impatient.Get(api); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+		}
+		respondsWith(t, rt, get(t, api), 200)
 	})
 }
 

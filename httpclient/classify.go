@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
 )
@@ -115,6 +116,7 @@ var unsendable = []string{
 	"http: nil Request.",
 	"net/http: invalid ",
 	"http: invalid ",
+	"http: Request.ContentLength=", // with a nil body
 }
 
 func isA[E error](err error) bool {
@@ -135,19 +137,30 @@ func classOfStatus(status int) breaker.Class {
 	}
 }
 
-// classOfError is what an error of the base tells the host's breaker. callerGone
-// is the error of a caller who has given up, or nil. whole says that the attempt
-// had all the time that the caller gave the call: only then is the caller's
-// deadline evidence against the host.
-func classOfError(err, callerGone error, whole bool) breaker.Class {
+// fairTime is how long an attempt must have lasted for the caller's deadline to
+// be evidence against the host. Who gives less should say so by
+// [WithAttemptTimeout], which is the same for all callers.
+const fairTime = time.Second
+
+// classOfError is what an error of the base tells of the host after an attempt
+// that took took. callerGone is the error of a caller who has given up, or nil.
+func classOfError(err, callerGone error, took time.Duration, up *upload) breaker.Class {
 	switch {
-	case callerGone != nil && errors.Is(callerGone, context.DeadlineExceeded) && whole:
-		return breaker.ClassSlow
-	case callerGone != nil, errors.Is(err, context.Canceled):
+	case up.broken():
+		return breaker.ClassCaller
+	case callerGone != nil:
+		if errors.Is(callerGone, context.DeadlineExceeded) && took >= fairTime && !up.stalled() {
+			return breaker.ClassSlow
+		}
+		return breaker.ClassCaller
+	case errors.Is(err, context.Canceled):
 		return breaker.ClassCaller
 	case permanent(err):
 		return breaker.ClassBug
 	case isTimeout(err):
+		if up.stalled() {
+			return breaker.ClassCaller
+		}
 		return breaker.ClassSlow
 	default:
 		return breaker.ClassUnavailable

@@ -85,6 +85,7 @@ type exchange struct {
 	sentAt  time.Duration   // of the last one, by pace
 	last    *http.Response  // of the last one, parked
 	lastErr error           // of the last one
+	up      *upload         // of the last one; nil without a body
 }
 
 func (x *exchange) run() (*http.Response, error) {
@@ -146,19 +147,13 @@ func (x *exchange) send(r *http.Request, permit breaker.Permit) (resp *http.Resp
 	if x.pace != nil {
 		x.sentAt = x.pace.start()
 	}
-	var start time.Time
-	if x.t.timed {
-		start = time.Now()
-	}
+	start := time.Now()
 	if d := x.t.cfg.attemptTimeout; d > 0 {
-		resp, err = sendWithin(x.t.base, r, d)
+		resp, err = sendWithin(x.transmit, r, d)
 	} else {
-		resp, err = x.t.base.RoundTrip(r)
+		resp, err = x.transmit(r)
 	}
-	var took time.Duration
-	if x.t.timed {
-		took = time.Since(start)
-	}
+	took := time.Since(start)
 	switch {
 	case resp == nil && err == nil:
 		err = errNothing
@@ -170,12 +165,14 @@ func (x *exchange) send(r *http.Request, permit breaker.Permit) (resp *http.Resp
 	}
 	class, status := breaker.ClassOK, 0
 	if err != nil {
-		class = classOfError(err, gone(x.orig), x.sent == 1 && x.allow.Waited() == 0)
+		class = classOfError(err, gone(x.orig), took, x.up)
 	} else {
 		if status = resp.StatusCode; resp.Body == nil {
 			resp.Body = http.NoBody
 		}
-		class = classOfStatus(status)
+		if class = classOfStatus(status); class.Failure() && x.up.broken() {
+			class = breaker.ClassCaller // it answers half a request
+		}
 		if resp.Request == nil || resp.Request == r {
 			resp.Request = x.orig // not ours to show
 		}
@@ -183,6 +180,17 @@ func (x *exchange) send(r *http.Request, permit breaker.Permit) (resp *http.Resp
 	permit.Done(class, took)
 	if f := x.t.cfg.hooks.Attempt; f != nil {
 		f(AttemptInfo{x.orig, x.sent, status, err, took})
+	}
+	return resp, err
+}
+
+// transmit sends r through the base, with its bodies watched.
+func (x *exchange) transmit(r *http.Request) (*http.Response, error) {
+	var sent *http.Request
+	sent, x.up = watched(r)
+	resp, err := x.t.base.RoundTrip(sent)
+	if resp != nil && resp.Request == sent {
+		resp.Request = r
 	}
 	return resp, err
 }

@@ -18,13 +18,13 @@ func (e *headerTimeout) Error() string {
 func (e *headerTimeout) Timeout() bool   { return true }
 func (e *headerTimeout) Temporary() bool { return true }
 
-// sendWithin sends r and gives up unless the headers come within d. The body
-// may take as long as it likes.
-func sendWithin(base http.RoundTripper, r *http.Request, d time.Duration) (*http.Response, error) {
+// sendWithin sends r by send and gives up unless the headers come within d. The
+// body may take as long as it likes.
+func sendWithin(send func(*http.Request) (*http.Response, error), r *http.Request, d time.Duration) (*http.Response, error) {
 	late := &headerTimeout{d}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	timer := time.AfterFunc(d, func() { cancel(late) })
-	resp, err := base.RoundTrip(r.WithContext(ctx))
+	resp, err := send(r.WithContext(ctx))
 	inTime := timer.Stop()
 	if err != nil {
 		if context.Cause(ctx) == late { //nolint:errorlint // identity is meant

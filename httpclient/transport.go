@@ -23,7 +23,6 @@ type Transport struct {
 	gates *cooldown.Gates
 	paces *cooldown.Table[pace] // nil is not adaptive
 	block blocker               // nil if the limiter can't
-	timed bool                  // someone wants to know how long attempts take
 }
 
 // blocker is what limiters implement that can deny a key for the whole fleet.
@@ -60,7 +59,6 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.paces = newPaces(cfg.maxPaces)
 	}
 	t.block, _ = cfg.limiter.(blocker)
-	t.timed = cfg.hooks.Attempt != nil || t.cfg.breaker != nil && t.cfg.breaker.SlowCall > 0
 	return t, nil
 }
 

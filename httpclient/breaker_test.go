@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -239,6 +240,38 @@ func TestAttemptTimeout(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
+}
+
+// TestAttemptTimeoutKeepsTheRequest: the response's request is the caller's; one of
+// the base's own does not end with the attempt.
+func TestAttemptTimeoutKeepsTheRequest(t *testing.T) {
+	s, _ := backend(t, 1)
+	type key struct{}
+	for _, base := range []roundTripperFunc{
+		s.Client().Transport.RoundTrip,
+		func(r *http.Request) (*http.Response, error) { // as instrumentation does
+			return s.Client().Transport.RoundTrip(r.Clone(context.WithValue(r.Context(), key{}, "span")))
+		},
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			r := get(t, s.URL)
+			if r.Method = method; method == http.MethodPost {
+				r.Body = io.NopCloser(strings.NewReader("abc"))
+			}
+			resp, err := newTransport(t, base, httpclient.WithAttemptTimeout(time.Minute)).RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if v := resp.Request.Context().Value(key{}); v == nil && resp.Request != r || v != nil && v != "span" {
+				t.Errorf("%s: it is another request", method)
+			}
+			if err := resp.Request.Context().Err(); err != nil {
+				t.Errorf("%s: its context ended: %v", method, err)
+			}
+		}
+	}
 }
 
 // TestSlowCallsCount: the breaker is told how long attempts took.

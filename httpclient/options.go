@@ -118,8 +118,9 @@ func WithAttemptTimeout(d time.Duration) Option { return func(c *config) { c.att
 // WithBodyBuffer reads a request's body of up to max bytes into memory before
 // the first attempt, if it has no GetBody, so that it can be sent again. A
 // longer one is sent as it comes, once. By default, 0, nothing is buffered.
-// It does not suit bodies that are written as the response is read. At most
-// 1 GiB.
+// A request that is buffered has its length as its ContentLength, unless it has
+// trailers. The reading ends with the request's context and Client.Timeout. It
+// does not suit bodies that are written as the response is read. At most 1 GiB.
 func WithBodyBuffer(max int64) Option { return func(c *config) { c.bodyBuffer = max } }
 
 // WithAdaptive finds the rate for servers that answer 429 without saying when

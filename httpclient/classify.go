@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/holdfast-go/holdfast/breaker"
 )
 
 // Verdict says what an attempt's outcome means for the request; see
@@ -124,16 +122,27 @@ func isA[E error](err error) bool {
 	return ok
 }
 
-// classOfStatus is what a response tells the host's breaker. A refusal by
-// quota says nothing about the host's health.
-func classOfStatus(status int) breaker.Class {
+// evidence is what an attempt tells of its host. The zero value is nothing.
+type evidence uint8
+
+const (
+	accepted evidence = iota + 1
+	failed
+)
+
+// evidenceOfStatus: a refusal by quota says nothing about the host's health, and
+// a failure nothing if it answers half a request.
+func evidenceOfStatus(status int, up *upload) evidence {
 	switch {
 	case status == http.StatusTooManyRequests:
-		return breaker.ClassCaller
+		return 0
 	case status >= 500 && status != http.StatusNotImplemented && status != http.StatusHTTPVersionNotSupported:
-		return breaker.ClassUnavailable
+		if up.broken() {
+			return 0
+		}
+		return failed
 	default:
-		return breaker.ClassOK
+		return accepted
 	}
 }
 
@@ -142,28 +151,18 @@ func classOfStatus(status int) breaker.Class {
 // [WithAttemptTimeout], which is the same for all callers.
 const fairTime = time.Second
 
-// classOfError is what an error of the base tells of the host after an attempt
-// that took took. callerGone is the error of a caller who has given up, or nil.
-func classOfError(err, callerGone error, took time.Duration, up *upload) breaker.Class {
+// evidenceOfError judges an error of the base after an attempt that took took.
+// callerGone is the error of a caller who has given up, or nil.
+func evidenceOfError(err, callerGone error, took time.Duration, up *upload) evidence {
 	switch {
-	case up.broken():
-		return breaker.ClassCaller
-	case callerGone != nil:
-		if errors.Is(callerGone, context.DeadlineExceeded) && took >= fairTime && !up.stalled() {
-			return breaker.ClassSlow
-		}
-		return breaker.ClassCaller
-	case errors.Is(err, context.Canceled):
-		return breaker.ClassCaller
-	case permanent(err):
-		return breaker.ClassBug
-	case isTimeout(err):
-		if up.stalled() {
-			return breaker.ClassCaller
-		}
-		return breaker.ClassSlow
+	case up.broken(), errors.Is(err, context.Canceled), permanent(err):
+		return 0
+	case callerGone != nil && (!errors.Is(callerGone, context.DeadlineExceeded) || took < fairTime):
+		return 0
+	case (callerGone != nil || isTimeout(err)) && up.stalled():
+		return 0
 	default:
-		return breaker.ClassUnavailable
+		return failed
 	}
 }
 

@@ -53,7 +53,7 @@ func WithLimiter(l limiter.Allower) Option { return func(c *config) { c.limiter 
 // with its port unless it is the scheme's own. Quotas usually belong to
 // credentials: then host + credential is the better key, and as keys may end up
 // in Redis and in errors, a hash of the credential better still. A request for
-// which key returns "" is neither paced nor cooled down; retries, breaker and
+// which key returns "" is neither paced nor cooled down; retries, throttle and
 // budget apply to it as to all. key must be safe for concurrent use and must
 // not change the request.
 func WithKey(key func(*http.Request) string) Option { return func(c *config) { c.key = key } }

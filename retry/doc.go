@@ -1,6 +1,7 @@
 // Package retry repeats what failed, without making it worse: exponential
 // backoff with jitter ([Backoff]), a budget that bounds how much load retries
-// may add ([Budget]), and readers for what servers say about when to come back
+// may add ([Budget]), adaptive throttling of calls to servers that fail
+// ([Throttle]), and readers for what servers say about when to come back
 // ([ParseRetryAfter], [ParseQuota]).
 //
 //	err := retry.Do(ctx, retry.Policy{}, func(ctx context.Context) error {

@@ -1,7 +1,10 @@
 package httpclient_test
 
 import (
+	"bytes"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/httpclient"
@@ -41,6 +44,22 @@ func TestAllocations(t *testing.T) {
 		t.Logf("%s: %v allocations", name, n)
 		if n > 0 {
 			t.Errorf("%s: %v allocations, want none", name, n)
+		}
+		for kind, body := range map[string]io.Reader{
+			"bytes": bytes.NewReader([]byte("{}")), "buffer": bytes.NewBufferString("{}"), "string": strings.NewReader("{}"),
+		} {
+			p, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.test/v1/things", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := testing.AllocsPerRun(1000, func() {
+				if _, err := rt.RoundTrip(p); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if n > 0 {
+				t.Errorf("%s, with a body of %s: %v allocations, want none", name, kind, n)
+			}
 		}
 	}
 }

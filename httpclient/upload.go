@@ -1,10 +1,13 @@
 package httpclient
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
+	"strings"
 	"sync/atomic"
 )
 
@@ -19,9 +22,9 @@ type upload struct {
 }
 
 // watched returns req with its bodies watched, and their upload; nil if it has
-// no body.
+// none that can fail.
 func watched(req *http.Request) (*http.Request, *upload) {
-	if req.Body == nil || req.Body == http.NoBody {
+	if req.Body == nil || req.Body == http.NoBody || inMemory(req) {
 		return req, nil
 	}
 	u := new(upload)
@@ -42,6 +45,31 @@ func watched(req *http.Request) (*http.Request, *upload) {
 		}
 	}
 	return r, u
+}
+
+// The types in which http.NewRequest wraps bytes and strings.
+var (
+	nopCloser         = reflect.TypeOf(io.NopCloser(nil))
+	nopCloserWriterTo = reflect.TypeOf(io.NopCloser(new(bytes.Reader)))
+)
+
+// inMemory reports whether the request's body is in memory, of the declared
+// length. Nothing can go wrong with it, and most requests with a body have such
+// a one: they need not pay for being watched.
+func inMemory(req *http.Request) bool {
+	v := reflect.ValueOf(req.Body)
+	if t := v.Type(); t != nopCloser && t != nopCloserWriterTo {
+		return false
+	}
+	switch r := v.Field(0).Interface().(type) { // as net/http does
+	case *bytes.Reader:
+		return r != nil && int64(r.Len()) == req.ContentLength
+	case *strings.Reader:
+		return r != nil && int64(r.Len()) == req.ContentLength
+	case *bytes.Buffer:
+		return r != nil && int64(r.Len()) == req.ContentLength
+	}
+	return false
 }
 
 // broken reports whether a body failed.

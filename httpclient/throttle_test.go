@@ -185,7 +185,10 @@ func TestOneDrawPerAttempt(t *testing.T) {
 func TestHostThatFailsDuringTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := scripted(status(500))
-		rt := newTransport(t, s, httpclient.WithLimiter(newLocal(t, limiter.TokenBucket(limiter.PerSecond(1), 2))), strict(2))
+		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			time.Sleep(100 * time.Millisecond) // all others come to the limiter
+			return s.RoundTrip(r)
+		}), httpclient.WithLimiter(newLocal(t, limiter.TokenBucket(limiter.PerSecond(1), 2))), strict(2))
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {

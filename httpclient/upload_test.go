@@ -174,6 +174,55 @@ func TestBodyErrorsAreFinal(t *testing.T) {
 	}
 }
 
+// TestLengthWithoutBody: net/http does not send it, and would not the next time.
+func TestLengthWithoutBody(t *testing.T) {
+	s, served := backend(t, 1)
+	attempts := 0
+	rt := newTransport(t, s.Client().Transport, strict(1), httpclient.WithHooks(httpclient.Hooks{
+		Attempt: func(httpclient.AttemptInfo) { attempts++ },
+	}))
+	r := get(t, s.URL)
+	r.ContentLength = 10
+	if resp, err := rt.RoundTrip(r); err == nil {
+		resp.Body.Close()
+		t.Error("it was sent")
+	}
+	if attempts != 1 || served.Load() != 0 {
+		t.Errorf("%d attempts, %d of them came", attempts, served.Load())
+	}
+	respondsWith(t, rt, get(t, s.URL), 200)
+}
+
+// TestUnreadBodies: a host that answers before it asks for the body, by
+// Expect: 100-continue, is judged by its answer.
+func TestUnreadBodies(t *testing.T) {
+	for code, wantSent := range map[int]int64{401: 10, 503: 2} {
+		var served atomic.Int64
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			served.Add(1)
+			w.WriteHeader(code)
+		}))
+		tr := s.Client().Transport.(*http.Transport).Clone()
+		tr.ExpectContinueTimeout = time.Minute
+		rt := newTransport(t, tr, strict(2), httpclient.WithAttempts(1))
+		for range 10 {
+			r := get(t, s.URL)
+			r.Method, r.Body = http.MethodPut, io.NopCloser(failingReader{})
+			r.Header.Set("Expect", "100-continue")
+			if resp, err := rt.RoundTrip(r); err == nil {
+				resp.Body.Close()
+			} else if errors.Is(err, errDisk) {
+				t.Error("the body was read")
+			}
+		}
+		if n := served.Load(); n != wantSent {
+			t.Errorf("%d: %d requests came, want %d", code, n, wantSent)
+		}
+		tr.CloseIdleConnections()
+		s.Close()
+	}
+}
+
 // TestBodyErrorAgainstResponse: the server may answer before the error of the
 // body comes out, and the transport may wrap it.
 func TestBodyErrorAgainstResponse(t *testing.T) {

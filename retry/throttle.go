@@ -87,11 +87,11 @@ type Throttle struct {
 	// it is not, asking takes no lock.
 	rejecting atomic.Bool
 
-	mu       sync.Mutex
-	outcomes [maxOutcomes]outcome // a ring
-	first, n int
-	accepts  int // among them
-	row      int // failures since the last success
+	mu          sync.Mutex
+	outcomes    [maxOutcomes]outcome // a ring
+	first, n    int
+	accepts     int // among them
+	consecutive int // failures since the last success
 
 	throttling bool
 	since      time.Time
@@ -174,14 +174,14 @@ func (t *Throttle) Report(accepted bool) {
 	if accepted {
 		o |= 1
 		t.accepts++
-		t.row = 0
+		t.consecutive = 0
 	} else {
-		t.row++
+		t.consecutive++
 	}
 	t.outcomes[(t.first+t.n)%maxOutcomes] = o
 	t.n++
-	if t.row == t.cfg.MinRequests {
-		for t.n > t.row {
+	if t.consecutive == t.cfg.MinRequests {
+		for t.n > t.consecutive {
 			t.drop()
 		}
 	}

@@ -29,7 +29,8 @@ type ThrottleSettings struct {
 	Name string
 	// Multiplier is how many requests are sent for each that is accepted before
 	// any is rejected, by default 3: a server that fails less than two thirds
-	// of the time is not throttled. Critical calls have twice as many. From 1
+	// of the time is not throttled. (With 2, as in the book, chance would throttle
+	// one that fails every second time.) Critical calls have twice as many. From 1
 	// to 100.
 	Multiplier float64
 	// Window is for how long an outcome counts, to the second, by default 2

@@ -9,7 +9,7 @@
 //     several limits at once, how many are in flight, sampled fleets, and the limiter of
 //     this process alone
 //   - [github.com/holdfast-go/holdfast/httpclient]: an http.RoundTripper for APIs with
-//     quotas: limits, cooldowns, breakers, and retries within a budget
+//     quotas: limits, cooldowns, throttles, and retries within a budget
 //   - [github.com/holdfast-go/holdfast/middleware]: an http.Handler that keeps to limits,
 //     and says so in headers
 //   - [github.com/holdfast-go/holdfast/grpc]: both for gRPC; a module of its own

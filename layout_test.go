@@ -27,7 +27,7 @@ var imports = map[string][]string{
 	"limiter":                     {"internal/algo", "internal/lua", "internal/redislink", "internal/chain", "internal/topk", "fallback", "breaker"},
 	"limiter/limitertest":         {"limiter"},
 	"httpclient/roundtrippertest": nil,
-	"httpclient":                  {"internal/chain", "internal/cooldown", "limiter", "breaker", "retry"},
+	"httpclient":                  {"internal/chain", "internal/cooldown", "limiter", "retry"},
 	"middleware":                  {"internal/caller", "internal/chain", "limiter"},
 	"internal/caller":             nil,
 	"analytics":                   {"internal/topk", "limiter"},

@@ -3,8 +3,8 @@ package httpclient
 import (
 	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/cooldown"
+	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -12,43 +12,51 @@ import (
 // in a busy loop.
 const minPause = time.Millisecond
 
-// admit waits until an attempt may be sent: cooldown, limiter, breaker, in this
+// admit waits until an attempt may be sent: cooldown, throttle, limiter, in this
 // order, so that a request never takes from the limit only to find the key
-// cooling down, nor holds the breaker's probe while it waits. The error is an
-// *Error, or that of a caller who gave up.
-func (x *exchange) admit() (breaker.Permit, error) {
+// cooling down, or that it is not sent. The error is an *Error, or that of a
+// caller who gave up.
+func (x *exchange) admit() error {
 	if err := gone(x.orig); err != nil {
-		return breaker.Permit{}, err
+		return err
 	}
+	x.drawn = false
 	if x.key != "" {
 		if err := x.cooldown(); err != nil {
-			return breaker.Permit{}, err
+			return err
 		}
-		// What a breaker refuses must not take from a limit that others share.
-		if x.t.cfg.limiter != nil && !x.refused() {
+		// What the throttle rejects must not take from a limit that others share.
+		if err := x.throttle(); err != nil {
+			return err
+		}
+		if x.t.cfg.limiter != nil {
 			if err := x.limit(); err != nil {
-				return breaker.Permit{}, err
+				return err
 			}
 		}
 		if x.pace != nil {
 			if err := x.adapt(); err != nil {
-				return breaker.Permit{}, err
+				return err
 			}
 		}
 	}
-	if x.host.breaker == nil {
-		return breaker.Permit{}, nil
-	}
-	permit, ok := x.host.breaker.Acquire()
-	if !ok {
-		return permit, &Error{Reason: BreakerOpen, Key: x.host.name, Wait: x.host.retryIn()}
-	}
-	return permit, nil
+	return x.throttle() // the host may have failed during the waits
 }
 
-// refused reports whether the breaker will refuse the attempt.
-func (x *exchange) refused() bool {
-	return x.host.breaker != nil && x.host.breaker.Refuses()
+// throttle rejects the attempt, at random, in the measure in which the host
+// fails.
+func (x *exchange) throttle() error {
+	th := x.host.throttle
+	if th == nil || !th.Rejecting() {
+		return nil
+	}
+	if !x.drawn {
+		x.draw, x.drawn = th.Draw(), true
+	}
+	if x.draw >= th.Probability(limiter.IsCritical(x.orig.Context())) {
+		return nil
+	}
+	return &Error{Reason: HostFailing, Key: x.host.name, Wait: th.Wait()}
 }
 
 // cooldown waits until the key does not cool down, which may be prolonged

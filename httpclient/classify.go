@@ -7,8 +7,8 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -91,6 +91,7 @@ var unsendable = []string{
 	"http: nil Request.",
 	"net/http: invalid ",
 	"http: invalid ",
+	"http: Request.ContentLength=", // with a nil body
 }
 
 func isA[E error](err error) bool {
@@ -98,35 +99,47 @@ func isA[E error](err error) bool {
 	return ok
 }
 
-// classOfStatus is what a response tells the host's breaker. A refusal by
-// quota says nothing about the host's health.
-func classOfStatus(status int) breaker.Class {
+// evidence is what an attempt tells of its host. The zero value is nothing.
+type evidence uint8
+
+const (
+	accepted evidence = iota + 1
+	failed
+)
+
+// evidenceOfStatus: a refusal by quota says nothing about the host's health, and
+// a failure nothing if it answers half a request.
+func evidenceOfStatus(status int, up *upload) evidence {
 	switch {
 	case status == http.StatusTooManyRequests:
-		return breaker.ClassCaller
+		return 0
 	case status >= 500 && status != http.StatusNotImplemented && status != http.StatusHTTPVersionNotSupported:
-		return breaker.ClassUnavailable
+		if up.broken() {
+			return 0
+		}
+		return failed
 	default:
-		return breaker.ClassOK
+		return accepted
 	}
 }
 
-// classOfError is what an error of the base tells the host's breaker. callerGone
-// is the error of a caller who has given up, or nil. whole says that the attempt
-// had all the time that the caller gave the call: only then is the caller's
-// deadline evidence against the host.
-func classOfError(err, callerGone error, whole bool) breaker.Class {
+// fairTime is how long an attempt must have lasted for the caller's deadline to
+// be evidence against the host. Who gives less should say so by
+// [WithAttemptTimeout], which is the same for all callers.
+const fairTime = time.Second
+
+// evidenceOfError judges an error of the base after an attempt that took took.
+// callerGone is the error of a caller who has given up, or nil.
+func evidenceOfError(err, callerGone error, took time.Duration, up *upload) evidence {
 	switch {
-	case callerGone != nil && errors.Is(callerGone, context.DeadlineExceeded) && whole:
-		return breaker.ClassSlow
-	case callerGone != nil, errors.Is(err, context.Canceled):
-		return breaker.ClassCaller
-	case permanent(err):
-		return breaker.ClassBug
-	case isTimeout(err):
-		return breaker.ClassSlow
+	case up.broken(), errors.Is(err, context.Canceled), permanent(err):
+		return 0
+	case callerGone != nil && (!errors.Is(callerGone, context.DeadlineExceeded) || took < fairTime):
+		return 0
+	case (callerGone != nil || isTimeout(err)) && up.stalled():
+		return 0
 	default:
-		return breaker.ClassUnavailable
+		return failed
 	}
 }
 

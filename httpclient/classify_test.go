@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/httpclient"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
@@ -218,15 +217,15 @@ func TestRetryAfterOfASuccessIsNotForIt(t *testing.T) {
 	})
 }
 
-// TestOpenBreakerTakesNothingFromTheLimit: others may need it.
-func TestOpenBreakerTakesNothingFromTheLimit(t *testing.T) {
+// TestThrottleTakesNothingFromTheLimit: others may need it.
+func TestThrottleTakesNothingFromTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lim := newLocal(t, limiter.TokenBucket(limiter.PerHour(10), 10))
 		rt := newTransport(t, scripted(status(500)), httpclient.WithLimiter(lim),
-			httpclient.WithBreaker(breaker.Settings{FailuresInRow: 2}))
+			strict(2))
 		send(t, rt, 2)
 		for range 20 {
-			failsFor(t, rt, get(t, api), httpclient.BreakerOpen)
+			failsFor(t, rt, get(t, api), httpclient.HostFailing)
 		}
 		if res, err := lim.AllowN(t.Context(), "api.test", 8); err != nil || !res.Allowed {
 			t.Errorf("%+v, %v: two attempts took more than two", res, err)

@@ -44,9 +44,9 @@ func TestConformance(t *testing.T) {
 		"attempt timeout": func(*testing.T) []httpclient.Option {
 			return []httpclient.Option{httpclient.WithAttemptTimeout(time.Minute)}
 		},
-		"adaptive, no breaker, no key": func(*testing.T) []httpclient.Option {
+		"adaptive, no throttle, no key": func(*testing.T) []httpclient.Option {
 			return []httpclient.Option{
-				httpclient.WithAdaptive(), httpclient.WithoutBreaker(),
+				httpclient.WithAdaptive(), httpclient.WithoutThrottle(),
 				httpclient.WithKey(func(*http.Request) string { return "" }),
 			}
 		},

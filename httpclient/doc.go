@@ -1,14 +1,14 @@
 // Package httpclient is an outbound [http.RoundTripper] that a whole fleet can
 // trust: it keeps to published quotas, makes one 429 a fact for every goroutine
 // and, with a distributed limiter, for every process, retries what is safe to
-// retry within a budget, and stops asking hosts that are down.
+// retry within a budget, and sends hosts that fail only what they can do.
 //
 //	client, err := httpclient.NewClient()
 //	resp, err := client.Get("https://api.example.com/v1/things")
 //
 // Each attempt passes, in this order, the key's cooldown (the server asked for
-// a pause), the limiter ([WithLimiter]), and the host's circuit breaker; then it
-// is sent through the base transport.
+// a pause), the host's throttle ([WithThrottle]), and the limiter
+// ([WithLimiter]); then it is sent through the base transport.
 //
 // # What is retried
 //
@@ -20,7 +20,8 @@
 // values, which is not sent), and those whose [Call] says so.
 // A body is sent again only if the request's GetBody can make it anew, or
 // [WithBodyBuffer] has kept it. Certificates that do not verify, requests that
-// cannot be sent, and callers who cancelled are never retried. Nothing is done
+// cannot be sent, bodies whose Read fails or that are not as long as their
+// ContentLength, and callers who cancelled are never retried. Nothing is done
 // with a response that is not retried: it is returned at once, its body unread,
 // whether it streams for hours or is a 101 to be written to.
 //
@@ -45,8 +46,8 @@
 //
 // # What is remembered
 //
-// Breakers and budgets of up to 4,096 hosts and the cooldowns of up to 65,536
-// keys. A flood of hosts or keys never makes it forget an open breaker or a
-// cooldown: for what is beyond, a host has no breaker and shares a budget, and
-// a cooldown holds only for the request that met it.
+// Throttles and budgets of up to 4,096 hosts and the cooldowns of up to 65,536
+// keys. A flood of hosts or keys never makes it forget a host that is
+// throttled or a cooldown: for what is beyond, a host has no throttle and shares
+// a budget, and a cooldown holds only for the request that met it.
 package httpclient

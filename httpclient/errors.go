@@ -17,8 +17,9 @@ const (
 	// CoolingDown: the server asked for a pause that is not over, and waiting
 	// for its end does not fit.
 	CoolingDown
-	// BreakerOpen: the host's circuit breaker refuses calls.
-	BreakerOpen
+	// HostFailing: the host fails most of the time, and is sent only some of the
+	// requests; see [WithThrottle].
+	HostFailing
 	// LimiterFailed: the limiter returned an error; [Error.Unwrap] has it.
 	LimiterFailed
 	// BudgetSpent: the retry budget allows no further retry now.
@@ -39,7 +40,7 @@ const (
 var reasons = [...]string{
 	Throttled:     "throttled",
 	CoolingDown:   "cooling down",
-	BreakerOpen:   "breaker open",
+	HostFailing:   "host failing",
 	LimiterFailed: "limiter failed",
 	BudgetSpent:   "retry budget spent",
 	AttemptsSpent: "attempts spent",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/httpclient"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // reply is what a script answers.
@@ -150,5 +151,12 @@ func between(t testing.TB, what string, d, least, most time.Duration) {
 		t.Errorf("%s %v, want %v to %v", what, d, least, most)
 	}
 }
+
+// strict is a throttle that rejects whatever it may reject after n failures.
+func strict(n int) httpclient.Option {
+	return httpclient.WithThrottle(retry.ThrottleSettings{MinRequests: n, Rand: zero})
+}
+
+func zero() float64 { return 0 }
 
 const api = "http://api.test/v1/things"

@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/chain"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // Hooks are functions that a [Transport] calls outside its locks, on the
@@ -23,18 +23,19 @@ type Hooks struct {
 	// GiveUp is called when a request is not sent, or not sent again although
 	// its failure is one that retries are for.
 	GiveUp func(*http.Request, *Error)
-	// BreakerChange is called once per change of a host's breaker.
-	BreakerChange func(breaker.Change)
+	// ThrottleChange is called once when a host begins to be throttled because
+	// it fails, and once when it no longer is.
+	ThrottleChange func(retry.ThrottleChange)
 }
 
 // and returns hooks that call first those of h and then those of next.
 func (h Hooks) and(next Hooks) Hooks {
 	return Hooks{
-		Attempt:       chain.One(h.Attempt, next.Attempt),
-		Wait:          chain.One(h.Wait, next.Wait),
-		Cooldown:      chain.One(h.Cooldown, next.Cooldown),
-		GiveUp:        chain.Two(h.GiveUp, next.GiveUp),
-		BreakerChange: chain.One(h.BreakerChange, next.BreakerChange),
+		Attempt:        chain.One(h.Attempt, next.Attempt),
+		Wait:           chain.One(h.Wait, next.Wait),
+		Cooldown:       chain.One(h.Cooldown, next.Cooldown),
+		GiveUp:         chain.Two(h.GiveUp, next.GiveUp),
+		ThrottleChange: chain.One(h.ThrottleChange, next.ThrottleChange),
 	}
 }
 

@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/httpclient"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 func TestHooks(t *testing.T) {
@@ -68,7 +68,7 @@ func TestHooksKnowHowLongAttemptsTook(t *testing.T) {
 		})
 		var took time.Duration
 		h := httpclient.Hooks{Attempt: func(a httpclient.AttemptInfo) { took = a.Took }}
-		respondsWith(t, newTransport(t, base, httpclient.WithHooks(h), httpclient.WithoutBreaker()), get(t, api), 200)
+		respondsWith(t, newTransport(t, base, httpclient.WithHooks(h), httpclient.WithoutThrottle()), get(t, api), 200)
 		if took != 1234*time.Millisecond {
 			t.Errorf("took %v", took)
 		}
@@ -81,7 +81,7 @@ func TestLogsTransitionsOnly(t *testing.T) {
 		log := slog.New(slog.NewTextHandler(&buf, nil))
 		changes := 0
 		rt, err := httpclient.New(scripted(status(429, "Retry-After", "300")), httpclient.WithLogger(log),
-			httpclient.WithBreaker(breaker.Settings{FailuresInRow: 2, OnChange: func(breaker.Change) { changes++ }}))
+			httpclient.WithThrottle(retry.ThrottleSettings{MinRequests: 2, Rand: zero, OnChange: func(retry.ThrottleChange) { changes++ }}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,12 +95,12 @@ func TestLogsTransitionsOnly(t *testing.T) {
 		}
 		buf.Reset()
 		rt, err = httpclient.New(scripted(status(500)), httpclient.WithLogger(log),
-			httpclient.WithBreaker(breaker.Settings{FailuresInRow: 2, OnChange: func(breaker.Change) { changes++ }}))
+			httpclient.WithThrottle(retry.ThrottleSettings{MinRequests: 2, Rand: zero, OnChange: func(retry.ThrottleChange) { changes++ }}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		send(t, rt, 10)
-		if n := strings.Count(buf.String(), "\n"); n != 1 || !strings.Contains(buf.String(), "to=open") {
+		if n := strings.Count(buf.String(), "\n"); n != 1 || !strings.Contains(buf.String(), "throttling it") {
 			t.Errorf("logged\n%s", buf.String())
 		}
 		if changes != 1 {
@@ -109,7 +109,7 @@ func TestLogsTransitionsOnly(t *testing.T) {
 	})
 }
 
-// TestLogsAHostsOutageOnce: one line when its breaker opens and one when it closes, by
+// TestLogsAHostsOutageOnce: one line when it begins and one when it is over, by
 // names, with since when; none for the probes in between.
 func TestLogsAHostsOutageOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestLogsAHostsOutageOnce(t *testing.T) {
 			return respond(r, status(200)), nil
 		})
 		rt, err := httpclient.New(base, httpclient.WithLogger(slog.New(slog.NewJSONHandler(&buf, nil))), httpclient.WithAttempts(1),
-			httpclient.WithBreaker(breaker.Settings{FailuresInRow: 2, OpenMax: 30 * time.Second}))
+			strict(2))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,11 +144,11 @@ func TestLogsAHostsOutageOnce(t *testing.T) {
 			t.Fatalf("logged %v", lines)
 		}
 		down, up := lines[0], lines[1]
-		opened := made.Add(20 * time.Second).Format(time.RFC3339Nano)
-		if down["level"] != "WARN" || down["msg"] != "holdfast: host fails; not asking it" || down["host"] != "api.test" || down["from"] != "closed" || down["to"] != "open" || down["cause"] != "unavailable" || down["since"] == nil || down["open_for"] == nil || down["time"] != opened {
+		began := made.Add(20 * time.Second).Format(time.RFC3339Nano)
+		if down["level"] != "WARN" || down["msg"] != "holdfast: host fails; throttling it" || down["host"] != "api.test" || down["since"] == nil || down["requests"] != 2. || down["accepts"] != 0. || down["time"] != began {
 			t.Errorf("when it began: %v", down)
 		}
-		if outage, ok := up["outage"].(float64); up["level"] != "INFO" || up["msg"] != "holdfast: host answers again" || up["from"] != "half-open" || up["to"] != "closed" || up["since"] != opened || !ok || time.Duration(outage) < 59*time.Minute {
+		if outage, ok := up["outage"].(float64); up["level"] != "INFO" || up["msg"] != "holdfast: host answers again" || up["host"] != "api.test" || up["since"] != began || !ok || time.Duration(outage) < 59*time.Minute {
 			t.Errorf("when it was over: %v", up)
 		}
 	})
@@ -161,17 +161,17 @@ func TestHooksAreAdded(t *testing.T) {
 		hooks := func(name string) httpclient.Option {
 			add := func(what string) { order = append(order, name+" "+what) }
 			return httpclient.WithHooks(httpclient.Hooks{
-				Attempt:       func(httpclient.AttemptInfo) { add("attempt") },
-				Wait:          func(httpclient.WaitInfo) { add("wait") },
-				Cooldown:      func(httpclient.CooldownInfo) { add("cooldown") },
-				GiveUp:        func(*http.Request, *httpclient.Error) { add("gives up") },
-				BreakerChange: func(breaker.Change) { add("breaker") },
+				Attempt:        func(httpclient.AttemptInfo) { add("attempt") },
+				Wait:           func(httpclient.WaitInfo) { add("wait") },
+				Cooldown:       func(httpclient.CooldownInfo) { add("cooldown") },
+				GiveUp:         func(*http.Request, *httpclient.Error) { add("gives up") },
+				ThrottleChange: func(retry.ThrottleChange) { add("throttle") },
 			})
 		}
 		rt := newTransport(t, scripted(status(503, "Retry-After", "1"), status(500)), hooks("a"), httpclient.WithHooks(httpclient.Hooks{}), hooks("b"),
-			httpclient.WithAttempts(2), httpclient.WithBreaker(breaker.Settings{FailuresInRow: 2}))
+			httpclient.WithAttempts(2), strict(2))
 		respondsWith(t, rt, get(t, api), 500)
-		want := "a attempt, b attempt, a cooldown, b cooldown, a wait, b wait, a breaker, b breaker, a attempt, b attempt, a gives up, b gives up"
+		want := "a attempt, b attempt, a cooldown, b cooldown, a wait, b wait, a throttle, b throttle, a attempt, b attempt, a gives up, b gives up"
 		if got := strings.Join(order, ", "); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}

@@ -3,9 +3,7 @@ package httpclient
 import (
 	"net/url"
 	"strings"
-	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/cooldown"
 	"github.com/holdfast-go/holdfast/retry"
 )
@@ -15,25 +13,25 @@ const maxHosts = 4096
 
 // host is what is kept for each host. Its fields do not change.
 type host struct {
-	name    string
-	breaker *breaker.Breaker // nil is none
-	budget  *retry.Budget
+	name     string
+	throttle *retry.Throttle // nil is none
+	budget   *retry.Budget
 }
 
 // hosts is the bounded map of them. The overflow, which hosts get for which
-// there is no room, has no breaker: the failures of one must not condemn
-// another.
+// there is no room, has no throttle: the failures of one must not
+// condemn another.
 type hosts struct {
 	t        *cooldown.Table[host]
-	settings *breaker.Settings // nil is no breaker
-	shared   *retry.Budget     // nil is one for each host
+	settings *retry.ThrottleSettings // nil is no throttle
+	shared   *retry.Budget           // nil is one for each host
 	overflow *host
 }
 
-func newHosts(max int, s *breaker.Settings, shared *retry.Budget) *hosts {
+func newHosts(max int, s *retry.ThrottleSettings, shared *retry.Budget) *hosts {
 	hs := &hosts{settings: s, shared: shared}
 	hs.t = cooldown.NewTable(max, func(h *host) bool {
-		return h.breaker != nil && h.breaker.State() != breaker.Closed
+		return h.throttle != nil && h.throttle.Rejecting()
 	})
 	hs.overflow = &host{name: "overflow", budget: hs.newBudget()}
 	return hs
@@ -56,7 +54,7 @@ func (hs *hosts) make(name string) *host {
 		s := *hs.settings
 		s.Name = name
 		// New has made one of these settings: they are valid.
-		h.breaker, _ = breaker.New(s)
+		h.throttle, _ = retry.NewThrottle(s)
 	}
 	return h
 }
@@ -67,12 +65,6 @@ func (hs *hosts) newBudget() *retry.Budget {
 	}
 	b, _ := retry.NewBudget(retry.BudgetSettings{}) // the defaults are valid
 	return b
-}
-
-// retryIn returns after which time the host's breaker may let a call through:
-// at least a second, while a probe is on its way and nothing is known.
-func (h *host) retryIn() time.Duration {
-	return max(time.Second, time.Until(h.breaker.Snapshot().OpenUntil))
 }
 
 // hostOf returns the name of a URL's host: lower case, with the port unless it

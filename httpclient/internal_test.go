@@ -10,40 +10,38 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
-// TestFloodNeverForgetsAnOpenBreaker: hosts by the thousand do not close the
-// breaker of one that is down, nor grow the table.
-func TestFloodNeverForgetsAnOpenBreaker(t *testing.T) {
-	s := breakerDefaults(breaker.Settings{FailuresInRow: 1})
-	hs := newHosts(10, &s, nil)
-	open := func(name string) *host {
+// TestFloodNeverForgetsAThrottle: hosts by the thousand do not make one that is
+// down be forgotten, nor grow the table.
+func TestFloodNeverForgetsAThrottle(t *testing.T) {
+	hs := newHosts(10, &retry.ThrottleSettings{MinRequests: 1}, nil)
+	fails := func(name string) *host {
 		h := hs.get(name)
-		if h.breaker != nil {
-			permit, _ := h.breaker.Acquire()
-			permit.Done(breaker.ClassUnavailable, 0)
+		if h.throttle != nil {
+			h.throttle.Report(false)
 		}
 		return h
 	}
-	hot := open("hot")
+	hot := fails("hot")
 	for i := range 1000 {
 		hs.get(fmt.Sprint("ok", i))
 	}
 	if hs.get("hot") != hot {
-		t.Fatal("an open breaker was forgotten")
+		t.Fatal("a throttle was forgotten")
 	}
 	for i := range 1000 {
-		open(fmt.Sprint("sick", i))
+		fails(fmt.Sprint("down", i))
 	}
 	if hs.get("hot") != hot {
-		t.Error("an open breaker was forgotten when all were open")
+		t.Error("a throttle was forgotten when all were in use")
 	}
 	if n := hs.t.Len(); n > 10 {
 		t.Errorf("%d hosts are remembered, want at most 10", n)
 	}
 	over := hs.get("one more")
-	if over.breaker != nil || over != hs.get("another") || over.budget == nil {
+	if over.throttle != nil || over != hs.get("another") || over.budget == nil {
 		t.Errorf("beyond the table: %+v", over)
 	}
 }
@@ -189,22 +187,4 @@ func TestPace(t *testing.T) {
 			t.Errorf("rate %v", p.rate)
 		}
 	})
-}
-
-func TestBreakerDefaults(t *testing.T) {
-	s := breakerDefaults(breaker.Settings{})
-	want := breaker.Settings{
-		Window: 30 * time.Second, MinRequests: 20, FailureRatio: 0.5, FailuresInRow: 20,
-		OpenMin: 30 * time.Second, OpenMax: 30 * time.Second, ProbeTimeout: 30 * time.Second,
-	}
-	s.OnChange = nil
-	if fmt.Sprint(s) != fmt.Sprint(want) {
-		t.Errorf("%+v, want %+v", s, want)
-	}
-	if s := breakerDefaults(breaker.Settings{OpenMax: time.Second}); s.OpenMin != time.Second {
-		t.Errorf("%+v", s)
-	}
-	if s := breakerDefaults(breaker.Settings{OpenMin: time.Minute}); s.OpenMax != time.Minute {
-		t.Errorf("%+v", s)
-	}
 }

@@ -28,11 +28,12 @@ func (x *exchange) judge(resp *http.Response, err error) (p plan, again bool) {
 		h = hintOf(resp, x.format())
 		kind = x.t.classify(resp, nil, h.verdict)
 		x.learn(kind, resp, h)
+	case x.up.broken(): // it would fail again
 	case gone(x.orig) == nil && !errors.Is(err, context.Canceled) && !permanent(err):
 		kind = x.t.classify(nil, err, Failed)
 	}
-	if kind == Final {
-		if err == nil {
+	if kind == Final || x.up.broken() {
+		if err == nil && !x.up.broken() {
 			x.host.budget.Deposit()
 		}
 		return plan{}, false

@@ -1,13 +1,11 @@
 package httpclient
 
 import (
-	"cmp"
 	"errors"
 	"log/slog"
 	"net/http"
 	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/cooldown"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
@@ -33,7 +31,7 @@ type config struct {
 	maxWait        time.Duration
 	maxTotal       time.Duration
 	budget         *retry.Budget
-	breaker        *breaker.Settings
+	throttle       *retry.ThrottleSettings
 	attemptTimeout time.Duration
 	bodyBuffer     int64
 	adaptive       bool
@@ -55,7 +53,7 @@ func WithLimiter(l limiter.Allower) Option { return func(c *config) { c.limiter 
 // with its port unless it is the scheme's own. Quotas usually belong to
 // credentials: then host + credential is the better key, and as keys may end up
 // in Redis and in errors, a hash of the credential better still. A request for
-// which key returns "" is neither paced nor cooled down; retries, breaker and
+// which key returns "" is neither paced nor cooled down; retries, throttle and
 // budget apply to it as to all. key must be safe for concurrent use and must
 // not change the request.
 func WithKey(key func(*http.Request) string) Option { return func(c *config) { c.key = key } }
@@ -65,7 +63,7 @@ func WithKey(key func(*http.Request) string) Option { return func(c *config) { c
 // mends. f gets the response, whose status is 400 or above and whose body it
 // must leave alone, or the error of the base; certificates that do not verify
 // and callers who have gone are not asked about. [Default] leaves it to the
-// transport. The breaker is not concerned: see [WithBreaker]. f must be safe
+// transport. The throttle is not concerned: see [WithThrottle]. f must be safe
 // for concurrent use.
 func WithClassifier(f func(resp *http.Response, err error) Verdict) Option {
 	return func(c *config) { c.classifier = f }
@@ -99,16 +97,19 @@ func WithMaxTotalWait(d time.Duration) Option { return func(c *config) { c.maxTo
 // succeeded in the last 10 s, and 10 per second in any case.
 func WithBudget(b *retry.Budget) Option { return func(c *config) { c.budget = b } }
 
-// WithBreaker sets when the circuit breaker of a host opens and for how long.
-// Fields that are zero have these defaults: at least half of at least 20
-// attempts within 30 s, or 20 in a row, failed; open for 15 to 30 s, at random;
-// a probe may take 30 s. Transport errors, timeouts and statuses from 500 on
-// count, but for 501 and 505; 429, a caller who cancels and certificates that
-// do not verify do not. Name is set by the transport. OnChange is called too.
-func WithBreaker(s breaker.Settings) Option { return func(c *config) { c.breaker = &s } }
+// WithThrottle tunes the throttle of each host, which is on by default: a host
+// that fails more than two thirds of the time is sent only some of the requests,
+// critical ones ([limiter.Critical]) last to be rejected; one that is down, one
+// in 200 or, if that is more, 20 in two minutes. The others end at once, with
+// [HostFailing]. See [retry.Throttle] for how it is measured. Transport errors,
+// timeouts and statuses from 500 on are failures, but for 501 and 505; 429,
+// certificates that do not verify, bodies of requests that fail, callers who
+// cancel, and deadlines of callers that end an attempt within a second say
+// nothing about the host. Name is set by the transport. OnChange is called too.
+func WithThrottle(s retry.ThrottleSettings) Option { return func(c *config) { c.throttle = &s } }
 
-// WithoutBreaker sends whatever the state of a host.
-func WithoutBreaker() Option { return func(c *config) { c.breaker = nil } }
+// WithoutThrottle sends whatever a host does.
+func WithoutThrottle() Option { return func(c *config) { c.throttle = nil } }
 
 // WithAttemptTimeout bounds the time of an attempt until the response's headers
 // have come; the body may take longer. By default there is no bound but the
@@ -118,8 +119,9 @@ func WithAttemptTimeout(d time.Duration) Option { return func(c *config) { c.att
 // WithBodyBuffer reads a request's body of up to max bytes into memory before
 // the first attempt, if it has no GetBody, so that it can be sent again. A
 // longer one is sent as it comes, once. By default, 0, nothing is buffered.
-// It does not suit bodies that are written as the response is read. At most
-// 1 GiB.
+// A request that is buffered has its length as its ContentLength, unless it has
+// trailers. The reading ends with the request's context and Client.Timeout. It
+// does not suit bodies that are written as the response is read. At most 1 GiB.
 func WithBodyBuffer(max int64) Option { return func(c *config) { c.bodyBuffer = max } }
 
 // WithAdaptive finds the rate for servers that answer 429 without saying when
@@ -132,8 +134,8 @@ func WithAdaptive() Option { return func(c *config) { c.adaptive = true } }
 // all are called, in order.
 func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = c.hooks.and(h) } }
 
-// WithLogger sets where changes of state are logged: breakers that open and
-// close, keys that begin to cool down. By default slog.Default. Nothing is
+// WithLogger sets where changes of state are logged: hosts that begin and end to
+// be throttled, keys that begin to cool down. By default slog.Default. Nothing is
 // logged per request.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
@@ -143,7 +145,7 @@ func defaults() config {
 		backoff:  retry.Backoff{},
 		maxWait:  DefaultMaxWait,
 		maxTotal: DefaultMaxTotalWait,
-		breaker:  new(breaker.Settings),
+		throttle: new(retry.ThrottleSettings),
 		maxHosts: maxHosts,
 		maxGates: cooldown.MaxGates,
 		maxPaces: maxPaces,
@@ -164,37 +166,21 @@ func (c *config) validate() error {
 		return &ConfigError{"body buffer", c.bodyBuffer, "must be from 0 to 1073741824 bytes"}
 	}
 	if err := c.backoff.Validate(); err != nil {
-		if e, ok := errors.AsType[*retry.ConfigError](err); ok {
-			return &ConfigError{e.Field, e.Value, e.Rule}
-		}
-		return err
+		return configError(err)
 	}
-	if c.breaker != nil {
-		c.breaker = new(breakerDefaults(*c.breaker))
-		if _, err := breaker.New(*c.breaker); err != nil {
-			return &ConfigError{"breaker", c.breaker.Name, err.Error()}
+	if c.throttle != nil {
+		c.throttle = new(*c.throttle) // the option may serve several transports
+		if _, err := retry.NewThrottle(*c.throttle); err != nil {
+			return configError(err)
 		}
 	}
 	return nil
 }
 
-// breakerDefaults fills in what suits HTTP better than what suits Redis.
-func breakerDefaults(s breaker.Settings) breaker.Settings {
-	def(&s.Window, 30*time.Second)
-	def(&s.MinRequests, 20)
-	def(&s.FailureRatio, 0.5)
-	def(&s.FailuresInRow, max(20, s.MinRequests))
-	// Equal bounds: an open time that grows would keep a host that has come
-	// back waiting for minutes.
-	def(&s.OpenMin, min(30*time.Second, cmp.Or(s.OpenMax, 30*time.Second)))
-	def(&s.OpenMax, max(30*time.Second, s.OpenMin))
-	def(&s.ProbeTimeout, 30*time.Second)
-	return s
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
+// configError is an error of package retry as one of ours.
+func configError(err error) error {
+	if e, ok := errors.AsType[*retry.ConfigError](err); ok {
+		return &ConfigError{e.Field, e.Value, e.Rule}
 	}
+	return err
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/httpclient"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 func TestOptionsAreValidated(t *testing.T) {
@@ -20,7 +20,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		"max total wait":  httpclient.WithMaxTotalWait(-time.Second),
 		"attempt timeout": httpclient.WithAttemptTimeout(5),
 		"body buffer":     httpclient.WithBodyBuffer(-1),
-		"breaker":         httpclient.WithBreaker(breaker.Settings{FailureRatio: 7}),
+		"Multiplier":      httpclient.WithThrottle(retry.ThrottleSettings{Multiplier: 0.5}),
 	} {
 		_, err := httpclient.New(nil, o)
 		if e, ok := errors.AsType[*httpclient.ConfigError](err); !ok || !strings.Contains(err.Error(), field) || e.Rule == "" {
@@ -31,7 +31,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		}
 	}
 	// One option serves several transports.
-	o := httpclient.WithBreaker(breaker.Settings{})
+	o := httpclient.WithThrottle(retry.ThrottleSettings{})
 	for range 2 {
 		if _, err := httpclient.New(nil, o, nil, httpclient.WithMaxWait(0), httpclient.WithLogger(nil)); err != nil {
 			t.Error(err)

@@ -31,16 +31,15 @@ func again(req *http.Request) (*http.Request, error) {
 
 // buffered returns req with its body in memory, replayable, if the body is not
 // replayable and at most max bytes long. A longer one is sent as it comes, once.
-// It reads ahead, and may block on it. req itself is not changed; its body is
-// closed on error and as soon as it was read to its end.
+// It reads ahead, until the caller gives up. req itself is not changed; its body
+// is closed on error and as soon as it was read to its end.
 func buffered(req *http.Request, max int64) (*http.Request, error) {
 	if replayable(req) || req.ContentLength > max {
 		return req, nil
 	}
 	original := req.Body
-	head, err := io.ReadAll(io.LimitReader(original, max+1))
+	head, err := readAhead(req, max+1)
 	if err != nil {
-		original.Close() //nolint:errcheck // the first error is the one to tell
 		return nil, err
 	}
 	r := req.WithContext(req.Context())
@@ -53,7 +52,40 @@ func buffered(req *http.Request, max int64) (*http.Request, error) {
 		return io.NopCloser(bytes.NewReader(head)), nil
 	}
 	r.Body, _ = r.GetBody()
+	// Trailers, which may be set by now, can only follow chunks.
+	if r.ContentLength <= 0 && len(r.Trailer) == 0 {
+		r.ContentLength, r.TransferEncoding = int64(len(head)), nil
+		if len(head) == 0 {
+			r.Body, r.GetBody = http.NoBody, nil
+		}
+	}
 	return r, nil
+}
+
+// readAhead reads up to n bytes of the request's body, and closes it on error.
+// When the caller gives up it returns at once, as net/http does on HTTP/2: Close
+// ends a Read that can be ended, and one that cannot ends when it does.
+func readAhead(req *http.Request, n int64) ([]byte, error) {
+	var head []byte
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		head, err = io.ReadAll(io.LimitReader(req.Body, n))
+	}()
+	select {
+	case <-done:
+		if err != nil {
+			closeBody(req)
+			return nil, err
+		}
+		return head, nil
+	case <-req.Context().Done():
+	case <-req.Cancel: //nolint:staticcheck // see rest
+	}
+	// It may wait for the Read, such as that of a server's request.
+	go closeBody(req)
+	return nil, gone(req)
 }
 
 // closeBody closes the body of a request that was not sent.

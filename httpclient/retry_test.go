@@ -178,7 +178,7 @@ func TestBudget(t *testing.T) {
 			respondsWith(t, ok, get(t, api), 404) // an answer, and so a success
 		}
 		s := scripted(status(503))
-		sick := newTransport(t, s, httpclient.WithBudget(b), httpclient.WithoutBreaker())
+		sick := newTransport(t, s, httpclient.WithBudget(b), httpclient.WithoutThrottle())
 		var reasons []httpclient.Reason
 		for range 6 {
 			resp := respondsWith(t, sick, get(t, api), 503)

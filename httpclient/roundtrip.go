@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/cooldown"
 	"github.com/holdfast-go/holdfast/retry"
 )
@@ -85,20 +84,21 @@ type exchange struct {
 	sentAt  time.Duration   // of the last one, by pace
 	last    *http.Response  // of the last one, parked
 	lastErr error           // of the last one
+	draw    float64         // of the throttle, for this attempt
+	drawn   bool
+	up      *upload // of the last one; nil without a body
 }
 
 func (x *exchange) run() (*http.Response, error) {
 	for {
-		permit, err := x.admit()
-		if err != nil {
+		if err := x.admit(); err != nil {
 			return x.stop(err)
 		}
 		r, err := x.attempt()
 		if err != nil {
-			permit.Done(breaker.ClassAborted, 0)
 			return x.stop(&Error{Reason: ReplayFailed, Key: x.host.name, Err: err})
 		}
-		resp, err := x.send(r, permit)
+		resp, err := x.send(r)
 		wait, again := x.judge(resp, err)
 		if !again {
 			return resp, err
@@ -140,25 +140,19 @@ func (x *exchange) drop() {
 	}
 }
 
-// send makes one attempt and reports it to the breaker.
-func (x *exchange) send(r *http.Request, permit breaker.Permit) (resp *http.Response, err error) {
+// send makes one attempt and reports it to the throttle.
+func (x *exchange) send(r *http.Request) (resp *http.Response, err error) {
 	x.sent++
 	if x.pace != nil {
 		x.sentAt = x.pace.start()
 	}
-	var start time.Time
-	if x.t.timed {
-		start = time.Now()
-	}
+	start := time.Now()
 	if d := x.t.cfg.attemptTimeout; d > 0 {
-		resp, err = sendWithin(x.t.base, r, d)
+		resp, err = sendWithin(x.transmit, r, d)
 	} else {
-		resp, err = x.t.base.RoundTrip(r)
+		resp, err = x.transmit(r)
 	}
-	var took time.Duration
-	if x.t.timed {
-		took = time.Since(start)
-	}
+	took := time.Since(start)
 	switch {
 	case resp == nil && err == nil:
 		err = errNothing
@@ -168,21 +162,34 @@ func (x *exchange) send(r *http.Request, permit breaker.Permit) (resp *http.Resp
 		}
 		resp = nil
 	}
-	class, status := breaker.ClassOK, 0
+	status, told := 0, evidence(0)
 	if err != nil {
-		class = classOfError(err, gone(x.orig), x.sent == 1 && x.allow.Waited() == 0)
+		told = evidenceOfError(err, gone(x.orig), took, x.up)
 	} else {
 		if status = resp.StatusCode; resp.Body == nil {
 			resp.Body = http.NoBody
 		}
-		class = classOfStatus(status)
+		told = evidenceOfStatus(status, x.up)
 		if resp.Request == nil || resp.Request == r {
 			resp.Request = x.orig // not ours to show
 		}
 	}
-	permit.Done(class, took)
+	if th := x.host.throttle; th != nil && told != 0 {
+		th.Report(told == accepted)
+	}
 	if f := x.t.cfg.hooks.Attempt; f != nil {
 		f(AttemptInfo{x.orig, x.sent, status, err, took})
+	}
+	return resp, err
+}
+
+// transmit sends r through the base, with its bodies watched.
+func (x *exchange) transmit(r *http.Request) (*http.Response, error) {
+	var sent *http.Request
+	sent, x.up = watched(r)
+	resp, err := x.t.base.RoundTrip(sent)
+	if resp != nil && resp.Request == sent {
+		resp.Request = r
 	}
 	return resp, err
 }

@@ -125,7 +125,8 @@ func (n naive) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 }
 
 // TestRetryStorm: three retries of each request keep an overloaded server down
-// long after its outage; those that a budget allows hardly delay its recovery.
+// long after its outage; those that a budget allows hardly delay its recovery, and
+// with a throttle there is no queue to work off.
 func TestRetryStorm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("simulates minutes of 1,000 requests per second")
@@ -136,14 +137,20 @@ func TestRetryStorm(t *testing.T) {
 			limit := 2 * none
 			plain, plainPeak := storm(t, load, limit, func(b http.RoundTripper) http.RoundTripper { return naive{b} })
 			ours, oursPeak := storm(t, load, limit, func(b http.RoundTripper) http.RoundTripper {
-				return newTransport(t, b, httpclient.WithAttempts(4), httpclient.WithoutBreaker())
+				return newTransport(t, b, httpclient.WithAttempts(4), httpclient.WithoutThrottle())
 			})
-			t.Logf("no retries %v (peak %d/s), three retries %v (%d/s), ours %v (%d/s)", none, nonePeak, plain, plainPeak, ours, oursPeak)
+			throttled, throttledPeak := storm(t, load, limit, func(b http.RoundTripper) http.RoundTripper {
+				return newTransport(t, b, httpclient.WithAttempts(4))
+			})
+			t.Logf("no retries %v (peak %d/s), three retries %v (%d/s), ours %v (%d/s), with the throttle %v (%d/s)", none, nonePeak, plain, plainPeak, ours, oursPeak, throttled, throttledPeak)
 			if plain < limit {
 				t.Errorf("plain retries recovered after %v: the storm is too weak to prove anything", plain)
 			}
 			if most := none * 13 / 10; ours > most {
 				t.Errorf("recovered after %v, want at most %v", ours, most)
+			}
+			if throttled > none/2 {
+				t.Errorf("with the throttle recovered after %v, want at most half of %v", throttled, none)
 			}
 		})
 	}

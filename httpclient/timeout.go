@@ -18,13 +18,15 @@ func (e *headerTimeout) Error() string {
 func (e *headerTimeout) Timeout() bool   { return true }
 func (e *headerTimeout) Temporary() bool { return true }
 
-// sendWithin sends r and gives up unless the headers come within d. The body
-// may take as long as it likes.
-func sendWithin(base http.RoundTripper, r *http.Request, d time.Duration) (*http.Response, error) {
+// sendWithin sends r by send and gives up unless the headers come within d. The
+// body may take as long as it likes. The response's request is r, or one of the
+// base's own, but none whose context ends with the attempt.
+func sendWithin(send func(*http.Request) (*http.Response, error), r *http.Request, d time.Duration) (*http.Response, error) {
 	late := &headerTimeout{d}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	timer := time.AfterFunc(d, func() { cancel(late) })
-	resp, err := base.RoundTrip(r.WithContext(ctx))
+	sent := r.WithContext(ctx)
+	resp, err := send(sent)
 	inTime := timer.Stop()
 	if err != nil {
 		if context.Cause(ctx) == late { //nolint:errorlint // identity is meant
@@ -40,6 +42,13 @@ func sendWithin(base http.RoundTripper, r *http.Request, d time.Duration) (*http
 		}
 		cancel(nil)
 		return nil, late
+	}
+	switch {
+	case resp == nil || resp.Request == nil:
+	case resp.Request == sent:
+		resp.Request = r
+	default:
+		resp.Request = resp.Request.WithContext(context.WithoutCancel(resp.Request.Context()))
 	}
 	switch {
 	case resp == nil || resp.Body == nil || resp.Body == http.NoBody:

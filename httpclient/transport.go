@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/cooldown"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // Transport is an [http.RoundTripper] that sends requests through another one,
@@ -24,7 +24,6 @@ type Transport struct {
 	gates *cooldown.Gates
 	paces *cooldown.Table[pace] // nil is not adaptive
 	block blocker               // nil if the limiter can't
-	timed bool                  // someone wants to know how long attempts take
 }
 
 // blocker is what limiters implement that can deny a key for the whole fleet.
@@ -51,17 +50,16 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		cfg.logger = slog.Default()
 	}
 	t := &Transport{base: base, cfg: cfg}
-	if s := t.cfg.breaker; s != nil {
+	if s := t.cfg.throttle; s != nil {
 		also := s.OnChange
-		s.OnChange = func(c breaker.Change) { t.breakerChanged(c, also) }
+		s.OnChange = func(c retry.ThrottleChange) { t.throttleChanged(c, also) }
 	}
-	t.hosts = newHosts(cfg.maxHosts, t.cfg.breaker, cfg.budget)
+	t.hosts = newHosts(cfg.maxHosts, t.cfg.throttle, cfg.budget)
 	t.gates = cooldown.NewGates(cfg.maxGates)
 	if cfg.adaptive {
 		t.paces = newPaces(cfg.maxPaces)
 	}
 	t.block, _ = cfg.limiter.(blocker)
-	t.timed = cfg.hooks.Attempt != nil || t.cfg.breaker != nil && t.cfg.breaker.SlowCall > 0
 	return t, nil
 }
 
@@ -83,19 +81,15 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// breakerChanged tells whoever wants to know of a host's breaker. An outage is one line
-// when it begins and one when it is over; the probes in between are for debugging.
-func (t *Transport) breakerChanged(c breaker.Change, also func(breaker.Change)) {
-	args := []any{"host", c.Name, "from", c.From.String(), "to", c.To.String(), "since", c.Since}
-	switch {
-	case c.To == breaker.Closed:
-		t.cfg.logger.Info("holdfast: host answers again", append(args, "outage", c.At.Sub(c.Since))...)
-	case c.From == breaker.Closed:
-		t.cfg.logger.Warn("holdfast: host fails; not asking it", append(args, "cause", c.Cause.String(), "open_for", c.OpenFor)...)
-	default:
-		t.cfg.logger.Debug("holdfast: asking host again", append(args, "cause", c.Cause.String(), "open_for", c.OpenFor)...)
+// throttleChanged tells whoever wants to know that a host fails, or no longer
+// does: an outage is one line when it begins and one when it is over.
+func (t *Transport) throttleChanged(c retry.ThrottleChange, also func(retry.ThrottleChange)) {
+	if c.Throttling {
+		t.cfg.logger.Warn("holdfast: host fails; throttling it", "host", c.Name, "since", c.Since, "requests", c.Requests, "accepts", c.Accepts)
+	} else {
+		t.cfg.logger.Info("holdfast: host answers again", "host", c.Name, "since", c.Since, "outage", c.At.Sub(c.Since))
 	}
-	if f := t.cfg.hooks.BreakerChange; f != nil {
+	if f := t.cfg.hooks.ThrottleChange; f != nil {
 		f(c)
 	}
 	if also != nil {

@@ -5,12 +5,15 @@ import "context"
 type criticalKey struct{}
 
 // Critical marks the calls made with the returned context as critical: they may
-// use what WithReserve keeps from others. Without a reserve it changes nothing. The
-// mark travels with the context, through Multi, Concurrency and httpclient too, so
+// use what WithReserve keeps from others, and httpclient throttles them last when a host
+// fails. The mark travels with the context, through Multi, Concurrency and httpclient too, so
 // set it where the request is known to be critical, and never from what a client
 // says of itself.
 func Critical(ctx context.Context) context.Context {
 	return context.WithValue(ctx, criticalKey{}, true)
 }
+
+// IsCritical reports whether the calls made with ctx are critical; see [Critical].
+func IsCritical(ctx context.Context) bool { return isCritical(ctx) }
 
 func isCritical(ctx context.Context) bool { return ctx.Value(criticalKey{}) != nil }

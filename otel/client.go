@@ -10,8 +10,8 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/httpclient"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // Client reports on a client's transport under a name, which is to be one of a few.
@@ -21,7 +21,7 @@ func (in *Instrumentation) Client(name string) httpclient.Option {
 		c.waited[r] = []metric.RecordOption{with(c.policy, reasonKey.String(httpclient.WaitReason(r).String()))}
 	}
 	c.own = []metric.AddOption{with(c.policy)}
-	return httpclient.WithHooks(httpclient.Hooks{Attempt: c.attempt, Wait: c.wait, Cooldown: c.cooldown, GiveUp: c.giveUp, BreakerChange: c.changed})
+	return httpclient.WithHooks(httpclient.Hooks{Attempt: c.attempt, Wait: c.wait, Cooldown: c.cooldown, GiveUp: c.giveUp, ThrottleChange: c.changed})
 }
 
 const numReasons = int(httpclient.WaitAdaptive) + 1
@@ -67,8 +67,8 @@ func (c *client) giveUp(r *http.Request, e *httpclient.Error) {
 	event(r.Context(), "holdfast.give_up", c.policy, reason, waitKey.Float64(e.Wait.Seconds()))
 }
 
-func (c *client) changed(ch breaker.Change) {
-	c.clientTransitions.Add(context.Background(), 1, metric.WithAttributes(append(transition(ch), c.policy)...))
+func (c *client) changed(ch retry.ThrottleChange) {
+	c.clientTransitions.Add(context.Background(), 1, metric.WithAttributes(c.policy, throttlingKey.Bool(ch.Throttling)))
 }
 
 // event is put on the span of ctx, if that is recorded.

@@ -28,7 +28,7 @@
 //	holdfast.client.wait.duration        s             histogram: policy, reason
 //	holdfast.client.cooldowns            {cooldown}    counter: policy
 //	holdfast.client.give_ups             {request}     counter: policy, reason
-//	holdfast.client.breaker.transitions  {transition}  counter: policy, breaker.state, cause
+//	holdfast.client.throttle.transitions {transition}  counter: policy, throttling
 //	holdfast.server.requests             {request}     counter: policy, outcome, denied_by,
 //	                                                   http.response.status_code
 //

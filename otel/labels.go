@@ -15,14 +15,15 @@ import (
 
 // The labels.
 const (
-	policyKey   = attribute.Key("holdfast.policy")
-	outcomeKey  = attribute.Key("holdfast.outcome")
-	sourceKey   = attribute.Key("holdfast.source")
-	shardKey    = attribute.Key("holdfast.shard")
-	stateKey    = attribute.Key("holdfast.breaker.state")
-	causeKey    = attribute.Key("holdfast.cause")
-	reasonKey   = attribute.Key("holdfast.reason")
-	deniedByKey = attribute.Key("holdfast.denied_by")
+	policyKey     = attribute.Key("holdfast.policy")
+	outcomeKey    = attribute.Key("holdfast.outcome")
+	sourceKey     = attribute.Key("holdfast.source")
+	shardKey      = attribute.Key("holdfast.shard")
+	stateKey      = attribute.Key("holdfast.breaker.state")
+	causeKey      = attribute.Key("holdfast.cause")
+	reasonKey     = attribute.Key("holdfast.reason")
+	throttlingKey = attribute.Key("holdfast.throttling")
+	deniedByKey   = attribute.Key("holdfast.denied_by")
 )
 
 // These are on spans only.

@@ -28,6 +28,7 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/middleware"
 	holdfastotel "github.com/holdfast-go/holdfast/otel"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // scrape is a program's /metrics.
@@ -301,8 +302,8 @@ func TestPrometheusSeesHTTP(t *testing.T) {
 	}
 }
 
-// TestPrometheusSeesAHostsBreaker: with waits, errors and transitions of the client.
-func TestPrometheusSeesAHostsBreaker(t *testing.T) {
+// TestPrometheusSeesAFailingHost: with waits, errors and transitions of the client.
+func TestPrometheusSeesAFailingHost(t *testing.T) {
 	s := observed(t)
 	n := 0
 	base := roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -311,7 +312,7 @@ func TestPrometheusSeesAHostsBreaker(t *testing.T) {
 		}
 		return nil, io.ErrUnexpectedEOF
 	})
-	rt, err := httpclient.New(base, s.in.Client("payments"), httpclient.WithLogger(slog.New(slog.DiscardHandler)), httpclient.WithAttempts(2), httpclient.WithBreaker(breaker.Settings{FailuresInRow: 2}))
+	rt, err := httpclient.New(base, s.in.Client("payments"), httpclient.WithLogger(slog.New(slog.DiscardHandler)), httpclient.WithAttempts(2), httpclient.WithThrottle(retry.ThrottleSettings{MinRequests: 2, Rand: func() float64 { return 0 }}))
 	must(t, err)
 	for range 2 {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://api.test/", nil)
@@ -326,8 +327,8 @@ func TestPrometheusSeesAHostsBreaker(t *testing.T) {
 		"client_attempt_duration_seconds{error_type=*errors.errorString,http_request_method=GET,policy=payments}":               1,
 		"client_wait_duration_seconds{policy=payments,reason=server}":                                                           1,
 		"client_give_ups_total{policy=payments,reason=attempts_spent}":                                                          1,
-		"client_give_ups_total{policy=payments,reason=breaker_open}":                                                            1,
-		"client_breaker_transitions_total{breaker_state=open,cause=unavailable,policy=payments}":                                1,
+		"client_give_ups_total{policy=payments,reason=host_failing}":                                                            1,
+		"client_throttle_transitions_total{policy=payments,throttling=true}":                                                    1,
 	})
 }
 

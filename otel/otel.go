@@ -87,7 +87,7 @@ func New(opts ...Option) (*Instrumentation, error) {
 		waits:             m.histogram("holdfast.client.wait.duration", "Time that requests waited before an attempt.", clientBounds),
 		cooldowns:         m.counter("holdfast.client.cooldowns", "{cooldown}", "Cooldowns that servers asked for."),
 		giveUps:           m.counter("holdfast.client.give_ups", "{request}", "Requests that were not sent, or not again."),
-		clientTransitions: m.counter("holdfast.client.breaker.transitions", "{transition}", "Changes of the circuit breakers of hosts."),
+		clientTransitions: m.counter("holdfast.client.throttle.transitions", "{transition}", "Begins and ends of the throttling of hosts that fail."),
 
 		requests: m.tallies("holdfast.server.requests", "{request}", "Requests that a middleware decided on."),
 	}

@@ -1,7 +1,8 @@
 // Package retry repeats what failed, without making it worse: exponential
 // backoff with jitter ([Backoff]), a budget that bounds how much load retries
-// may add ([Budget]), and readers for what servers say about whether and when to
-// come back ([ParseAnswer], [ParseRetryAfter], [ParseQuota]).
+// may add ([Budget]), adaptive throttling of calls to servers that fail
+// ([Throttle]), and readers for what servers say about whether and when to come back
+// ([ParseAnswer], [ParseRetryAfter], [ParseQuota]).
 //
 //	err := retry.Do(ctx, retry.Policy{}, func(ctx context.Context) error {
 //		return call(ctx)

@@ -20,9 +20,9 @@ var contenders = []struct {
 }{
 	{"`http.Transport`", func(b http.RoundTripper) (http.RoundTripper, error) { return b, nil }},
 	{"Holdfast, retries and budget", func(b http.RoundTripper) (http.RoundTripper, error) {
-		return httpclient.New(b, httpclient.WithoutBreaker())
+		return httpclient.New(b, httpclient.WithoutThrottle())
 	}},
-	{"Holdfast, and breaker (the default)", func(b http.RoundTripper) (http.RoundTripper, error) {
+	{"Holdfast, and throttle (the default)", func(b http.RoundTripper) (http.RoundTripper, error) {
 		return httpclient.New(b)
 	}},
 	{"Holdfast, and a local limiter", func(b http.RoundTripper) (http.RoundTripper, error) {

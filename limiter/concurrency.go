@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,10 +44,11 @@ type Concurrency struct {
 // gate is a key that somebody of this process holds slots of, or waits for.
 type gate struct {
 	key     string
-	keys    lua.SlotKeys
+	inRedis string // its name there
 	sh      *shard
 	holding map[string]*Slot
 	waiting [2][]*waiter // the critical ones before the others
+	left    []string     // callers who waited, and whom Redis may still know
 	wake    chan struct{}
 	polling bool
 	pending int // callers on their way
@@ -131,8 +133,7 @@ func (c *Concurrency) tryAcquire(ctx context.Context, key string) (*Slot, error)
 		return nil, err
 	}
 	defer c.leave(g)
-	w := c.newWaiter()
-	return c.ask(ctx, g, w, false)
+	return c.ask(ctx, g, c.newWaiter(), false)
 }
 
 // Acquire waits for a slot. Those who wait get theirs in the order in which they
@@ -187,7 +188,7 @@ func (c *Concurrency) InFlight(ctx context.Context, key string) (int, error) {
 	defer c.leave(g)
 	var held int64
 	err = c.link.ask(ctx, key, func(ctx context.Context, call *call) error {
-		reply, err := call.lua.Acquire(ctx, 0, &call.ticket, &lua.SlotAsk{Keys: g.keys, Most: int64(c.max), TTL: c.slotTTL.Microseconds()})
+		reply, err := call.lua.Acquire(ctx, 0, &call.ticket, &lua.SlotAsk{Key: g.inRedis, Most: int64(c.max), TTL: c.slotTTL.Microseconds(), Patience: c.patience.Microseconds()})
 		held = reply.Held
 		return err
 	})
@@ -204,20 +205,37 @@ func (c *Concurrency) InFlight(ctx context.Context, key string) (int, error) {
 func (c *Concurrency) Health() Health { return c.health() }
 
 // Close fails later calls, and those that wait, with ErrClosed, and ends the
-// heartbeat. Slots that are still held end with their time to live. The client
-// stays open. Closing twice is harmless.
+// heartbeat. Slots that are still held end with their time to live; places in the
+// queue are given up. The client stays open. Closing twice is harmless.
 func (c *Concurrency) Close() error {
+	places := make(map[*gate][]string)
 	c.mu.Lock()
 	if c.timer != nil {
 		c.timer.Stop()
 	}
+	for _, g := range c.gates {
+		for _, waiting := range g.waiting {
+			for _, w := range waiting {
+				places[g] = append(places[g], w.caller)
+			}
+		}
+		places[g] = append(places[g], g.left...)
+	}
 	c.mu.Unlock()
-	c.close(nil)
+	c.close(func() {
+		for g, callers := range places {
+			if len(callers) > 0 && c.takeOut(context.Background(), nil, g, callers) != nil {
+				break // Redis forgets them soon
+			}
+		}
+	})
 	return nil
 }
 
+// newWaiter names a caller as no other is, with the time to live of its slot.
 func (c *Concurrency) newWaiter() *waiter {
-	return &waiter{caller: string(c.nonce.next(nil)), done: make(chan struct{})}
+	caller := strconv.AppendInt(append(c.nonce.next(nil), '/'), c.slotTTL.Microseconds(), 10)
+	return &waiter{caller: string(caller), done: make(chan struct{})}
 }
 
 // enter returns the gate of a key, which stays until leave.
@@ -235,7 +253,7 @@ func (c *Concurrency) enter(ctx context.Context, key string) (*gate, error) {
 	g := c.gates[key]
 	if g == nil {
 		id := lua.EncodeID(key)
-		g = &gate{key: key, keys: c.names.Slots(id), sh: c.shards.forID(id), holding: make(map[string]*Slot), wake: make(chan struct{}, 1)}
+		g = &gate{key: key, inRedis: c.names.Slots(id), sh: c.shards.forID(id), holding: make(map[string]*Slot), wake: make(chan struct{}, 1)}
 		c.gates[key] = g
 	}
 	g.pending++
@@ -258,7 +276,7 @@ func (c *Concurrency) tidy(g *gate) {
 
 // ask asks for one caller.
 func (c *Concurrency) ask(ctx context.Context, g *gate, w *waiter, wait bool) (*Slot, error) {
-	reply, err := c.askRedis(ctx, g, []string{w.caller}, isCritical(ctx), false, wait)
+	reply, ended, err := c.askRedis(ctx, g, []string{w.caller}, isCritical(ctx), false, wait)
 	switch {
 	case err == nil:
 		if !reply.Granted[0] {
@@ -267,43 +285,54 @@ func (c *Concurrency) ask(ctx context.Context, g *gate, w *waiter, wait bool) (*
 		return c.grant(g, w.caller, c.max-int(reply.Held), SourceRedis), nil
 	case fallsBack(err):
 		slot, failed := c.fallBack(ctx, g, w.caller, isCritical(ctx), err)
-		if failed != nil || slot.g == nil {
-			c.regret(g, w.caller, err)
+		// One who waits from now on will hear what was granted.
+		if failed != nil || slot.g == nil && !wait {
+			c.regret(g, w.caller, ended, err)
 		}
 		return slot, failed
 	}
-	c.regret(g, w.caller, err)
+	c.regret(g, w.caller, ended, err)
 	return nil, c.unavailable(ctx, g.key, err)
 }
 
-// regret takes back what a caller may have been granted that does not know of it.
-func (c *Concurrency) regret(g *gate, caller string, err error) {
-	if !neverExecuted(err) {
-		c.background.start(func(ctx context.Context) { c.forgetCallers(ctx, g, caller) })
+// regret takes a caller out of Redis that does not know what its call was answered:
+// after the call has ended, or Redis could execute it later.
+func (c *Concurrency) regret(g *gate, caller string, ended <-chan struct{}, err error) {
+	if neverExecuted(err) {
+		return
 	}
+	c.background.start(func(ctx context.Context) {
+		select {
+		case <-ended:
+			c.forgetCallers(ctx, g, caller)
+		case <-ctx.Done():
+		}
+	})
 }
 
-func (c *Concurrency) askRedis(ctx context.Context, g *gate, callers []string, critical, again, wait bool) (reply lua.SlotReply, err error) {
+// askRedis asks for several callers. A call that the caller leaves is over when ended
+// is closed.
+func (c *Concurrency) askRedis(ctx context.Context, g *gate, callers []string, critical, again, wait bool) (reply lua.SlotReply, ended <-chan struct{}, err error) {
 	ask := &lua.SlotAsk{
-		Keys: g.keys, Most: int64(c.max), Keep: int64(c.keep), TTL: c.slotTTL.Microseconds(),
-		Critical: critical, Again: again, Callers: callers,
+		Key: g.inRedis, Most: int64(c.max), Keep: int64(c.keep),
+		TTL: c.slotTTL.Microseconds(), Patience: c.patience.Microseconds(),
+		Wait: wait, Critical: critical, Again: again, Callers: callers,
 	}
 	if critical {
 		ask.Keep = 0
 	}
-	if wait {
-		ask.Patience = c.patience.Microseconds()
-	}
+	over := make(chan struct{})
 	var answer lua.SlotReply
 	err = c.tellShard(ctx, g.sh, c.closed, func(ctx context.Context, call *call) (err error) {
+		defer close(over)
 		answer, err = call.lua.Acquire(ctx, 0, &call.ticket, ask)
 		return err
 	})
 	now := time.Now()
 	c.watchTopology(classOf(err), now)
 	if err != nil {
-		return reply, err
+		return reply, over, err
 	}
 	c.beatIfDue(now)
-	return answer, nil
+	return answer, over, nil
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
@@ -83,6 +81,11 @@ func (c *Concurrency) release(g *gate, caller string) {
 	c.tidy(g)
 	c.mu.Unlock()
 	c.forgetCallers(context.Background(), g, caller)
+	g.poke()
+}
+
+// poke lets the poller ask at once.
+func (g *gate) poke() {
 	select {
 	case g.wake <- struct{}{}:
 	default:
@@ -91,12 +94,12 @@ func (c *Concurrency) release(g *gate, caller string) {
 
 // forgetCallers takes callers out of all that Redis keeps of the key.
 func (c *Concurrency) forgetCallers(ctx context.Context, g *gate, callers ...string) {
-	held := make([]any, 2, 2+len(callers))
-	held[0], held[1] = "zrem", g.keys.Held
-	for _, caller := range callers {
-		held = append(held, caller)
-	}
-	_ = c.tellShard(ctx, g.sh, c.closed, func(ctx context.Context, call *call) error {
-		return call.lua.Doer().Process(ctx, redis.NewIntCmd(ctx, held...))
+	_ = c.takeOut(ctx, c.closed, g, callers)
+}
+
+// takeOut is forgetCallers until closed is.
+func (c *Concurrency) takeOut(ctx context.Context, closed <-chan struct{}, g *gate, callers []string) error {
+	return c.tellShard(ctx, g.sh, closed, func(ctx context.Context, call *call) error {
+		return call.lua.LeaveSlots(ctx, g.inRedis, callers...)
 	})
 }

@@ -126,8 +126,8 @@ var (
 	allScript   = newAllScript(algo.Kinds[:]...)
 	blockScript = newScript("block", "block")
 
-	slotsScript     = newScript("slots", "slots")
-	slotsBeatScript = newScript("slots_beat", "slots_beat")
+	slotsScript     = newScript("slots", "slots_head", "slots")
+	slotsBeatScript = newScript("slots_beat", "slots_head", "slots_beat")
 
 	sampledScript = newScript("sampled", "sampled")
 	buryScript    = newScript("sampled_bury", "sampled_bury")

@@ -4,27 +4,25 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
-// SlotKeys are the names of what Redis keeps of the slots of one id.
-type SlotKeys struct{ Held, Queue, Alive string }
-
-// Slots names the slots of an encoded id.
-func (n *Namer) Slots(id string) SlotKeys {
-	held := n.slots + id + "}"
-	return SlotKeys{held, held + ":q", held + ":a"}
-}
+// Slots is the key of the slots of an encoded id: who holds one, and who waits.
+func (n *Namer) Slots(id string) string { return n.slots + id + "}" }
 
 // SlotAsk asks for slots, one for each caller.
 type SlotAsk struct {
-	Keys SlotKeys
+	Key string
 	// Most is how many there are, Keep how many of them are for critical callers.
 	Most, Keep int64
 	// TTL is how long a slot is kept, and Patience how long a place in the queue, in
-	// µs; without Patience nobody waits.
+	// µs. Callers with a longer time to live than others' say so after a slash at the
+	// end of their name.
 	TTL, Patience int64
-	Critical      bool
+	// Wait lets those queue who are denied.
+	Wait, Critical bool
 	// Again says that the callers may have asked before.
 	Again   bool
 	Callers []string
@@ -48,11 +46,9 @@ func flag(b bool) any {
 // Acquire asks for slots.
 func (c *Client) Acquire(ctx context.Context, now int64, nonce any, ask *SlotAsk) (SlotReply, error) {
 	w := newWire()
-	w.key(ask.Keys.Held)
-	w.key(ask.Keys.Queue)
-	w.key(ask.Keys.Alive)
+	w.key(ask.Key)
 	w.sealKeys()
-	w.args = append(w.args, now, nonce, ask.Most, ask.Keep, ask.TTL, ask.Patience, flag(ask.Critical), flag(ask.Again))
+	w.args = append(w.args, now, nonce, ask.Most, ask.Keep, ask.TTL, ask.Patience, flag(ask.Wait), flag(ask.Critical), flag(ask.Again))
 	for i := range ask.Callers {
 		w.args = append(w.args, ask.Callers[i])
 	}
@@ -75,9 +71,20 @@ func decodeSlots(v []int64, callers int) (SlotReply, error) {
 	return r, nil
 }
 
+// LeaveSlots takes callers out of all that is kept of a key, whether they hold a slot
+// or wait for one.
+func (c *Client) LeaveSlots(ctx context.Context, key string, callers ...string) error {
+	args := make([]any, 2, 2+3*len(callers))
+	args[0], args[1] = "zrem", key
+	for _, caller := range callers {
+		args = append(args, "h"+caller, "q"+caller, "w"+caller)
+	}
+	return c.doer.Process(ctx, redis.NewIntCmd(ctx, args...))
+}
+
 // Holders are those who hold slots of one id.
 type Holders struct {
-	Held    string
+	Key     string
 	Callers []string
 }
 
@@ -87,7 +94,7 @@ func (c *Client) KeepSlots(ctx context.Context, now, ttl int64, of []Holders) ([
 	w := newWire()
 	callers := 0
 	for i := range of {
-		w.key(of[i].Held)
+		w.key(of[i].Key)
 		callers += len(of[i].Callers)
 	}
 	w.sealKeys()

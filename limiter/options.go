@@ -175,7 +175,7 @@ func WithInterval(d time.Duration) Option {
 
 // WithTopKeys sets how many keys a process of a Sampled follows, by default 1000: at
 // least 1 and at most 100,000. Each costs Redis about 0.7 µs per process and
-// interval.
+// interval, in reports of 500.
 func WithTopKeys(n int) Option {
 	return func(c *config) { c.topKeys, c.topKeysSet = n, true }
 }

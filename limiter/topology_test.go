@@ -194,7 +194,7 @@ const (
 	handshake = "+hello"
 	inScripts = "+time +get +set +hmget +hset +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore +exists +mget +zremrangebyrank"
 	inSlots   = "+zrank +zscore +zrange +pttl" // in addition, for a Concurrency
-	inSampled = "+zscore +hget +hdel +hgetall"
+	inSampled = "+zscore +hget +hdel +hrandfield"
 	evalUser  = "user limiter on >secret ~holdfast:* -@all " + handshake + " +evalsha +evalsha_ro +eval +eval_ro +del " + inScripts
 	fcallUser = "user limiter on >secret ~holdfast:* -@all " + handshake + " +fcall +fcall_ro +function|load +del " + inScripts
 )

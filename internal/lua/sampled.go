@@ -25,9 +25,11 @@ func (n *Namer) sampled(w *wire, process int64) {
 	w.key(n.rates, Sampled, "}:", strconv.FormatInt(process, 10))
 }
 
-// Report tells what a process asks for, and sets what the fleet does. With a life of
-// 0 the process leaves. It returns the number of processes and that of one which has
-// not been heard of for life µs, or 0.
+// MaxAsked is how many ids one Report may have, and how many one Bury takes out.
+const MaxAsked = 500
+
+// Report tells what a process asks for, and sets what the fleet does. It returns the
+// number of processes and that of one which has not been heard of for life µs, or 0.
 func (c *Client) Report(ctx context.Context, now int64, names *Namer, process, life int64, asked []Asked) (alive, dead int64, err error) {
 	w := newWire()
 	names.sampled(w, process)
@@ -56,12 +58,13 @@ func decodeReport(v []int64, asked []Asked) (alive, dead int64, err error) {
 	return v[0], v[1], nil
 }
 
-// Bury takes a process that Report called dead out of the sums.
-func (c *Client) Bury(ctx context.Context, now int64, names *Namer, process, life int64) (bool, error) {
+// Bury takes a process that Report called dead out of the sums, or with a life of 0 one
+// that leaves. As long as it says that there is more, it is to be called again.
+func (c *Client) Bury(ctx context.Context, now int64, names *Namer, process, life int64) (more bool, err error) {
 	w := newWire()
 	names.sampled(w, process)
 	w.sealKeys()
-	w.args = append(w.args, now, process, life)
+	w.args = append(w.args, now, process, life, MaxAsked)
 	v, err := c.run(ctx, buryScript, w, false)
 	if err != nil {
 		return false, err
@@ -69,5 +72,5 @@ func (c *Client) Bury(ctx context.Context, now int64, names *Namer, process, lif
 	if len(v) != 1 {
 		return false, &ReplyError{fmt.Sprintf("%d integers for one process", len(v))}
 	}
-	return v[0] == 1, nil
+	return v[0] == 2, nil
 }

@@ -33,6 +33,7 @@ type Concurrency struct {
 	*link
 	max, keep int
 	patience  time.Duration // slotPatience
+	claimed   *claimed
 	shared    atomic.Pointer[scaledSlots]
 
 	mu    sync.Mutex
@@ -92,6 +93,9 @@ func NewConcurrency(rdb redis.UniversalClient, max int, opts ...Option) (*Concur
 		if c.keep = reserveOf(max, l.reserve); c.keep >= max {
 			return nil, &ConfigError{"reserve", l.reserve, fmt.Sprintf("leaves no slot of %d to calls that are not critical", max)}
 		}
+	}
+	if c.claimed, err = claim(l, "slots", fmt.Sprintf("a max of %d", max)); err != nil {
+		return nil, err
 	}
 	c.start(c.Health)
 	return c, nil
@@ -228,6 +232,7 @@ func (c *Concurrency) Close() error {
 				break // Redis forgets them soon
 			}
 		}
+		c.claimed.release()
 	})
 	return nil
 }

@@ -55,6 +55,8 @@ type Sampled struct {
 	number int64           // of this process, in the reports
 	units  float64         // of the rate, in an interval
 
+	claimed *claimed
+
 	table      sampleTable
 	fleet      atomic.Int64     // processes at the last report
 	began      time.Time        // by which times are measured
@@ -101,6 +103,9 @@ func NewSampled(rdb redis.UniversalClient, rate Rate, opts ...Option) (*Sampled,
 	s.candidates.Store(s.newCandidates())
 	s.fleet.Store(1)
 	if s.store, err = fallback.NewStore(l.maxKeys); err != nil {
+		return nil, err
+	}
+	if s.claimed, err = claim(l, "sampled", rate); err != nil {
 		return nil, err
 	}
 	s.start(s.Health)
@@ -262,6 +267,9 @@ func (s *Sampled) Close() error {
 		s.timer.Stop()
 	}
 	s.mu.Unlock()
-	s.close(func() { s.leave(context.Background(), nil) })
+	s.close(func() {
+		s.leave(context.Background(), nil)
+		s.claimed.release()
+	})
 	return nil
 }

@@ -66,9 +66,9 @@ var replies = []struct {
 	// KeyDB.
 	{"SHUTDOWN PENDING", breaker.ClassUnavailable},
 	// Kvrocks names the call without the word Error.
-	{"ERR running script (call to f_" + sha + "): @user_script: 12: READONLY You can't write against a read only slave.", breaker.ClassUnavailable},
-	{"ERR running script (call to f_" + sha + "): user_script:12: READONLY You can't write against a read only slave.", breaker.ClassUnavailable},
-	{"ERR running script (call to f_" + sha + "): @user_script: 12: -ERR OOM command not allowed when used memory > 'maxmemory'.", breaker.ClassUnavailable},
+	{"ERR running script (call to f_" + sha + "): @user_script: 12: READONLY You can't write against a read only slave.", breaker.ClassReadOnly},
+	{"ERR running script (call to f_" + sha + "): user_script:12: READONLY You can't write against a read only slave.", breaker.ClassReadOnly},
+	{"ERR running script (call to f_" + sha + "): @user_script: 12: -ERR OOM command not allowed when used memory > 'maxmemory'.", breaker.ClassReadOnly},
 	{"ERR running script (call to f_" + sha + "): user_script:12: attempt to index a nil value", breaker.ClassBug},
 
 	// 6.2 and Dragonfly wrap what a command inside the script answered.

@@ -310,13 +310,13 @@ const faultKeys = 5
 func faultRows(t *testing.T, made func(*testing.T, *scene) subject) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
-			files := openFiles(t)
 			s := &scene{t: t}
 			if f.setup == nil {
 				f.setup = plain(redis.Options{})
 			}
 			f.setup(s)
 			s.admin = redistest.Admin(t, s.srv)
+			files := openFiles(t)
 			sub := made(t, s)
 			start := time.Now()
 			s.load = startLoad(t, sub, 20, faultKeys)

@@ -2,10 +2,8 @@ package limiter
 
 import (
 	"context"
-	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
@@ -163,7 +161,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int, opts ...CallOpt
 // giveBackSoon returns units in the background, or when the limiter is closing as a
 // part of that.
 func (l *Limiter) giveBackSoon(items []lua.Taken) {
-	if len(items) == 0 || l.redis.Background.Start(func(ctx context.Context) { l.giveBack(ctx, items) }) {
+	if len(items) == 0 || l.redis.Background.Start(func(context.Context) { l.giveBack(items) }) {
 		return
 	}
 	for _, t := range items {
@@ -173,18 +171,14 @@ func (l *Limiter) giveBackSoon(items []lua.Taken) {
 
 // giveBack returns units to Redis, each at most once, so what is lost with a reply stays
 // charged; what was not executed is kept until Redis answers. It reports whether Redis
-// took all of them.
-func (l *Limiter) giveBack(ctx context.Context, items []lua.Taken) bool {
-	return l.giveBackBy(items, func(ops []*redislink.Op) []error { return l.doAll(ctx, ops) })
-}
-
-func (l *Limiter) giveBackBy(items []lua.Taken, send func([]*redislink.Op) []error) bool {
+// took all of them. Close waits for it, within the budget.
+func (l *Limiter) giveBack(items []lua.Taken) bool {
 	ops := make([]*redislink.Op, len(items))
 	for i := range items {
-		ops[i] = &redislink.Op{ID: items[i].Keys.ID(), Taken: &items[i]}
+		ops[i] = &redislink.Op{ID: items[i].Keys.ID(), Taken: &items[i], Lasts: true}
 	}
 	took := true
-	for i, err := range send(ops) {
+	for i, err := range l.doAll(context.Background(), ops) {
 		if err != nil {
 			took = false
 			if fallsBack(err) && redislink.NeverExecuted(err) {
@@ -199,23 +193,8 @@ func (l *Limiter) giveBackBy(items []lua.Taken, send func([]*redislink.Op) []err
 func (l *Limiter) flush() {
 	for {
 		back := l.take(func(id string) bool { return l.redis.Server(id).Answers() })
-		if len(back) == 0 || !l.giveBackBy(back, l.lastAll) {
+		if len(back) == 0 || !l.giveBack(back) {
 			return
 		}
 	}
-}
-
-// lastAll is doAll for what Close has to say.
-func (l *link) lastAll(ops []*redislink.Op) []error {
-	errs := make([]error, len(ops))
-	var wg sync.WaitGroup
-	for i, o := range ops {
-		wg.Go(func() {
-			if class, err := l.redis.Last(o); class != breaker.ClassOK {
-				errs[i] = &callError{class, err}
-			}
-		})
-	}
-	wg.Wait()
-	return errs
 }

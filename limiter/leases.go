@@ -104,7 +104,7 @@ func (m *leases) drop(id string) {
 // tick gives back what is over, in the background, and goes on while there are
 // leases.
 func (m *leases) tick() {
-	m.l.redis.Background.Start(func(ctx context.Context) {
+	m.l.redis.Background.Start(func(context.Context) {
 		back := m.sweep(time.Now())
 		m.mu.Lock()
 		m.timer = nil
@@ -112,7 +112,7 @@ func (m *leases) tick() {
 		if m.count.Load() > 0 {
 			m.wind()
 		}
-		m.l.giveBack(ctx, back)
+		m.l.giveBack(back)
 	})
 }
 
@@ -158,5 +158,5 @@ func (m *leases) close() {
 		m.timer.Stop()
 	}
 	m.mu.Unlock()
-	m.l.giveBackBy(m.sweep(time.Now()), m.l.lastAll)
+	m.l.giveBack(m.sweep(time.Now()))
 }

@@ -109,7 +109,7 @@ func (l *Limiter) reconcile(ctx context.Context) {
 		here := func(id string) bool { return l.redis.Server(id) == srv }
 		well := func() bool { return ctx.Err() == nil && srv.Answers() }
 		for well() {
-			if back := l.take(here); len(back) == 0 || !l.giveBack(ctx, back) {
+			if back := l.take(here); len(back) == 0 || !l.giveBack(back) {
 				break
 			}
 		}

@@ -2,6 +2,7 @@ package lua
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
@@ -63,6 +64,9 @@ func (a *Acquire) request() (*Script, *wire, bool) {
 	}
 	return slotsScript, w, false
 }
+
+// Wrote reports that somebody was granted a slot, or waits for one.
+func (a *Acquire) Wrote() bool { return a.Ask.Wait || slices.Contains(a.Got.Granted, true) }
 
 func (a *Acquire) reply(v []int64) (err error) {
 	a.Got, err = decodeSlots(v, len(a.Ask.Callers))

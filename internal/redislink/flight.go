@@ -24,6 +24,7 @@ type flight struct {
 	work     int64
 	last     map[string]place // the last place of an id
 	looks    bool             // nothing but peeks
+	after    bool             // somebody wants to know what came of it
 
 	cmds    []lua.Command
 	errs    []error
@@ -114,7 +115,7 @@ func (f *flight) free() {
 	clear(f.cmds)
 	clear(f.errs)
 	f.ops, f.of, f.cmds, f.errs = f.ops[:0], f.of[:0], f.cmds[:0], f.errs[:0]
-	f.q, f.used, f.keys, f.work, f.took = nil, 0, 0, 0, 0
+	f.q, f.used, f.keys, f.work, f.took, f.after = nil, 0, 0, 0, 0, false
 	f.permit, f.deadline = breaker.Permit{}, time.Time{}
 	flights.Put(f)
 }
@@ -139,7 +140,7 @@ func (f *flight) add(o *Op) bool {
 	}
 	f.commands[at.command].work += work
 	f.work += work
-	f.looks = f.looks && o.looks()
+	f.looks, f.after = f.looks && o.looks(), f.after || o.After != nil
 	f.ops, f.of = append(f.ops, o), append(f.of, at)
 	o.state, o.flight = flying, f
 	return true
@@ -428,7 +429,11 @@ func proves(cmd lua.Command) breaker.Proof {
 			return breaker.ProofWrite
 		}
 		return proofOf(c.Looks())
-	case *lua.Beat, *lua.KeepSlots, *lua.Report:
+	case *lua.Acquire:
+		if c.Wrote() {
+			return breaker.ProofWrite
+		}
+	case *lua.Beat, *lua.KeepSlots, *lua.Report, *lua.Block:
 		return breaker.ProofWrite
 	}
 	return breaker.ProofRun

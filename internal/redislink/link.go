@@ -109,7 +109,7 @@ func (l *Link) Do(ctx context.Context, srv *Server, o *Op, budget time.Duration)
 
 // Last is Do for what Close has to say.
 func (l *Link) Last(o *Op) (breaker.Class, error) {
-	o.last = true
+	o.Lasts = true
 	return l.Do(context.Background(), l.Server(o.ID), o, l.cfg.Budget)
 }
 

@@ -34,6 +34,8 @@ type Op struct {
 	// Any other command, on keys of one slot.
 	Command lua.Command
 
+	// Lasts says that only the budget ends it, and that Close waits for it or makes it.
+	Lasts bool
 	// After, if set, is called once, without a lock, when it is known what came of the
 	// request. answered says that the caller waits for it: what was charged for one who
 	// has left is nobody's.
@@ -64,7 +66,6 @@ type Op struct {
 
 	ctx      context.Context
 	deadline time.Time
-	last     bool // part of Close
 	state    opState
 	flight   *flight
 	done     chan struct{}

@@ -37,12 +37,13 @@ type queue struct {
 	mu       sync.Mutex
 	flying   int
 	stuck    int // of those, how many have lost all their callers
+	landing  int // calls that have ended, of which it is being told
 	waiting  fifo
 	trip     time.Duration // about the least round trip of late
 	sameSlot bool          // the server takes keys of one slot only
-	closing  bool          // only what Close itself sends is taken
+	closing  bool          // only what lasts is taken
 	closed   bool
-	landed   sync.Cond // flying has become less
+	landed   sync.Cond // flying or landing has become less
 }
 
 func newQueue(l *Link, srv *Server, sameSlot bool) *queue {
@@ -75,7 +76,7 @@ func (q *queue) do(ctx context.Context, o *Op, budget time.Duration) (breaker.Cl
 		timers.Put(timer)
 	}()
 	closed := q.link.closed
-	if o.last {
+	if o.Lasts {
 		closed = nil
 	}
 	var why error
@@ -106,7 +107,7 @@ func (q *queue) classify(ctx context.Context, err error, took time.Duration) bre
 func (q *queue) add(o *Op) error {
 	q.mu.Lock()
 	switch {
-	case q.closed, q.closing && !o.last:
+	case q.closed, q.closing && !o.Lasts:
 		q.mu.Unlock()
 		return ErrClosed
 	case q.waiting.len() == 0 && q.ready():
@@ -263,6 +264,10 @@ func (q *queue) finish(f *flight) *flight {
 		q.trip = min(f.took, q.trip+(f.took-q.trip)/8)
 	}
 	q.flying--
+	after := f.after
+	if after {
+		q.landing++
+	}
 	next, late := q.next()
 	q.landed.Broadcast()
 	q.mu.Unlock()
@@ -270,6 +275,12 @@ func (q *queue) finish(f *flight) *flight {
 	for i, o := range f.ops {
 		f.answer(i, o)
 		o.finished(f.waits[i])
+	}
+	if after { // Close waits for what After does, too
+		q.mu.Lock()
+		q.landing--
+		q.landed.Broadcast()
+		q.mu.Unlock()
 	}
 	if whole {
 		f.free()
@@ -301,7 +312,7 @@ func (q *queue) drain() {
 }
 
 func (q *queue) wait() {
-	for q.flying > 0 {
+	for q.flying+q.landing > 0 {
 		q.landed.Wait()
 	}
 }

@@ -133,3 +133,27 @@ func TestFirstTenMinutes(t *testing.T) {
 		step(said[2], func() error { return nil })
 	})
 }
+
+// TestReadmeProgram: the program of the README prints what the README says, with Redis and
+// without.
+func TestReadmeProgram(t *testing.T) {
+	redistest.Require(t)
+	m := regexp.MustCompile("(?s)```go\n(.*?)```\n\nWith Redis up it prints `([^`]*)`, with Redis down\\s+`([^`]*)`").FindStringSubmatch(read(t, "README.md"))
+	if m == nil {
+		t.Fatal("README.md has no program with what it prints")
+	}
+	srv := redistest.Start(t)
+	program := lesson{program: m[1]}.build(t, srv.Addr())
+	prints := func(want string) {
+		t.Helper()
+		out, err := exec.Command(program).Output()
+		if got := strings.TrimSpace(string(out)); err != nil || got != want {
+			t.Errorf("it prints %q (%v), the README says %q", got, err, want)
+		}
+	}
+	prints(m[2])
+	if err := srv.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	prints(m[3])
+}

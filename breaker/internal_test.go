@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -51,4 +52,25 @@ func TestRefusalTakesNoLock(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("waits for the lock")
 	}
+}
+
+// Whatever a server puts in front of its words, what is removed is removed for good,
+// and what is left ends the text.
+func FuzzInnerText(f *testing.F) {
+	for _, text := range []string{
+		"ERR Error running script (call to f_1f2e): @user_script:3: @user_script: 3: -OOM command not allowed",
+		"ERR running script (call to f_1f2e): user_script:12: READONLY You can't write against a read only slave.",
+		"ERR ERR -ERR OOM", "@user_script: 12", "Error running script", "running script: running script: ", "@user_script:: -", "",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		inner := innerText(text)
+		if !strings.HasSuffix(text, inner) {
+			t.Errorf("%q is not the end of %q", inner, text)
+		}
+		if again := innerText(inner); again != inner {
+			t.Errorf("of %q is left %q, and of that %q", text, inner, again)
+		}
+	})
 }

@@ -8,48 +8,61 @@ func classifyReply(msg string) Class {
 	return classifyText(innerText(msg))
 }
 
-// innerText removes what servers put in front of the words that matter:
+// innerText removes what servers put in front of the words that matter, in any
+// order and as often as it is there:
 //
 //	ERR Error running script (call to f_<sha>): @user_script:3: @user_script: 3: -OOM command…   (6.2, Dragonfly)
+//	ERR running script (call to f_<sha>): user_script:3: READONLY You can't…   (Kvrocks)
 //	@user_script: 3: -OOM command…       (6.2, from redis.pcall)
 //	ERR OOM command…                     (Kvrocks)
 //
 // Since 7.0 the position of the error is a suffix, which no rule here reads.
 func innerText(msg string) string {
-	msg = strings.TrimPrefix(msg, "ERR ")
-	if rest, ok := strings.CutPrefix(msg, "Error running script"); ok {
-		// Either " (call to f_<sha>): …" or ": …"; the name holds no colon.
-		_, msg, _ = strings.Cut(rest, ": ")
-	}
-	for strings.HasPrefix(msg, "@user_script:") {
-		_, rest, _ := strings.Cut(msg, ":")
-		line, after, _ := strings.Cut(rest, ": ")
-		if strings.Trim(line, " 0123456789") != "" {
-			break
+	for {
+		before := len(msg)
+		msg = strings.TrimPrefix(msg, "ERR ")
+		msg = strings.TrimPrefix(msg, "-")
+		msg = withoutCall(msg)
+		msg = withoutPosition(msg)
+		if len(msg) == before {
+			return msg
 		}
-		msg = after
 	}
-	msg = strings.TrimPrefix(msg, "-")
-	return strings.TrimPrefix(msg, "ERR ")
+}
+
+// withoutCall removes the name of the script that ran.
+func withoutCall(msg string) string {
+	rest, ok := strings.CutPrefix(msg, "Error running script")
+	if !ok {
+		rest, ok = strings.CutPrefix(msg, "running script")
+	}
+	if !ok {
+		return msg
+	}
+	// Either " (call to f_<sha>): …" or ": …"; the name holds no colon.
+	_, rest, _ = strings.Cut(rest, ": ")
+	return rest
+}
+
+// withoutPosition removes "user_script:3: ".
+func withoutPosition(msg string) string {
+	rest, ok := strings.CutPrefix(strings.TrimPrefix(msg, "@"), "user_script:")
+	if !ok {
+		return msg
+	}
+	line, after, _ := strings.Cut(rest, ": ")
+	if strings.Trim(line, " 0123456789") != "" {
+		return msg
+	}
+	return after
 }
 
 // classifyText classes a reply by its code, the first word, or, for the replies
 // whose code is the catch-all ERR, by how their sentence begins.
 func classifyText(msg string) Class {
 	code, _, _ := strings.Cut(msg, " ")
-	switch code {
-	case "READONLY", "OOM", "MISCONF", "NOREPLICAS":
-		return ClassReadOnly
-	case "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "NOAUTH", "WRONGPASS",
-		"DENIED": // protected mode: the server answers this instead of serving
-		return ClassUnavailable
-	case "NOSCRIPT":
-		return ClassNoScript
-	case "MOVED", "ASK", "TRYAGAIN",
-		"REDIRECT": // Valkey, from a primary that became a replica
-		return ClassRedirect
-	case "NOPERM":
-		return ClassPermission
+	if class, ok := codes[code]; ok {
+		return class
 	}
 	for _, s := range sentences {
 		if strings.HasPrefix(msg, s.prefix) {
@@ -61,6 +74,27 @@ func classifyText(msg string) Class {
 		return ClassUnavailable
 	}
 	return ClassBug
+}
+
+var codes = map[string]Class{
+	"LOADING":     ClassUnavailable,
+	"READONLY":    ClassReadOnly,
+	"MASTERDOWN":  ClassUnavailable,
+	"CLUSTERDOWN": ClassUnavailable,
+	"BUSY":        ClassUnavailable,
+	"OOM":         ClassReadOnly,
+	"MISCONF":     ClassReadOnly,
+	"NOREPLICAS":  ClassReadOnly,
+	"NOAUTH":      ClassUnavailable,
+	"WRONGPASS":   ClassUnavailable,
+	"DENIED":      ClassUnavailable, // protected mode: the server answers this instead of serving
+	"SHUTDOWN":    ClassUnavailable, // KeyDB, while it ends
+	"NOSCRIPT":    ClassNoScript,
+	"MOVED":       ClassRedirect,
+	"ASK":         ClassRedirect,
+	"TRYAGAIN":    ClassRedirect,
+	"REDIRECT":    ClassRedirect, // Valkey, from a primary that became a replica
+	"NOPERM":      ClassPermission,
 }
 
 var sentences = []struct {
@@ -81,7 +115,15 @@ var sentences = []struct {
 	{"Script attempted to execute a write command while the cluster is down", ClassUnavailable},
 	{"Lua script attempted to execute a command while the cluster is down", ClassUnavailable},
 	{"Lua script attempted to execute a write command while the cluster is down", ClassUnavailable},
-	// The slot left while the script ran: every key it touches is declared.
+	// Nobody serves the slot. Since 7.4, and in Valkey since 8.
+	{"Script attempted to access a slot not served", ClassUnavailable},
+	// Dragonfly's OOM and CLUSTERDOWN.
+	{"Out of memory", ClassUnavailable},
+	{"Cluster is not yet configured", ClassUnavailable},
+	// The slot is leaving, or left while the script ran: every key it touches is
+	// declared. The first one goes on: "… 'get' in script because undeclared keys were
+	// accessed during rehashing of the slot".
+	{"Unable to execute command ", ClassRedirect},
 	{"Script attempted to access a non local key", ClassRedirect},
 	{"Lua script attempted to access a non local key", ClassRedirect},
 	// The NOSCRIPT of FCALL.

@@ -54,6 +54,23 @@ var replies = []struct {
 	{"ERR Client sent AUTH, but no password is set", breaker.ClassUnavailable},
 	{"ERR OOM command not allowed when used memory > 'maxmemory'.", breaker.ClassReadOnly},
 
+	// Since 7.4, and in Valkey since 8.
+	{"ERR Unable to execute command 'get' in script because undeclared keys were accessed during rehashing of the slot" + suffix, breaker.ClassRedirect},
+	{"ERR Unable to execute command 'hmget' in script because undeclared keys were accessed during rehashing of the slot", breaker.ClassRedirect},
+	{"ERR Script attempted to access a slot not served" + suffix, breaker.ClassUnavailable},
+	{"Script attempted to access a slot not served", breaker.ClassUnavailable},
+	// Dragonfly.
+	{"ERR Out of memory", breaker.ClassUnavailable},
+	{old + "Out of memory", breaker.ClassUnavailable},
+	{"ERR Cluster is not yet configured", breaker.ClassUnavailable},
+	// KeyDB.
+	{"SHUTDOWN PENDING", breaker.ClassUnavailable},
+	// Kvrocks names the call without the word Error.
+	{"ERR running script (call to f_" + sha + "): @user_script: 12: READONLY You can't write against a read only slave.", breaker.ClassUnavailable},
+	{"ERR running script (call to f_" + sha + "): user_script:12: READONLY You can't write against a read only slave.", breaker.ClassUnavailable},
+	{"ERR running script (call to f_" + sha + "): @user_script: 12: -ERR OOM command not allowed when used memory > 'maxmemory'.", breaker.ClassUnavailable},
+	{"ERR running script (call to f_" + sha + "): user_script:12: attempt to index a nil value", breaker.ClassBug},
+
 	// 6.2 and Dragonfly wrap what a command inside the script answered.
 	{old + inner + "-READONLY You can't write against a read only replica. ", breaker.ClassReadOnly},
 	{old + inner + "-OOM command not allowed when used memory > 'maxmemory'. ", breaker.ClassReadOnly},
@@ -101,6 +118,8 @@ var replies = []struct {
 	{"ERR wrong key max number of clients", breaker.ClassBug},
 	{"@user_script: x: -OOM not a position", breaker.ClassBug},
 	{"@user_script: 12", breaker.ClassBug},
+	{"ERR running script", breaker.ClassBug},
+	{"OUT of memory", breaker.ClassBug},
 	{"", breaker.ClassBug},
 }
 

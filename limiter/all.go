@@ -82,10 +82,6 @@ func (m *Multi) judge(ctx context.Context, asks []Ask, most time.Duration, recei
 		return a.result(), 0, nil
 	}
 	failed, err = a.askAll(ctx)
-	if err != nil && a.requests[failed].sh.Refused(err) {
-		// Nothing was executed. There is a cluster behind this client.
-		failed, err = a.askAll(ctx)
-	}
 	if err != nil {
 		return MultiResult{}, failed, ofPart(m.parts[failed].Name, err)
 	}
@@ -100,11 +96,7 @@ func (a *all) askAll(ctx context.Context) (failed int, err error) {
 		a.receipts = make([]receipt, len(a.requests))
 	}
 	for i := range a.receipts {
-		r := &a.requests[i]
-		r.rc = &a.receipts[i]
-		if r.s.parts == nil {
-			r.rc.of(r.s, r.key)
-		}
+		a.receive(i)
 	}
 	for i, g := range groups {
 		ok, failed, err := a.ask(ctx, g)
@@ -211,10 +203,37 @@ func (a *all) ask(ctx context.Context, g group) (ok bool, failed int, err error)
 	switch {
 	case err == nil:
 		return a.decided(g, items, ages, cmd.Out, o.Member, start, end), 0, nil
+	case r.sh.Apart(err):
+		return a.askApart(ctx, g)
 	case fallsBack(err):
 		return a.fallBack(ctx, g, err)
 	}
 	return false, first, l.unavailable(ctx, r.key, err)
+}
+
+// askApart decides a group part by part, which Redis does not take together: its keys are
+// in several slots, or in one that is migrating.
+func (a *all) askApart(ctx context.Context, g group) (ok bool, failed int, err error) {
+	if a.receipts == nil {
+		a.receipts = make([]receipt, len(a.requests))
+	}
+	for k, i := range g.parts {
+		a.receive(i)
+		if ok, failed, err = a.ask(ctx, group{parts: []int{i}, alone: true}); err != nil || !ok {
+			a.giveUp(ctx, []group{{parts: g.parts[:k]}})
+			return ok, failed, err
+		}
+	}
+	return true, 0, nil
+}
+
+// receive lets the i-th part note where its units are taken.
+func (a *all) receive(i int) {
+	r := &a.requests[i]
+	r.rc = &a.receipts[i]
+	if r.s.parts == nil {
+		r.rc.of(r.s, r.key)
+	}
 }
 
 // decided takes note of what Redis said.

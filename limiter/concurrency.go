@@ -33,6 +33,7 @@ type Concurrency struct {
 	*link
 	max, keep int
 	patience  time.Duration // slotPatience
+	claimed   *claimed
 	shared    atomic.Pointer[scaledSlots]
 
 	mu    sync.Mutex
@@ -44,11 +45,12 @@ type Concurrency struct {
 // gate is a key that somebody of this process holds slots of, or waits for.
 type gate struct {
 	key     string
-	keys    lua.SlotKeys
-	sh      *redislink.Server
 	id      string
+	inRedis string // its name there
+	sh      *redislink.Server
 	holding map[string]*Slot
 	waiting [2][]*waiter // the critical ones before the others
+	left    []string     // callers who waited, and whom Redis may still know
 	wake    chan struct{}
 	polling bool
 	pending int // callers on their way
@@ -93,6 +95,9 @@ func NewConcurrency(rdb redis.UniversalClient, max int, opts ...Option) (*Concur
 			return nil, &ConfigError{"reserve", l.reserve, fmt.Sprintf("leaves no slot of %d to calls that are not critical", max)}
 		}
 	}
+	if c.claimed, err = claim(l, "slots", fmt.Sprintf("a max of %d", max)); err != nil {
+		return nil, err
+	}
 	c.start(c.Health)
 	return c, nil
 }
@@ -133,8 +138,7 @@ func (c *Concurrency) tryAcquire(ctx context.Context, key string) (*Slot, error)
 		return nil, err
 	}
 	defer c.leave(g)
-	w := c.newWaiter()
-	return c.ask(ctx, g, w, false)
+	return c.ask(ctx, g, c.newWaiter(), false)
 }
 
 // Acquire waits for a slot. Those who wait get theirs in the order in which they
@@ -188,7 +192,7 @@ func (c *Concurrency) InFlight(ctx context.Context, key string) (int, error) {
 	}
 	defer c.leave(g)
 	var held int64
-	cmd := &lua.Acquire{Ask: &lua.SlotAsk{Keys: g.keys, Most: int64(c.max), TTL: c.slotTTL.Microseconds()}}
+	cmd := &lua.Acquire{Ask: &lua.SlotAsk{Key: g.inRedis, Most: int64(c.max), TTL: c.slotTTL.Microseconds(), Patience: c.patience.Microseconds()}}
 	if err = c.link.ask(ctx, key, cmd); err == nil {
 		held = cmd.Got.Held
 	}
@@ -205,20 +209,37 @@ func (c *Concurrency) InFlight(ctx context.Context, key string) (int, error) {
 func (c *Concurrency) Health() Health { return c.health() }
 
 // Close fails later calls, and those that wait, with ErrClosed, and ends the
-// heartbeat. Slots that are still held end with their time to live. The client
-// stays open. Closing twice is harmless.
+// heartbeat. Slots that are still held end with their time to live; places in the
+// queue are given up. The client stays open. Closing twice is harmless.
 func (c *Concurrency) Close() error {
+	places := make(map[*gate][]string)
 	c.mu.Lock()
 	if c.timer != nil {
 		c.timer.Stop()
 	}
+	for _, g := range c.gates {
+		for _, waiting := range g.waiting {
+			for _, w := range waiting {
+				places[g] = append(places[g], w.caller)
+			}
+		}
+		places[g] = append(places[g], g.left...)
+	}
 	c.mu.Unlock()
-	c.close(func() {})
+	c.close(func() {
+		for g, callers := range places {
+			if len(callers) > 0 && !c.lastOut(g, callers) {
+				break // Redis forgets them soon
+			}
+		}
+		c.claimed.release()
+	})
 	return nil
 }
 
+// newWaiter names a caller as no other is, with the time to live of its slot.
 func (c *Concurrency) newWaiter() *waiter {
-	return &waiter{caller: c.redis.Nonce(), done: make(chan struct{})}
+	return &waiter{caller: fmt.Sprintf("%s/%d", c.redis.Nonce(), c.slotTTL.Microseconds()), done: make(chan struct{})}
 }
 
 // enter returns the gate of a key, which stays until leave.
@@ -236,7 +257,7 @@ func (c *Concurrency) enter(ctx context.Context, key string) (*gate, error) {
 	g := c.gates[key]
 	if g == nil {
 		id := lua.EncodeID(key)
-		g = &gate{key: key, id: id, keys: c.names.Slots(id), sh: c.redis.Server(id), holding: make(map[string]*Slot), wake: make(chan struct{}, 1)}
+		g = &gate{key: key, id: id, inRedis: c.names.Slots(id), sh: c.redis.Server(id), holding: make(map[string]*Slot), wake: make(chan struct{}, 1)}
 		c.gates[key] = g
 	}
 	g.pending++
@@ -259,7 +280,7 @@ func (c *Concurrency) tidy(g *gate) {
 
 // ask asks for one caller.
 func (c *Concurrency) ask(ctx context.Context, g *gate, w *waiter, wait bool) (*Slot, error) {
-	reply, err := c.askRedis(ctx, g, []string{w.caller}, isCritical(ctx), false, wait)
+	reply, ended, err := c.askRedis(ctx, g, []string{w.caller}, isCritical(ctx), false, wait)
 	switch {
 	case err == nil:
 		if !reply.Granted[0] {
@@ -268,37 +289,48 @@ func (c *Concurrency) ask(ctx context.Context, g *gate, w *waiter, wait bool) (*
 		return c.grant(g, w.caller, c.max-int(reply.Held), SourceRedis), nil
 	case fallsBack(err):
 		slot, failed := c.fallBack(ctx, g, w.caller, isCritical(ctx), err)
-		if failed != nil || slot.g == nil {
-			c.regret(g, w.caller, err)
+		// One who waits from now on will hear what was granted.
+		if failed != nil || slot.g == nil && !wait {
+			c.regret(g, w.caller, ended, err)
 		}
 		return slot, failed
 	}
-	c.regret(g, w.caller, err)
+	c.regret(g, w.caller, ended, err)
 	return nil, c.unavailable(ctx, g.key, err)
 }
 
-// regret takes back what a caller may have been granted that does not know of it.
-func (c *Concurrency) regret(g *gate, caller string, err error) {
-	if !redislink.NeverExecuted(err) {
-		c.redis.Background.Start(func(ctx context.Context) { c.forgetCallers(ctx, g, caller) })
+// regret takes a caller out of Redis that does not know what its call was answered:
+// after the call has ended, or Redis could execute it later.
+func (c *Concurrency) regret(g *gate, caller string, ended <-chan struct{}, err error) {
+	if redislink.NeverExecuted(err) {
+		return
 	}
+	c.redis.Background.Start(func(ctx context.Context) {
+		select {
+		case <-ended:
+			c.forgetCallers(ctx, g, caller)
+		case <-ctx.Done():
+		}
+	})
 }
 
-func (c *Concurrency) askRedis(ctx context.Context, g *gate, callers []string, critical, again, wait bool) (reply lua.SlotReply, err error) {
+// askRedis asks for several callers. A call that the caller leaves is over when ended
+// is closed.
+func (c *Concurrency) askRedis(ctx context.Context, g *gate, callers []string, critical, again, wait bool) (reply lua.SlotReply, ended <-chan struct{}, err error) {
 	ask := &lua.SlotAsk{
-		Keys: g.keys, Most: int64(c.max), Keep: int64(c.keep), TTL: c.slotTTL.Microseconds(),
-		Critical: critical, Again: again, Callers: callers,
+		Key: g.inRedis, Most: int64(c.max), Keep: int64(c.keep),
+		TTL: c.slotTTL.Microseconds(), Patience: c.patience.Microseconds(),
+		Wait: wait, Critical: critical, Again: again, Callers: callers,
 	}
 	if critical {
 		ask.Keep = 0
 	}
-	if wait {
-		ask.Patience = c.patience.Microseconds()
-	}
+	over := make(chan struct{})
 	cmd := &lua.Acquire{Ask: ask}
-	if err := c.execWithin(ctx, c.budget, g.sh, &redislink.Op{ID: g.id, Command: cmd}); err != nil {
-		return reply, err
+	o := &redislink.Op{ID: g.id, Command: cmd, After: func(*redislink.Op, bool) { close(over) }}
+	if err := c.execWithin(ctx, c.budget, g.sh, o); err != nil {
+		return reply, over, err
 	}
 	c.beatIfDue()
-	return cmd.Got, nil
+	return cmd.Got, over, nil
 }

@@ -99,7 +99,7 @@ func TestDenialIsForgotten(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 
-	quick := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(4), 1), limiter.WithShare(1))
+	quick := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(4), 1), limiter.WithShare(1), limiter.WithPrefix("quick"))
 	for range 3 {
 		deny(quick, "k")
 		_, res := source(quick, "k")

@@ -47,6 +47,11 @@ type load struct {
 	wg                          sync.WaitGroup
 }
 
+// peeker is what can be asked without being charged, as users do in between.
+type peeker interface {
+	Peek(ctx context.Context, key string, opts ...limiter.CallOption) (limiter.Result, error)
+}
+
 func (l *load) halt() {
 	l.stopping.Do(func() { close(l.stop) })
 	l.wg.Wait()
@@ -79,6 +84,15 @@ func startLoad(t *testing.T, lim limiter.Allower, callers, keys int) *load {
 				if res.Allowed {
 					l.admitted.Add(1)
 				}
+				if p, ok := lim.(peeker); ok && n%2 == 0 {
+					res, err := p.Peek(context.Background(), fmt.Sprint("k", n%keys))
+					l.decisions.Add(1)
+					if err == nil {
+						l.bySource[res.Source].Add(1)
+					} else if l.errors.Add(1) == 1 {
+						t.Errorf("a peek failed: %v", err)
+					}
+				}
 				time.Sleep(100 * time.Microsecond) // a rate, not a race
 			}
 		})
@@ -96,9 +110,16 @@ func (l *load) end(t *testing.T, budget time.Duration) {
 	}
 }
 
-// stateOf is the state of the only breaker.
+// stateOf is the state of the only breaker, or of one that is not closed.
 func stateOf(lim interface{ Health() limiter.Health }) func() breaker.State {
-	return func() breaker.State { return lim.Health().Shards[0].State }
+	return func() breaker.State {
+		for _, sh := range lim.Health().Shards {
+			if sh.State != breaker.Closed {
+				return sh.State
+			}
+		}
+		return breaker.Closed
+	}
 }
 
 // until waits for a condition that other goroutines bring about.

@@ -17,19 +17,46 @@ import (
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-// scene is one limiter in front of one server, with a proxy between them.
+// scene is one limiter in front of one server, with a proxy between them; or what else
+// the setup of a fault puts up.
 type scene struct {
-	t     *testing.T
-	srv   *redisproc.Server
-	admin *redis.Client
-	proxy *faultproxy.Proxy
-	rdb   *redis.Client
-	load  *load
+	t       *testing.T
+	srv     *redisproc.Server
+	cluster *redisproc.Cluster
+	admin   *redis.Client
+	proxy   *faultproxy.Proxy // nil without
+	rdb     redis.UniversalClient
+	load    *load
+}
+
+// plain is a client with an address alone.
+func plain(options redis.Options) func(*scene) {
+	return func(s *scene) {
+		s.srv = redistest.Start(s.t)
+		s.proxy, s.rdb = behind(s.t, s.srv, options)
+	}
+}
+
+// ofCluster is a cluster, and a client made of one for clusters, or else a plain one of
+// its first node.
+func ofCluster(masters int, wrap func(*redis.ClusterClient) redis.UniversalClient) func(*scene) {
+	return func(s *scene) {
+		s.cluster = redistest.StartCluster(s.t, masters, 0)
+		s.srv = s.cluster.Masters[0]
+		if wrap == nil {
+			s.proxy, s.rdb = behind(s.t, s.srv, redis.Options{})
+			return
+		}
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.cluster.Addrs()})
+		s.t.Cleanup(func() { _ = rdb.Close() })
+		s.rdb = wrap(rdb)
+	}
 }
 
 // fault is one row of the table: how it begins and ends, and how often Redis
@@ -38,7 +65,7 @@ type fault struct {
 	name       string
 	begin, end func(*scene)
 	loses      int64
-	options    redis.Options
+	setup      func(*scene) // nil is plain
 	// stays is for faults under which Redis goes on deciding.
 	stays bool
 }
@@ -62,7 +89,7 @@ var faults = []fault{
 	{name: "slow by 100 ms", begin: network(faultproxy.Mode{ReplyDelay: 100 * time.Millisecond}), end: pass},
 	{name: "slow by 1 s", begin: network(faultproxy.Mode{ReplyDelay: time.Second}), end: pass},
 	{name: "throttled", begin: network(faultproxy.Mode{BytesPerSecond: 100}), end: func(s *scene) { s.proxy.Pass(); s.proxy.Reset() }},
-	{name: "one connection, slow by 40 ms", options: redis.Options{PoolSize: 1}, begin: network(faultproxy.Mode{ReplyDelay: 40 * time.Millisecond}), end: pass},
+	{name: "one connection, slow by 40 ms", setup: plain(redis.Options{PoolSize: 1}), begin: network(faultproxy.Mode{ReplyDelay: 40 * time.Millisecond}), end: pass},
 	{name: "out of memory", begin: func(s *scene) { s.config("maxmemory", "1") }, end: func(s *scene) { s.config("maxmemory", "0") }},
 	{name: "cannot persist (MISCONF)", begin: func(s *scene) { misconf(s) }, end: func(s *scene) { s.config("stop-writes-on-bgsave-error", "no") }},
 	{name: "read-only replica", begin: func(s *scene) { replicaOf(s.t, s.srv, "127.0.0.1", "1") }, end: func(s *scene) { replicaOf(s.t, s.srv, "NO", "ONE") }},
@@ -78,6 +105,15 @@ var faults = []fault{
 	{name: "loading", begin: func(s *scene) { loading(s) }, end: func(s *scene) { must(s.t, s.srv.Restart()) }, loses: 2},
 	{name: "restarted without data", begin: func(s *scene) { must(s.t, s.srv.Restart()) }, end: pass, loses: 1, stays: true},
 	{name: "FLUSHALL", begin: func(s *scene) { must(s.t, s.admin.FlushAll(context.Background()).Err()) }, end: pass, loses: 1, stays: true},
+	{name: "writes paused", begin: func(s *scene) {
+		must(s.t, s.admin.Do(context.Background(), "client", "pause", "600000", "write").Err())
+	}, end: func(s *scene) { must(s.t, s.admin.Do(context.Background(), "client", "unpause").Err()) }},
+	{name: "one-shard cluster behind a plain client, refused", setup: ofCluster(1, nil), begin: func(s *scene) { s.proxy.Set(faultproxy.Mode{Refuse: true}); s.proxy.Reset() }, end: pass},
+	{name: "cluster client of the user's type, out of memory", setup: ofCluster(1, func(c *redis.ClusterClient) redis.UniversalClient { return ownType{c} }),
+		begin: func(s *scene) { s.config("maxmemory", "1") }, end: func(s *scene) { s.config("maxmemory", "0") }},
+	{name: "cluster client behind an interface, frozen", setup: ofCluster(1, func(c *redis.ClusterClient) redis.UniversalClient { return hidden{c} }),
+		begin: func(s *scene) { must(s.t, s.srv.Freeze()) }, end: func(s *scene) { must(s.t, s.srv.Thaw()) }},
+	{name: "migrating slots", setup: ofCluster(2, func(c *redis.ClusterClient) redis.UniversalClient { return c }), begin: migrating, end: func(*scene) {}, stays: true},
 	{name: "SCRIPT FLUSH", begin: func(s *scene) { must(s.t, s.admin.ScriptFlush(context.Background()).Err()) }, end: pass, stays: true},
 }
 
@@ -124,6 +160,21 @@ func loading(s *scene) {
 		err := s.admin.Ping(context.Background()).Err()
 		return err != nil && strings.HasPrefix(err.Error(), "LOADING")
 	})
+}
+
+// migrating begins to move the slot of each key, and does not end that: what is there is
+// decided by its old master, and what is not by the new one.
+func migrating(s *scene) {
+	for i := range faultKeys {
+		slot := redislink.Slot(fmt.Sprint("k", i))
+		from, err := s.cluster.MasterOf(slot)
+		must(s.t, err)
+		to := s.cluster.Masters[0]
+		if to == from {
+			to = s.cluster.Masters[1]
+		}
+		must(s.t, s.cluster.BeginMigration(slot, from, to))
+	}
 }
 
 // TestFaultTable: one row per fault. No caller ever sees an error or waits
@@ -260,9 +311,12 @@ func faultRows(t *testing.T, made func(*testing.T, *scene) subject) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			files := openFiles(t)
-			s := &scene{t: t, srv: redistest.Start(t)}
+			s := &scene{t: t}
+			if f.setup == nil {
+				f.setup = plain(redis.Options{})
+			}
+			f.setup(s)
 			s.admin = redistest.Admin(t, s.srv)
-			s.proxy, s.rdb = behind(t, s.srv, f.options)
 			sub := made(t, s)
 			start := time.Now()
 			s.load = startLoad(t, sub, 20, faultKeys)
@@ -285,7 +339,9 @@ func faultRows(t *testing.T, made func(*testing.T, *scene) subject) {
 				must(t, end())
 			}
 			must(t, s.rdb.Close())
-			s.proxy.Close()
+			if s.proxy != nil {
+				s.proxy.Close()
+			}
 			until(t, "no call is left running", func() bool { return callsRunning() == 0 })
 			until(t, "no file is left open", func() bool { return openFiles(t) <= files+5 })
 		})

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // fallBack decides without Redis.
@@ -82,6 +84,11 @@ func (c *Concurrency) release(g *gate, caller string) {
 	c.tidy(g)
 	c.mu.Unlock()
 	c.forgetCallers(context.Background(), g, caller)
+	g.poke()
+}
+
+// poke lets the poller ask at once.
+func (g *gate) poke() {
 	select {
 	case g.wake <- struct{}{}:
 	default:
@@ -90,5 +97,11 @@ func (c *Concurrency) release(g *gate, caller string) {
 
 // forgetCallers takes callers out of all that Redis keeps of the key.
 func (c *Concurrency) forgetCallers(ctx context.Context, g *gate, callers ...string) {
-	_ = c.exec(ctx, g.id, &lua.Remove{Key: g.keys.Held, Members: callers})
+	_ = c.exec(ctx, g.id, lua.LeaveSlots(g.inRedis, callers...))
+}
+
+// lastOut is forgetCallers when the limiter is closing, and reports whether it worked.
+func (c *Concurrency) lastOut(g *gate, callers []string) bool {
+	class, _ := c.redis.Last(&redislink.Op{ID: g.id, Command: lua.LeaveSlots(g.inRedis, callers...)})
+	return class == breaker.ClassOK
 }

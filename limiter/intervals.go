@@ -46,7 +46,7 @@ func (s *Sampled) tick() {
 		}
 		s.mu.Unlock()
 		if !more {
-			s.report(ctx, nil, 0)
+			s.leave(func(cmd lua.Command) bool { return s.exec(ctx, lua.Sampled, cmd) == nil })
 			if s.table.count.Load() == 0 {
 				return
 			}
@@ -81,22 +81,38 @@ func (s *Sampled) turn(ctx context.Context, elapsed time.Duration) {
 	}
 	kept, gone := s.choose(all, own, scale)
 	rates := append(s.rates(kept, own), s.rates(gone, nil)...)
-	ok := s.report(ctx, rates, s.life())
-	if !ok && time.Since(time.Unix(0, s.reported.Load())) > sampledStale*s.interval {
-		s.outage(kept, own)
+	// As many calls as it takes: each fits the budget. Those that fail cost the budget
+	// until the breaker opens, so there are no more of them when the interval is over.
+	start, failed := time.Now(), false
+	for i := 0; i == 0 || i < len(rates); i += lua.MaxAsked {
+		end := min(i+lua.MaxAsked, len(rates))
+		ok := false
+		if !failed || time.Since(start) < s.interval {
+			ok = s.report(ctx, rates[i:end], i == 0)
+			failed = failed || !ok
+		}
+		s.plan(kept[min(i, len(kept)):min(end, len(kept))], rates[i:end], own, ok)
+	}
+}
+
+// plan begins the next interval of some keys; ok says that asked has the rates of the
+// fleet.
+func (s *Sampled) plan(keys []*sample, asked []lua.Asked, own map[*sample]float64, ok bool) {
+	if !ok && s.redis.Now()-time.Duration(s.reported.Load()) > sampledStale*s.interval {
+		s.outage(keys, own)
 		return
 	}
 	s.unanswered.Store(false)
-	for i, k := range kept {
+	for i, k := range keys {
 		switch {
 		case ok:
-			fleet := float64(rates[i].Fleet) / milli * s.seconds()
-			k.set(k.demand.next(own[k], fleet, s.units, int(s.fleet.Load())), false)
+			fleet := float64(asked[i].Fleet) / milli * s.seconds()
+			k.begin(k.demand.next(own[k], fleet, s.units, int(s.fleet.Load())), false)
 		case k.demand.known:
 			// One report failed: what the fleet was asked for before has to do.
-			k.set(k.demand.next(own[k], k.demand.fleet, s.units, int(s.fleet.Load())), false)
+			k.begin(k.demand.next(own[k], k.demand.fleet, s.units, int(s.fleet.Load())), false)
 		default:
-			k.set(alone(own[k], s.units, s.ownShare()), true)
+			k.begin(alone(own[k], s.units, s.ownShare()), true)
 		}
 	}
 }
@@ -108,9 +124,9 @@ func (s *Sampled) outage(all []*sample, own map[*sample]float64) {
 		k.demand = demand{}
 		part := alone(own[k], s.units, s.ownShare())
 		if s.policy == fallback.Open {
-			part = plan{p: 1, most: math.MaxInt32}
+			part = plan{quota: math.MaxInt32, most: math.MaxInt32}
 		}
-		k.set(part, true)
+		k.begin(part, true)
 	}
 }
 
@@ -120,7 +136,7 @@ func (s *Sampled) choose(all []*sample, own map[*sample]float64, scale float64) 
 	for _, k := range all {
 		if k.idle >= sampledIdle {
 			gone = append(gone, k)
-			s.table.drop(k)
+			s.drop(k)
 		} else {
 			kept = append(kept, k)
 		}
@@ -139,10 +155,10 @@ func (s *Sampled) choose(all []*sample, own map[*sample]float64, scale float64) 
 				break
 			}
 			gone = append(gone, kept[last])
-			s.table.drop(kept[last])
+			s.drop(kept[last])
 			kept = kept[:last]
 		}
-		k, made := s.table.add(c.Key, c.Hash, func(*sample) {})
+		k, made := s.table.add(c.Key, c.Hash, s.prepare)
 		if made {
 			own[k] = rate
 			kept = slices.Insert(kept, 0, k)
@@ -162,29 +178,42 @@ func (s *Sampled) rates(keys []*sample, own map[*sample]float64) []lua.Asked {
 
 func (s *Sampled) seconds() float64 { return s.interval.Seconds() }
 
-// report tells Redis the rates of this process, and sets those of the fleet. A life
-// of 0 leaves.
-func (s *Sampled) report(ctx context.Context, asked []lua.Asked, life time.Duration) bool {
-	r := &lua.Report{Names: s.names, Process: s.number, Life: life.Microseconds(), Asked: asked}
+// report tells Redis some rates of this process, and sets those of the fleet. One of the
+// reports of an interval also takes the dead out.
+func (s *Sampled) report(ctx context.Context, asked []lua.Asked, buries bool) bool {
+	r := &lua.Report{Names: s.names, Process: s.number, Life: s.life().Microseconds(), Asked: asked}
 	if s.exec(ctx, lua.Sampled, r) != nil {
 		return false
 	}
-	s.reported.Store(time.Now().UnixNano())
+	s.reported.Store(int64(s.redis.Now()))
 	s.fleet.Store(max(1, r.Alive))
-	if r.Dead > 0 && life > 0 {
-		_ = s.exec(ctx, lua.Sampled, &lua.Bury{Names: s.names, Process: r.Dead, Life: s.life().Microseconds()})
+	if buries && r.Dead > 0 {
+		s.bury(r.Dead, s.life(), buriesPerInterval, func(cmd lua.Command) bool { return s.exec(ctx, lua.Sampled, cmd) == nil })
 	}
 	return true
+}
+
+// leave takes this process out of the sums, in as many calls as that takes.
+func (s *Sampled) leave(send func(lua.Command) bool) { s.bury(s.number, 0, math.MaxInt, send) }
+
+// bury takes a process out of the sums, in some calls; what is left is buried by others.
+func (s *Sampled) bury(process int64, life time.Duration, calls int, send func(lua.Command) bool) {
+	for range calls {
+		b := &lua.Bury{Names: s.names, Process: process, Life: life.Microseconds()}
+		if !send(b) || !b.More {
+			return
+		}
+	}
 }
 
 // greet tells Redis that this process is there, and gives what it follows already its
 // share among those that are.
 func (s *Sampled) greet(ctx context.Context) {
 	before := s.ownShare()
-	if !s.report(ctx, nil, s.life()) {
+	if !s.report(ctx, nil, true) {
 		return
 	}
 	for _, k := range s.table.all() {
-		k.left.Add(int64(alone(0, s.units, s.ownShare()).most) - int64(alone(0, s.units, before).most))
+		k.left.Add(int64(first(s.units, s.ownShare())) - int64(first(s.units, before)))
 	}
 }

@@ -15,6 +15,7 @@ import (
 type Limiter struct {
 	*link
 	policies
+	claimed *claimed
 	local   *fallback.Store
 	denials *denials
 	turns   turns
@@ -30,7 +31,9 @@ var _ Allower = (*Limiter)(nil)
 // from the first call. Any client of go-redis will do, with any options; it
 // stays the caller's, who closes it after the limiter.
 //
-// The error is a *ConfigError when a value breaks a rule.
+// The error is a *ConfigError when a value breaks a rule. One is that two limiters of a
+// program that are open on one client, with one prefix and one algorithm, have one
+// limit, since they share their counts: see WithPrefix.
 func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, error) {
 	l := &Limiter{denials: newDenials()}
 	var err error
@@ -55,8 +58,26 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 	if l.local, err = fallback.NewStore(l.maxKeys); err != nil {
 		return nil, err
 	}
+	if l.claimed, err = claim(l.link, limit.Algorithm().String(), limit); err != nil {
+		return nil, err
+	}
 	l.start(l.Health)
 	return l, nil
+}
+
+// SetLimit changes the limiter's limit from the next decision on, in this process.
+// What was counted stays where that is meaningful, as with UseLimit: a raise takes
+// effect at once, and a cut denies until use has fallen below it. The error is a
+// *ConfigError, and then nothing has changed.
+//
+// Other limiters that share its counts keep their limit until they are changed, too; it
+// is not an error that they differ meanwhile. New takes the limit that was set last.
+func (l *Limiter) SetLimit(limit Limit) error {
+	if err := l.policies.SetLimit(limit); err != nil {
+		return err
+	}
+	l.claimed.change(limit.Algorithm().String(), limit)
+	return nil
 }
 
 // Allow is AllowN with a cost of 1.
@@ -116,6 +137,7 @@ func (l *Limiter) Close() error {
 			l.leases.close()
 		}
 		l.flush()
+		l.claimed.release()
 	})
 	return nil
 }

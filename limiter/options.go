@@ -63,8 +63,10 @@ func Options(opts ...Option) Option {
 
 // WithPrefix sets the first part of every Redis key, by default "holdfast".
 // Limiters with one prefix and one algorithm share the state of equal keys, so
-// give limits that mean different things different prefixes. It must be 1 to 64
-// bytes without braces, percent signs, spaces and control bytes.
+// give limits that mean different things different prefixes. While two are open on
+// one client in one program, that is a rule: they must have the same limit, and so
+// must those of NewConcurrency the same max, and those of NewSampled the same rate. It
+// must be 1 to 64 bytes without braces, percent signs, spaces and control bytes.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
 // WithBudget bounds the time that one decision may spend on Redis, by default
@@ -175,7 +177,7 @@ func WithInterval(d time.Duration) Option {
 
 // WithTopKeys sets how many keys a process of a Sampled follows, by default 1000: at
 // least 1 and at most 100,000. Each costs Redis about 0.7 µs per process and
-// interval.
+// interval, in reports of 500.
 func WithTopKeys(n int) Option {
 	return func(c *config) { c.topKeys, c.topKeysSet = n, true }
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redislink"
@@ -26,6 +27,9 @@ const (
 	sampledStale = 3
 	// milli is the unit in which rates are reported: units per 1000 seconds.
 	milli = 1000
+	// buriesPerInterval is how many calls a process makes in an interval to take a dead
+	// one out of the sums.
+	buriesPerInterval = 20
 	// candidateEvery is how many of the calls for keys beyond the top are counted.
 	candidateEvery = 8
 	always         = math.MaxUint64
@@ -38,8 +42,10 @@ const (
 //
 // It is not exact: see docs/choosing.md for what was measured. A key's first
 // interval, a process's first, and all while Redis cannot be reached, are decided by
-// the process's share of the rate. It admits a request or not as it comes; it has no
-// burst beyond an interval's, and RetryAfter is the interval.
+// the process's share of the rate, but each process admits the first unit of a key. It
+// admits a request or not as it comes; it has no burst beyond an interval's, and
+// RetryAfter is the interval. Parts of a unit are carried from interval to interval, so
+// that a rate below one per interval is kept over time.
 //
 // The keys that are asked for most, up to WithTopKeys, are followed; others are
 // decided by this process's share, in bounded memory. It is safe for concurrent use,
@@ -52,9 +58,11 @@ type Sampled struct {
 	number int64           // of this process, in the reports
 	units  float64         // of the rate, in an interval
 
+	claimed *claimed
+
 	table      sampleTable
 	fleet      atomic.Int64     // processes at the last report
-	reported   atomic.Int64     // when that was, in ns of the epoch
+	reported   atomic.Int64     // when that was, in ns since then
 	unanswered atomic.Bool      // under the policy Closed: nobody is admitted
 	counts     [2]atomic.Uint64 // units that were sampled, and that were decided by share
 
@@ -86,6 +94,7 @@ func NewSampled(rdb redis.UniversalClient, rate Rate, opts ...Option) (*Sampled,
 		return nil, err
 	}
 	s := &Sampled{link: l, number: 1 + rand.Int64N(1<<52)}
+	s.reported.Store(math.MinInt64 / 2)
 	// What is decided by share may come at once, up to an interval's part.
 	burst := float64(rate.N) * float64(l.interval) / float64(max(1, rate.Per))
 	if s.spec, err = newSpec(TokenBucket(rate, int(max(1, math.Ceil(min(burst, math.MaxInt32))))), tuning{}); err != nil {
@@ -96,6 +105,9 @@ func NewSampled(rdb redis.UniversalClient, rate Rate, opts ...Option) (*Sampled,
 	s.candidates.Store(s.newCandidates())
 	s.fleet.Store(1)
 	if s.store, err = fallback.NewStore(l.maxKeys); err != nil {
+		return nil, err
+	}
+	if s.claimed, err = claim(l, "sampled", rate); err != nil {
 		return nil, err
 	}
 	s.start(s.Health)
@@ -166,6 +178,9 @@ func (s *Sampled) judge(ctx context.Context, key string, n int) (Result, error) 
 			res.Allowed = true
 		} else {
 			left = k.left.Add(int64(n))
+			if int64(n) > k.denied.Load() {
+				k.denied.Store(int64(n))
+			}
 		}
 	}
 	res.Remaining = int(min(max(0, left), s.spec.args.Cap))
@@ -180,11 +195,35 @@ func (s *Sampled) follow(key string, h uint64) *sample {
 	if s.table.count.Load() >= s.table.max {
 		return nil
 	}
-	k, made := s.table.add(key, h, func(k *sample) { k.set(alone(0, s.units, s.ownShare()), true) })
+	k, made := s.table.add(key, h, s.prepare)
 	if made {
 		s.wind()
 	}
 	return k
+}
+
+// prepare gives a key that is followed from now on its first units, as far as the local
+// state has not seen them used.
+func (s *Sampled) prepare(k *sample) {
+	share := s.ownShare()
+	units, p := first(s.units, share), s.spec.local(share)
+	if left := s.store.Decide(k.key, p, 0).Remaining; left < p.Cap {
+		units = min(units, float64(left))
+	}
+	k.left.Store(int64(units))
+	k.carry = carry(units - math.Floor(units))
+	k.local.Store(true)
+	k.admit(1)
+}
+
+// drop ends following a key. What it has used is left to the local state, or a key that
+// is asked for now and then would begin anew each time.
+func (s *Sampled) drop(k *sample) {
+	s.table.drop(k)
+	p := s.spec.local(s.ownShare())
+	if used := s.store.Decide(k.key, p, 0).Remaining - max(0, k.left.Load()); used > 0 {
+		s.store.Decide(k.key, p, used)
+	}
 }
 
 // ownShare is the part of the rate that is this process's.
@@ -231,7 +270,11 @@ func (s *Sampled) Close() error {
 	}
 	s.mu.Unlock()
 	s.close(func() {
-		s.redis.Last(&redislink.Op{ID: lua.Sampled, Command: &lua.Report{Names: s.names, Process: s.number, Asked: s.rates(s.table.all(), nil)}})
+		s.leave(func(cmd lua.Command) bool {
+			class, _ := s.redis.Last(&redislink.Op{ID: lua.Sampled, Command: cmd})
+			return class == breaker.ClassOK
+		})
+		s.claimed.release()
 	})
 	return nil
 }

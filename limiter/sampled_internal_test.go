@@ -1,12 +1,21 @@
 package limiter
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -42,4 +51,201 @@ func TestSampledClosedComesBack(t *testing.T) {
 		res, err := s.Allow(t.Context(), "k")
 		return err == nil && res.Source == SourceSampled
 	})
+}
+
+// turning returns a Sampled whose intervals the test ends.
+func turning(t *testing.T, rdb redis.UniversalClient, rate Rate, opts ...Option) *Sampled {
+	t.Helper()
+	s, err := NewSampled(rdb, rate, append([]Option{WithInterval(time.Minute), WithBudget(10 * time.Second), WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// TestSampledKeepsARareRate: a rate below one unit in an interval is kept, also for a
+// key that is asked for so rarely that it is forgotten in between, and without Redis.
+func TestSampledKeepsARareRate(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	nowhere := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = nowhere.Close() })
+	for name, idle := range map[string]int{"always": 1, "now and then": 3, "rarely": sampledIdle + 1} {
+		for _, client := range []*redis.Client{rdb, nowhere} {
+			t.Run(fmt.Sprint(name, ", Redis ", client == rdb), func(t *testing.T) {
+				s := turning(t, client, Per(1, 24*time.Hour), WithPrefix(strings.ReplaceAll(name, " ", "-")))
+				admitted := 0
+				for range 40 {
+					res, err := s.Allow(t.Context(), "k")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if res.Allowed {
+						admitted++
+					}
+					for range idle {
+						s.turn(t.Context(), s.interval)
+					}
+				}
+				if admitted != 1 {
+					t.Errorf("%d of 40 admitted at one per day", admitted)
+				}
+			})
+		}
+	}
+}
+
+// fails is a client whose scripts fail when they are told to.
+type fails struct {
+	*redis.Client
+	scripts atomic.Int64
+	from    atomic.Int64 // the number of the first script that fails; 0 is none
+	until   atomic.Int64 // and of the first one after that which does not
+}
+
+func (f *fails) Process(ctx context.Context, cmd redis.Cmder) error {
+	if strings.HasPrefix(cmd.Name(), "eval") {
+		if n := f.scripts.Add(1); n >= f.from.Load() && n < f.until.Load() {
+			err := fmt.Errorf("no connection")
+			cmd.SetErr(err)
+			return err
+		}
+	}
+	return f.Client.Process(ctx, cmd)
+}
+
+// TestReportsInParts: however many keys are followed, no call has more than a few, and
+// one that fails is a matter of its keys alone.
+func TestReportsInParts(t *testing.T) {
+	const parts = 5
+	const keys = (parts-1)*lua.MaxAsked + 1
+	srv := redistest.Start(t)
+	rdb := &fails{Client: redistest.Client(t, srv)}
+	s := turning(t, rdb, PerSecond(100), WithTopKeys(keys))
+	ask := func() {
+		t.Helper()
+		for i := range keys {
+			if _, err := s.Allow(t.Context(), fmt.Sprint("k", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	byShare := func() (n int) {
+		for _, k := range s.table.all() {
+			if k.local.Load() {
+				n++
+			}
+		}
+		return n
+	}
+	ask()
+	eventually(t, "the greeting is over", func() bool { return s.reported.Load() > 0 })
+	before := rdb.scripts.Load()
+	rdb.from.Store(before + 3)
+	rdb.until.Store(before + 4)
+	s.turn(t.Context(), s.interval)
+	if n := rdb.scripts.Load() - before; n != parts {
+		t.Errorf("%d reports for %d keys", n, keys)
+	}
+	if n := byShare(); n != lua.MaxAsked {
+		t.Errorf("%d keys are decided by the share after a report of %d failed", n, lua.MaxAsked)
+	}
+	ask()
+	s.turn(t.Context(), s.interval)
+	if n := byShare(); n != 0 {
+		t.Errorf("%d keys are decided by the share", n)
+	}
+	if n := rdb.HLen(t.Context(), "holdfast:v1:sampled:{all}").Val(); n != keys {
+		t.Errorf("%d keys were reported of %d", n, keys)
+	}
+	// What was known holds through a report that fails.
+	rdb.from.Store(rdb.scripts.Load() + 2)
+	rdb.until.Store(rdb.scripts.Load() + 4)
+	ask()
+	s.turn(t.Context(), s.interval)
+	if n := byShare(); n != 0 {
+		t.Errorf("%d keys are decided by the share after failures", n)
+	}
+	// And it leaves in parts, too.
+	before = rdb.scripts.Load()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := rdb.scripts.Load() - before; n < parts {
+		t.Errorf("%d calls to leave with %d keys", n, keys)
+	}
+	if left := rdb.Keys(t.Context(), "*").Val(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestChoose: candidates that are asked for at least twice as much take the place of the
+// keys that are asked for least, the greatest of them first; idle keys go.
+func TestChoose(t *testing.T) {
+	s := turning(t, redistest.Client(t, redistest.Start(t)), PerSecond(100), WithTopKeys(5))
+	own := map[*sample]float64{}
+	for _, n := range []int{30, 10, 50, 20, 40} {
+		if _, err := s.Allow(t.Context(), fmt.Sprint("own", n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := s.table.all()
+	for _, k := range all {
+		var n float64
+		if _, err := fmt.Sscanf(k.key, "own%g", &n); err != nil {
+			t.Fatal(err)
+		}
+		own[k] = n
+	}
+	_, h := s.table.find("another")
+	for i, n := range []int64{45, 19, 61, 300, 39} {
+		s.candidates.Load().Add(h+uint64(i)+1, fmt.Sprint("candidate", n), n)
+	}
+	names := func(keys []*sample) (out []string) {
+		for _, k := range keys {
+			out = append(out, k.key)
+		}
+		slices.Sort(out)
+		return out
+	}
+	// The counts are of one in so many calls, so the scale is that.
+	kept, gone := s.choose(all, own, 1./candidateEvery)
+	if got := names(gone); !slices.Equal(got, []string{"own10", "own20"}) {
+		t.Errorf("replaced: %v", got)
+	}
+	if got := names(kept); !slices.Equal(got, []string{"candidate300", "candidate61", "own30", "own40", "own50"}) {
+		t.Errorf("kept: %v", got)
+	}
+	if s.table.count.Load() != 5 {
+		t.Errorf("%d keys are followed", s.table.count.Load())
+	}
+	for _, k := range kept {
+		if k.key == "own50" {
+			k.idle = sampledIdle
+		}
+	}
+	kept, gone = s.choose(kept, own, 1)
+	if !slices.Equal(names(gone), []string{"own50"}) || len(kept) != 4 {
+		t.Errorf("kept %v, gone %v", names(kept), names(gone))
+	}
+	// A place that is free is for any candidate.
+	s.candidates.Load().Add(h, "another", 1)
+	if kept, gone = s.choose(kept, own, 1./candidateEvery); len(gone) > 0 || !slices.Contains(names(kept), "another") {
+		t.Errorf("kept %v, gone %v", names(kept), names(gone))
+	}
+}
+
+// TestNoWallClock: what lasts is not measured by a clock that can be set.
+func TestNoWallClock(t *testing.T) {
+	for _, file := range []string{"concurrency.go", "grants.go", "intervals.go", "sampled.go", "samples.go", "sampling.go", "slot.go", "slots.go"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, call := range []string{".Unix", "time.Unix", ".Round(0)"} {
+			if strings.Contains(string(text), call) {
+				t.Errorf("%s has %s", file, call)
+			}
+		}
+	}
 }

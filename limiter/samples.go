@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"hash/maphash"
-	"math"
 	"sync"
 	"sync/atomic"
 
@@ -22,7 +21,11 @@ type sample struct {
 	threshold atomic.Uint64 // what a random number must be below
 	local     atomic.Bool
 	demand    demand
+	carry     carry
 	idle      int
+
+	// denied is the largest cost that was denied for want of units.
+	denied atomic.Int64
 }
 
 // sampleTable finds samples without a lock, mostly.
@@ -98,13 +101,23 @@ func (t *sampleTable) all() []*sample {
 	return out
 }
 
-// set begins an interval.
-func (k *sample) set(part plan, local bool) {
-	t := uint64(always)
-	if part.p < 1-1e-15 {
-		t = uint64(part.p * (1 << 63) * 2)
-	}
+// begin begins an interval.
+func (k *sample) begin(part plan, local bool) {
+	// A cost that is within the limit must fit at some time.
+	part.most = max(part.most, float64(k.denied.Load()))
+	// Decisions may take from it meanwhile.
+	left := k.left.Load()
+	units, p := k.carry.begin(left, part)
+	k.left.Add(units - left)
 	k.local.Store(local)
+	k.admit(p)
+}
+
+// admit sets the probability.
+func (k *sample) admit(p float64) {
+	t := uint64(always)
+	if p < 1-1e-15 {
+		t = uint64(p * (1 << 63) * 2)
+	}
 	k.threshold.Store(t)
-	k.left.Store(int64(min(part.most, math.MaxInt32)))
 }

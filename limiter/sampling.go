@@ -10,7 +10,7 @@ type demand struct {
 
 // plan is what a process may admit of a key in the next interval.
 type plan struct {
-	p     float64 // with which probability
+	own   float64 // what it expects to be asked for
 	quota float64 // how much of the limit is its own
 	most  float64 // and the most that it admits, since what is asked for varies
 }
@@ -30,9 +30,9 @@ func (d *demand) next(own, fleet, limit float64, processes int) plan {
 		all = max(all, d.fleet*own/max(1, d.own))
 	}
 	d.own, d.fleet, d.known = own, fleet, true
-	part := plan{p: 1, quota: own + (limit-all)/float64(max(1, processes))}
+	part := plan{own: own, quota: own + (limit-all)/float64(max(1, processes))}
 	if all > limit {
-		part.p, part.quota = limit/all, limit*own/all
+		part.quota = limit * own / all
 	}
 	part.most = part.quota + noise(part.quota) + 1
 	return part
@@ -41,11 +41,24 @@ func (d *demand) next(own, fleet, limit float64, processes int) plan {
 // alone is the plan of a process that knows only its share of the limit.
 func alone(own, limit, share float64) plan {
 	quota := limit * share
-	part := plan{p: 1, quota: quota, most: max(1, quota)}
-	if own > quota {
-		part.p = quota / own
-	}
-	return part
+	return plan{own: own, quota: quota, most: quota + 1}
+}
+
+// first is what a process may admit of a key before it has a plan: its share, but no
+// less than a unit.
+func first(limit, share float64) float64 { return max(1, limit*share) }
+
+// carry is the part of a unit that an interval left to the next one.
+type carry float64
+
+// begin begins an interval: it returns how many units may be admitted in it, and with
+// which probability each. What the last one left of its quota is not lost, up to most:
+// that is how quotas below one unit are ever admitted.
+func (c *carry) begin(left int64, part plan) (units int64, p float64) {
+	have := min(float64(*c)+float64(left)+part.quota, max(part.most, 1), math.MaxInt32)
+	units = int64(math.Floor(have + 1e-9))
+	*c = carry(have - float64(units))
+	return units, min(1, max(0, have)/max(part.own, 1e-9))
 }
 
 // noise is by how much a random count around mean is rarely above it: two standard

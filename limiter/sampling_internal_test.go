@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -12,20 +13,21 @@ type simulation struct {
 	rng    *rand.Rand
 	limit  float64
 	demand []demand
-	plans  []plan
+	keys   []sample
 	report []float64
 	asked  []int
-	used   []float64
+	alone  bool // Redis cannot be reached
 }
 
 func newSimulation(processes int, limit float64) *simulation {
 	s := &simulation{
 		rng: rand.New(rand.NewPCG(1, 2)), limit: limit,
-		demand: make([]demand, processes), plans: make([]plan, processes),
-		report: make([]float64, processes), asked: make([]int, processes), used: make([]float64, processes),
+		demand: make([]demand, processes), keys: make([]sample, processes),
+		report: make([]float64, processes), asked: make([]int, processes),
 	}
-	for i := range s.plans {
-		s.plans[i] = alone(0, limit, 1/float64(processes))
+	for i := range s.keys {
+		s.keys[i].left.Store(int64(first(limit, 1/float64(processes))))
+		s.keys[i].admit(1)
 	}
 	return s
 }
@@ -33,14 +35,15 @@ func newSimulation(processes int, limit float64) *simulation {
 // interval lets requests come at a mean rate to each process, and returns how many
 // were admitted and how many came.
 func (s *simulation) interval(mean func(process int) float64) (admitted, came float64) {
-	n := len(s.plans)
+	n := len(s.keys)
 	for slot := range n {
-		for i := range s.plans {
+		for i := range s.keys {
+			k := &s.keys[i]
 			for range s.poisson(mean(i) / float64(n)) {
 				came++
 				s.asked[i]++
-				if s.rng.Float64() < s.plans[i].p && s.used[i]+1 <= s.plans[i].most {
-					s.used[i]++
+				if t := k.threshold.Load(); (t == always || s.rng.Uint64() < t) && k.left.Load() >= 1 {
+					k.left.Add(-1)
 					admitted++
 				}
 			}
@@ -52,8 +55,12 @@ func (s *simulation) interval(mean func(process int) float64) (admitted, came fl
 		for _, r := range s.report {
 			fleet += r
 		}
-		s.plans[slot] = s.demand[slot].next(own, fleet, s.limit, n)
-		s.asked[slot], s.used[slot] = 0, 0
+		part := s.demand[slot].next(own, fleet, s.limit, n)
+		if s.alone {
+			part = alone(own, s.limit, 1/float64(n))
+		}
+		s.keys[slot].begin(part, s.alone)
+		s.asked[slot] = 0
 	}
 	return admitted, came
 }
@@ -143,14 +150,64 @@ func TestPlanIsWithinTheLimit(t *testing.T) {
 		for i := range own {
 			var d demand
 			p := d.next(own[i], fleet, 1000, n)
-			if p.p < 0 || p.p > 1 || p.quota < 0 || p.most < p.quota {
+			if p.own != own[i] || p.quota < 0 || p.most < p.quota {
 				t.Fatalf("%+v", p)
 			}
 			quota += p.quota
-			admitted += p.p * own[i]
+			admitted += min(p.quota, own[i])
 		}
 		if quota > 1000+1e-6 || admitted > 1000+1e-6 || fleet > 1000 && admitted < 1000-1e-6 || fleet <= 1000 && admitted < fleet-1e-6 {
 			t.Fatalf("%d processes asked for %v: parts of %v, %v admitted", n, fleet, quota, admitted)
 		}
+	}
+}
+
+// TestSampledFractions: what is below one unit in an interval, of the rate or of a share
+// of it, is admitted over time: the rate, and at most one unit more of each process.
+// Redis known or not, and whether each is asked all the time or now and then.
+func TestSampledFractions(t *testing.T) {
+	for _, n := range []int{1, 8} {
+		for _, limit := range []float64{1.0 / 360, 0.05, 0.4, 1.5, 7} {
+			for _, mean := range []float64{0.05, 1, 30} {
+				for _, alone := range []bool{false, true} {
+					s := newSimulation(n, limit)
+					s.alone = alone
+					intervals := int(math.Ceil(20 / min(limit, 0.05)))
+					var got, came float64
+					for range intervals {
+						admitted, c := s.interval(func(int) float64 { return mean })
+						got, came = got+admitted, came+c
+					}
+					name := fmt.Sprintf("%d processes, %.4f per interval, each asked for %v, alone: %v", n, limit, mean, alone)
+					most := limit*float64(intervals) + float64(n)*(1+noise(limit)+1)
+					if got > most {
+						t.Errorf("%s: %v admitted, at most %v", name, got, most)
+					}
+					// Each process has at least its equal part, as far as it is asked for that.
+					if least := 0.7*min(came, limit*float64(intervals)) - 2*math.Sqrt(limit*float64(intervals)); mean >= 1 && got < least {
+						t.Errorf("%s: %v of %v admitted, at least %v", name, got, came, least)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestSampledCostsFit: a cost that is within the limit is admitted at some time, though
+// the quota of an interval is below it.
+func TestSampledCostsFit(t *testing.T) {
+	var k sample
+	admitted := 0
+	for range 100 {
+		k.begin(plan{own: 10, quota: 1.25, most: 3}, false)
+		if left := k.left.Add(-10); left >= 0 {
+			admitted++
+		} else {
+			k.left.Add(10)
+			k.denied.Store(10)
+		}
+	}
+	if admitted != 12 {
+		t.Errorf("%d times 10 units of 125 were admitted", admitted)
 	}
 }

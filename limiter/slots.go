@@ -61,20 +61,20 @@ func (c *Concurrency) queue(g *gate, w *waiter, rank int) {
 func (c *Concurrency) unqueue(g *gate, w *waiter, rank int) {
 	c.mu.Lock()
 	g.waiting[rank] = slices.DeleteFunc(g.waiting[rank], func(other *waiter) bool { return other == w })
-	c.mu.Unlock()
 	select {
 	case <-w.done:
+		c.mu.Unlock()
 		if w.slot != nil && w.slot.Allowed {
 			_ = w.slot.Release()
 		}
 		return
 	default:
 	}
-	// Its place would hold others up until it is not believed any more.
-	c.redis.Background.Start(func(ctx context.Context) {
-		c.forgetCallers(ctx, g, w.caller)
-		_ = c.exec(ctx, g.id, &lua.Remove{Key: g.keys.Queue, Members: []string{w.caller}})
-	})
+	// Its place would hold others up until it is not believed any more. The poller
+	// takes it out, after a call that may be on its way with it.
+	g.left = append(g.left, w.caller)
+	c.mu.Unlock()
+	g.poke()
 }
 
 // poll asks for those who wait, until there are none.
@@ -100,6 +100,13 @@ func (c *Concurrency) poll(ctx context.Context, g *gate) {
 // themselves. It reports how many are ahead, and whether anybody still waits.
 func (c *Concurrency) round(ctx context.Context, g *gate) (ahead int64, more bool) {
 	ahead = -1
+	c.mu.Lock()
+	left := g.left
+	g.left = nil
+	c.mu.Unlock()
+	for some := range slices.Chunk(left, slotsPerBeat) {
+		c.forgetCallers(ctx, g, some...)
+	}
 	for rank := range g.waiting {
 		c.mu.Lock()
 		batch := slices.Clone(g.waiting[rank][:min(slotCallers, len(g.waiting[rank]))])
@@ -113,7 +120,7 @@ func (c *Concurrency) round(ctx context.Context, g *gate) (ahead int64, more boo
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(g.waiting[0])+len(g.waiting[1]) > 0 && ctx.Err() == nil {
+	if len(g.waiting[0])+len(g.waiting[1])+len(g.left) > 0 && ctx.Err() == nil {
 		return max(0, ahead), true
 	}
 	g.polling = false
@@ -129,7 +136,7 @@ func (c *Concurrency) askFor(ctx context.Context, g *gate, batch []*waiter, crit
 		callers[i] = w.caller
 		again = again || w.asked
 	}
-	reply, err := c.askRedis(ctx, g, callers, critical, again, true)
+	reply, _, err := c.askRedis(ctx, g, callers, critical, again, true)
 	for i, w := range batch {
 		w.asked = true
 		switch {
@@ -138,16 +145,23 @@ func (c *Concurrency) askFor(ctx context.Context, g *gate, batch []*waiter, crit
 		case fallsBack(err):
 			slot, err := c.fallBack(ctx, g, w.caller, critical, err)
 			if err != nil {
-				c.settleWaiter(g, w, func() { w.err = err })
+				c.fail(g, w, err)
 			} else if slot.Allowed {
 				c.settleWaiter(g, w, func() { w.slot = slot })
 			}
 		case err != nil && ctx.Err() == nil:
-			told := c.unavailable(ctx, g.key, err)
-			c.settleWaiter(g, w, func() { w.err = told })
+			c.fail(g, w, c.unavailable(ctx, g.key, err))
 		}
 	}
 	return reply.Ahead
+}
+
+// fail ends the wait of w with an error, and its place.
+func (c *Concurrency) fail(g *gate, w *waiter, err error) {
+	c.settleWaiter(g, w, func() {
+		w.err = err
+		g.left = append(g.left, w.caller)
+	})
 }
 
 // settleWaiter ends the wait of w. One that has left meanwhile leaves its slot.
@@ -221,7 +235,7 @@ func (c *Concurrency) keepSlots(ctx context.Context) {
 func (c *Concurrency) keepOn(ctx context.Context, beats []beatOf) {
 	ops := make([]*redislink.Op, len(beats))
 	for i, b := range beats {
-		of := &lua.Holders{ID: b.g.id, Held: b.g.keys.Held}
+		of := &lua.Holders{ID: b.g.id, Key: b.g.inRedis}
 		for _, s := range b.slots {
 			of.Callers = append(of.Callers, s.caller)
 		}

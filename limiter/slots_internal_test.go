@@ -4,19 +4,29 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
+	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-const (
-	testHeld  = "holdfast:v1:slots:{k}"
-	testQueue = testHeld + ":q"
-)
+// of is what Redis keeps of the key "k" that begins with a letter: h for those who hold
+// a slot, q and w for those who wait.
+func of(t *testing.T, rdb *redis.Client, letter string) (callers []string) {
+	t.Helper()
+	for _, member := range rdb.ZRange(t.Context(), "holdfast:v1:slots:{k}", 0, -1).Val() {
+		if caller, ok := strings.CutPrefix(member, letter); ok {
+			callers = append(callers, caller)
+		}
+	}
+	return callers
+}
 
 // lasting returns slots that time never frees, in a test of a few seconds, so that
 // what is free was released; and a proxy in front of Redis.
@@ -65,7 +75,7 @@ func TestLeftCallIsTakenBack(t *testing.T) {
 		_, err := c.TryAcquire(ctx, "k")
 		left <- err
 	}()
-	held := func() int64 { return rdb.ZCard(t.Context(), testHeld).Val() }
+	held := func() int { return len(of(t, rdb, "h")) }
 	eventually(t, "Redis grants the slot", func() bool { return held() == 1 })
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
@@ -91,7 +101,7 @@ func TestHeartbeatBringsNothingBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.keepOn(t.Context(), beat)
-	if got := rdb.ZRange(t.Context(), testHeld, 0, -1).Val(); len(got) != 1 || got[0] != other.caller {
+	if got := of(t, rdb, "h"); len(got) != 1 || got[0] != other.caller {
 		t.Errorf("held: %v", got)
 	}
 }
@@ -109,7 +119,7 @@ func TestPlaceIsGivenUp(t *testing.T) {
 		_, err := c.Acquire(ctx, "k")
 		left <- err
 	}()
-	queued := func() int64 { return rdb.ZCard(t.Context(), testQueue).Val() }
+	queued := func() int { return len(of(t, rdb, "q")) }
 	eventually(t, "the caller waits", func() bool { return queued() == 1 })
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
@@ -120,6 +130,181 @@ func TestPlaceIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s, err = c.TryAcquire(t.Context(), "k"); err != nil || !s.Allowed {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// held is a client that keeps scripts, or their replies, back until they are let go.
+type held struct {
+	*redis.Client
+	replies bool
+	scripts chan struct{} // one that arrives
+	letGo   chan struct{} // closed
+	taken   atomic.Int64  // callers taken out
+}
+
+func (h *held) hold() {
+	select {
+	case h.scripts <- struct{}{}:
+		<-h.letGo
+	case <-h.letGo:
+	}
+}
+
+func (h *held) Process(ctx context.Context, cmd redis.Cmder) error {
+	switch {
+	case cmd.Name() == "zrem":
+		h.taken.Add(1)
+	case cmd.Name() == "evalsha" && h.replies:
+		defer h.hold()
+	case cmd.Name() == "evalsha":
+		h.hold()
+	}
+	return h.Client.Process(ctx, cmd)
+}
+
+// TestLeftFirstCallKeepsNoPlace: a caller that leaves while its first call is on the way
+// there or back keeps no slot from others, and no place.
+func TestLeftFirstCallKeepsNoPlace(t *testing.T) {
+	for _, way := range []string{"there", "back"} {
+		t.Run(way, func(t *testing.T) {
+			c, rdb, proxy := lasting(t, 1)
+			s, err := c.TryAcquire(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			own, slow := c, &held{Client: rdb, scripts: make(chan struct{}), letGo: make(chan struct{})}
+			if way == "back" {
+				proxy.Set(faultproxy.Mode{ReplyDelay: time.Hour})
+			} else if own, err = NewConcurrency(slow, 1, WithSlotTTL(time.Hour), WithBudget(5*time.Second), WithShare(1)); err != nil {
+				t.Fatal(err)
+			}
+			own.patience = time.Hour
+			defer func() { _ = own.Close() }()
+			ctx, cancel := context.WithCancel(t.Context())
+			left := make(chan error, 1)
+			go func() {
+				_, err := own.Acquire(ctx, "k")
+				left <- err
+			}()
+			if way == "back" {
+				eventually(t, "the caller waits", func() bool { return len(of(t, rdb, "q")) == 1 })
+			} else {
+				<-slow.scripts
+			}
+			cancel()
+			if err := <-left; !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			if way == "back" {
+				proxy.Pass()
+			} else {
+				for range 50 {
+					if err := rdb.Ping(t.Context()).Err(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if slow.taken.Load() > 0 {
+					t.Error("it was taken out before it came")
+				}
+				close(slow.letGo)
+				eventually(t, "it is taken out", func() bool { return slow.taken.Load() > 0 })
+			}
+			if err := s.Release(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the slot is for others", func() bool {
+				s, err := c.TryAcquire(t.Context(), "k")
+				return err == nil && s.Allowed && s.Release() == nil
+			})
+			eventually(t, "nothing is left", func() bool { return rdb.DBSize(t.Context()).Val() == 0 })
+		})
+	}
+}
+
+// TestWaiterIsNotTakenOut: one whose first call is lost, and who waits on, keeps what
+// Redis granted it.
+func TestWaiterIsNotTakenOut(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := redistest.Client(t, srv)
+	// The other process holds one of two slots.
+	other, err := NewConcurrency(rdb, 2, WithSlotTTL(time.Hour), WithBudget(5*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	if s, err := other.TryAcquire(t.Context(), "k"); err != nil || !s.Allowed {
+		t.Fatal(s, err)
+	}
+	slow := &held{Client: rdb, replies: true, scripts: make(chan struct{}), letGo: make(chan struct{})}
+	c, err := NewConcurrency(slow, 2, WithSlotTTL(time.Hour), WithShare(0.5), WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	// Its share is one slot, which is taken: it has to wait for Redis.
+	id := lua.EncodeID("k")
+	g := &gate{key: "k", inRedis: c.names.Slots(id), id: id, sh: c.redis.Server(id), holding: map[string]*Slot{"taken": {}}, wake: make(chan struct{}, 1)}
+	c.gates["k"] = g
+	got := make(chan *Slot, 1)
+	go func() {
+		s, err := c.Acquire(t.Context(), "k")
+		if err != nil {
+			t.Error(err)
+		}
+		got <- s
+	}()
+	<-slow.scripts // the first call, which its budget ends
+	<-slow.scripts // it asks again
+	close(slow.letGo)
+	if s := <-got; s == nil || s.Source != SourceRedis {
+		t.Fatalf("%+v", s)
+	}
+	for range 50 {
+		if err := rdb.Ping(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if held := of(t, rdb, "h"); len(held) != 2 || slow.taken.Load() > 0 {
+		t.Errorf("held: %v, %d callers were taken out", held, slow.taken.Load())
+	}
+}
+
+// TestCloseGivesPlacesUp: a process that ends while its callers wait is not waited for.
+func TestCloseGivesPlacesUp(t *testing.T) {
+	c, rdb, _ := lasting(t, 1)
+	other, err := NewConcurrency(rdb, 1, WithSlotTTL(time.Hour), WithBudget(5*time.Second), WithShare(1), WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+	s, err := other.TryAcquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := make(chan error, 2)
+	for i := range 2 {
+		go func() {
+			_, err := c.Acquire(t.Context(), "k")
+			left <- err
+		}()
+		eventually(t, "the caller waits", func() bool { return len(of(t, rdb, "q")) == i+1 })
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-left; !errors.Is(err, ErrClosed) {
+			t.Fatal(err)
+		}
+	}
+	if places := of(t, rdb, "q"); len(places) > 0 {
+		t.Errorf("places: %v", places)
+	}
+	if err := s.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = other.TryAcquire(t.Context(), "k"); err != nil || !s.Allowed {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -193,8 +193,8 @@ func everyOperation(t *testing.T, lim *limiter.Limiter) {
 const (
 	handshake = "+hello"
 	inScripts = "+time +get +set +mget +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"
-	inSlots   = "+zrank +zscore +zrange" // in addition, for a Concurrency
-	inSampled = "+zscore +hget +hmget +hset +hdel +hgetall"
+	inSlots   = "+zrank +zscore +zrange +pttl" // in addition, for a Concurrency
+	inSampled = "+zscore +hget +hmget +hset +hdel +hrandfield"
 	evalUser  = "user limiter on >secret ~holdfast:* -@all " + handshake + " +evalsha +evalsha_ro +eval +eval_ro +del " + inScripts
 	fcallUser = "user limiter on >secret ~holdfast:* -@all " + handshake + " +fcall +fcall_ro +function|load +del " + inScripts
 )

@@ -1,7 +1,6 @@
 package lua
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 )
@@ -68,11 +67,4 @@ func (g *GiveBack) reply(v []int64) error {
 	}
 	g.Given = v
 	return nil
-}
-
-// GiveBack runs one GiveBack.
-func (c *Client) GiveBack(ctx context.Context, now int64, nonce any, items []Taken) ([]int64, error) {
-	g := GiveBack{Now: now, Nonce: nonce, Items: items}
-	err := c.one(ctx, &g)
-	return g.Given, err
 }

@@ -133,13 +133,6 @@ func (c *Client) Do(ctx context.Context, cmds []Command, errs []error) {
 	}
 }
 
-// one runs a single command.
-func (c *Client) one(ctx context.Context, cmd Command) error {
-	var err [1]error
-	c.Do(ctx, []Command{cmd}, err[:])
-	return err[0]
-}
-
 // otherForm chooses the form in which a command is sent again after an answer which says
 // that nothing was executed, if there is one.
 func (c *Client) otherForm(ctx context.Context, r *run) bool {

@@ -1,7 +1,6 @@
 package lua
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
@@ -120,13 +119,6 @@ func (d *Decide) Charged() bool {
 	return false
 }
 
-// Decide runs one Decide and appends the decisions to out.
-func (c *Client) Decide(ctx context.Context, now int64, nonce any, items []Item, out []algo.Decision) (int64, []algo.Decision, error) {
-	d := Decide{Now: now, Nonce: nonce, Items: items}
-	err := c.one(ctx, &d)
-	return d.At, append(out, d.Out...), err
-}
-
 // DecideAll asks for all of the items or none, each of any algorithm and with a key of
 // its own, in one atomic call: as algo.StepAll does. A cost must not be negative, and
 // counts are not heeded. If an item is Broken the error says so, and nothing was charged.
@@ -172,13 +164,6 @@ func (d *DecideAll) Charged() bool {
 		}
 	}
 	return !d.Looks()
-}
-
-// DecideAll runs one DecideAll.
-func (c *Client) DecideAll(ctx context.Context, now int64, nonce any, items []Item) ([]algo.Decision, error) {
-	d := DecideAll{Now: now, Nonce: nonce, Items: items}
-	err := c.one(ctx, &d)
-	return d.Out, err
 }
 
 func encode(kind algo.Kind, now int64, nonce any, items []Item) *wire {
@@ -268,13 +253,6 @@ func (b *Block) reply(v []int64) error {
 	return nil
 }
 
-// Block runs one Block.
-func (c *Client) Block(ctx context.Context, now int64, k Keys, p Args, d int64) (int64, error) {
-	b := Block{Now: now, Keys: k, Params: p, Time: d}
-	err := c.one(ctx, &b)
-	return b.Left, err
-}
-
 // Beat says under Key that the process ID is alive for another Life µs, or with a Life of
 // 0 that it leaves, and counts those alive.
 type Beat struct {
@@ -299,13 +277,6 @@ func (b *Beat) reply(v []int64) error {
 	}
 	b.Alive = v[0]
 	return nil
-}
-
-// Beat runs one Beat.
-func (c *Client) Beat(ctx context.Context, now int64, key, id string, life int64) (int64, error) {
-	b := Beat{Now: now, Key: key, ID: id, Life: life}
-	err := c.one(ctx, &b)
-	return b.Alive, err
 }
 
 // Remove deletes members of the sorted set Key, or Keys where there are no members.

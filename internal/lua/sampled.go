@@ -24,9 +24,11 @@ func (n *Namer) sampled(w *wire, process int64) {
 	w.key(n.rates, Sampled, "}:", strconv.FormatInt(process, 10))
 }
 
-// Report tells what a process asks for, and sets what the fleet does. With a Life of 0
-// the process leaves. It learns the number of processes and that of one which has not
-// been heard of for Life µs, or 0.
+// MaxAsked is how many ids one Report may have, and how many one Bury takes out.
+const MaxAsked = 500
+
+// Report tells what a process asks for, and sets what the fleet does. It learns the number
+// of processes and that of one which has not been heard of for Life µs, or 0.
 type Report struct {
 	Now           int64
 	Names         *Namer
@@ -65,20 +67,21 @@ func decodeReport(v []int64, asked []Asked) (alive, dead int64, err error) {
 	return v[0], v[1], nil
 }
 
-// Bury takes a process that Report called dead out of the sums.
+// Bury takes a process that Report called dead out of the sums, or with a Life of 0 one
+// that leaves. As long as it says that there is More, it is to be sent again.
 type Bury struct {
 	Now           int64
 	Names         *Namer
 	Process, Life int64
 
-	Done bool
+	More bool
 }
 
 func (b *Bury) request() (*Script, *wire, bool) {
 	w := newWire()
 	b.Names.sampled(w, b.Process)
 	w.sealKeys()
-	w.args = append(w.args, b.Now, b.Process, b.Life)
+	w.args = append(w.args, b.Now, b.Process, b.Life, MaxAsked)
 	return buryScript, w, false
 }
 
@@ -86,6 +89,6 @@ func (b *Bury) reply(v []int64) error {
 	if len(v) != 1 {
 		return &ReplyError{fmt.Sprintf("%d integers for one process", len(v))}
 	}
-	b.Done = v[0] == 1
+	b.More = v[0] == 2
 	return nil
 }

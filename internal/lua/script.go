@@ -145,8 +145,8 @@ func kindScripts(name, tail string) (all [len(algo.Kinds) + 1]*Script) {
 var (
 	allScript = newAllScript(algo.Kinds[:]...)
 
-	slotsScript     = newScript("slots", "slots")
-	slotsBeatScript = newScript("slots_beat", "slots_beat")
+	slotsScript     = newScript("slots", "slots_head", "slots")
+	slotsBeatScript = newScript("slots_beat", "slots_head", "slots_beat")
 
 	sampledScript = newScript("sampled", "sampled")
 	buryScript    = newScript("sampled_bury", "sampled_bury")

@@ -1,30 +1,25 @@
 package lua
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
-// SlotKeys are the names of what Redis keeps of the slots of one id.
-type SlotKeys struct{ Held, Queue, Alive string }
-
-// Slots names the slots of an encoded id.
-func (n *Namer) Slots(id string) SlotKeys {
-	held := n.slots + id + "}"
-	return SlotKeys{held, held + ":q", held + ":a"}
-}
+// Slots is the key of the slots of an encoded id: who holds one, and who waits.
+func (n *Namer) Slots(id string) string { return n.slots + id + "}" }
 
 // SlotAsk asks for slots, one for each caller.
 type SlotAsk struct {
-	Keys SlotKeys
+	Key string
 	// Most is how many there are, Keep how many of them are for critical callers.
 	Most, Keep int64
 	// TTL is how long a slot is kept, and Patience how long a place in the queue, in
-	// µs; without Patience nobody waits.
+	// µs. Callers with a longer time to live than others' say so after a slash at the
+	// end of their name.
 	TTL, Patience int64
-	Critical      bool
+	// Wait lets those queue who are denied.
+	Wait, Critical bool
 	// Again says that the callers may have asked before.
 	Again   bool
 	Callers []string
@@ -60,11 +55,9 @@ func (a *Acquire) SetNonce(n any) { a.Nonce = n }
 func (a *Acquire) request() (*Script, *wire, bool) {
 	ask := a.Ask
 	w := newWire()
-	w.key(ask.Keys.Held)
-	w.key(ask.Keys.Queue)
-	w.key(ask.Keys.Alive)
+	w.key(ask.Key)
 	w.sealKeys()
-	w.args = append(w.args, a.Now, a.Nonce, ask.Most, ask.Keep, ask.TTL, ask.Patience, flag(ask.Critical), flag(ask.Again))
+	w.args = append(w.args, a.Now, a.Nonce, ask.Most, ask.Keep, ask.TTL, ask.Patience, flag(ask.Wait), flag(ask.Critical), flag(ask.Again))
 	for i := range ask.Callers {
 		w.args = append(w.args, ask.Callers[i])
 	}
@@ -74,13 +67,6 @@ func (a *Acquire) request() (*Script, *wire, bool) {
 func (a *Acquire) reply(v []int64) (err error) {
 	a.Got, err = decodeSlots(v, len(a.Ask.Callers))
 	return err
-}
-
-// Acquire runs one Acquire.
-func (c *Client) Acquire(ctx context.Context, now int64, nonce any, ask *SlotAsk) (SlotReply, error) {
-	a := Acquire{Now: now, Nonce: nonce, Ask: ask}
-	err := c.one(ctx, &a)
-	return a.Got, err
 }
 
 func decodeSlots(v []int64, callers int) (SlotReply, error) {
@@ -95,10 +81,20 @@ func decodeSlots(v []int64, callers int) (SlotReply, error) {
 	return r, nil
 }
 
+// LeaveSlots takes callers out of all that is kept of a key, whether they hold a slot or
+// wait for one.
+func LeaveSlots(key string, callers ...string) *Remove {
+	r := &Remove{Key: key}
+	for _, caller := range callers {
+		r.Members = append(r.Members, "h"+caller, "q"+caller, "w"+caller)
+	}
+	return r
+}
+
 // Holders are those who hold slots of one id.
 type Holders struct {
 	ID      string // encoded
-	Held    string
+	Key     string
 	Callers []string
 }
 
@@ -114,7 +110,7 @@ type KeepSlots struct {
 func (k *KeepSlots) request() (*Script, *wire, bool) {
 	w := newWire()
 	for i := range k.Of {
-		w.key(k.Of[i].Held)
+		w.key(k.Of[i].Key)
 	}
 	w.sealKeys()
 	w.args = append(w.args, k.Now, k.TTL)

@@ -1,7 +1,11 @@
 package lua_test
 
 import (
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
@@ -10,36 +14,36 @@ import (
 // refused because of those before it.
 func TestEndedSlotWhileOthersWait(t *testing.T) {
 	rdb := newClient(t)
-	c, keys := lua.NewClient(rdb), lua.NewNamer("slots").Slots("k")
+	c, key := lua.NewClient(rdb), lua.NewNamer("slots").Slots("k")
 	now := int64(1_760_000_000_000_000)
-	ask := func(caller string, ttl, patience int64) lua.SlotReply {
+	const short, long = 1000, 3_600_000_000
+	ask := func(caller string, ttl int64, wait bool) lua.SlotReply {
 		t.Helper()
-		r, err := c.Acquire(t.Context(), now, "n", &lua.SlotAsk{Keys: keys, Most: 3, TTL: ttl, Patience: patience, Callers: []string{caller}})
+		r, err := c.Acquire(t.Context(), now, "n", &lua.SlotAsk{Key: key, Most: 3, TTL: ttl, Patience: long, Wait: wait, Callers: []string{caller}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	const short, long = 1000, 3_600_000_000
 	for _, c := range []struct {
 		caller string
 		ttl    int64
 	}{{"ends", short}, {"stays", long}, {"goes", long}} {
-		if r := ask(c.caller, c.ttl, 0); !r.Granted[0] {
+		if r := ask(c.caller, c.ttl, false); !r.Granted[0] {
 			t.Fatalf("%s: %+v", c.caller, r)
 		}
 	}
-	if r := ask("waits", long, long); r.Granted[0] || r.NextEnd != short {
+	if r := ask("waits", long, true); r.Granted[0] || r.NextEnd != short {
 		t.Fatalf("%+v", r)
 	}
-	if err := rdb.ZRem(t.Context(), keys.Held, "goes").Err(); err != nil {
+	if err := c.LeaveSlots(t.Context(), key, "goes"); err != nil {
 		t.Fatal(err)
 	}
 	now += 2 * short
-	if r := ask("comes later", long, 0); !r.Granted[0] || r.Held != 2 {
+	if r := ask("comes later", long, false); !r.Granted[0] || r.Held != 2 {
 		t.Errorf("one of two that are free is for the one who waits: %+v", r)
 	}
-	if r := ask("waits", long, long); !r.Granted[0] || r.Held != 3 {
+	if r := ask("waits", long, true); !r.Granted[0] || r.Held != 3 {
 		t.Errorf("the one who waited: %+v", r)
 	}
 }
@@ -48,9 +52,9 @@ func TestEndedSlotWhileOthersWait(t *testing.T) {
 func TestNobodyPassesBy(t *testing.T) {
 	rdb := newClient(t)
 	c := lua.NewClient(rdb)
-	ask := func(keys lua.SlotKeys, caller string, patience int64, critical bool) bool {
+	ask := func(key, caller string, wait, critical bool) bool {
 		t.Helper()
-		r, err := c.Acquire(t.Context(), 0, "n", &lua.SlotAsk{Keys: keys, Most: 1, TTL: 3_600_000_000, Patience: patience, Critical: critical, Callers: []string{caller}})
+		r, err := c.Acquire(t.Context(), 0, "n", &lua.SlotAsk{Key: key, Most: 1, TTL: 3_600_000_000, Patience: 3_600_000_000, Wait: wait, Critical: critical, Callers: []string{caller}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,25 +62,242 @@ func TestNobodyPassesBy(t *testing.T) {
 	}
 	for name, steps := range map[string][]struct {
 		caller   string
-		patience int64
+		wait     bool
 		critical bool
 		granted  bool
 	}{
-		"others":   {{"passes by", 0, false, false}, {"waits", 3_600_000_000, false, true}},
-		"critical": {{"passes by", 0, true, true}, {"waits", 3_600_000_000, false, false}},
-		"both":     {{"also waits", 3_600_000_000, false, false}, {"critical", 3_600_000_000, true, true}, {"waits", 3_600_000_000, false, false}},
+		"others":   {{"passes by", false, false, false}, {"waits", true, false, true}},
+		"critical": {{"passes by", false, true, true}, {"waits", true, false, false}},
+		"both":     {{"also waits", true, false, false}, {"critical", true, true, true}, {"waits", true, false, false}},
 	} {
-		keys := lua.NewNamer("slots").Slots(name)
-		if !ask(keys, "holds", 0, false) || ask(keys, "waits", 3_600_000_000, false) {
+		key := lua.NewNamer("slots").Slots(name)
+		if !ask(key, "holds", false, false) || ask(key, "waits", true, false) {
 			t.Fatal("the slot is not held")
 		}
-		if err := rdb.ZRem(t.Context(), keys.Held, "holds").Err(); err != nil {
+		if err := c.LeaveSlots(t.Context(), key, "holds"); err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range steps {
-			if got := ask(keys, s.caller, s.patience, s.critical); got != s.granted {
+			if got := ask(key, s.caller, s.wait, s.critical); got != s.granted {
 				t.Errorf("%s: the one who %s got it: %v", name, s.caller, got)
 			}
 		}
+	}
+}
+
+// slotsAt asks for slots at given times.
+type slotsAt struct {
+	t   *testing.T
+	rdb *redis.Client
+	lua *lua.Client
+	key string
+	now int64
+	lua.SlotAsk
+}
+
+const second = 1_000_000
+
+func newSlotsAt(t *testing.T, most int64) *slotsAt {
+	rdb := newClient(t)
+	s := &slotsAt{t: t, rdb: rdb, lua: lua.NewClient(rdb), key: lua.NewNamer("slots").Slots("k"), now: 1_760_000_000_000_000}
+	s.SlotAsk = lua.SlotAsk{Key: s.key, Most: most, TTL: 15 * second, Patience: 2 * second}
+	return s
+}
+
+func (s *slotsAt) ask(ask lua.SlotAsk, callers ...string) lua.SlotReply {
+	s.t.Helper()
+	ask.Callers = callers
+	r, err := s.lua.Acquire(s.t.Context(), s.now, "n", &ask)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+func (s *slotsAt) try(caller string) bool {
+	s.t.Helper()
+	return s.ask(s.SlotAsk, caller).Granted[0]
+}
+
+func (s *slotsAt) wait(caller string) bool {
+	s.t.Helper()
+	ask := s.SlotAsk
+	ask.Wait, ask.Again = true, true
+	return s.ask(ask, caller).Granted[0]
+}
+
+func (s *slotsAt) leave(caller string) {
+	s.t.Helper()
+	if err := s.lua.LeaveSlots(s.t.Context(), s.key, caller); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestEvictedQueue: whichever key Redis evicts of what it keeps, one who died while
+// waiting is waited for no longer than it is believed to live.
+func TestEvictedQueue(t *testing.T) {
+	s := newSlotsAt(t, 1)
+	for evict := 0; ; evict++ {
+		if err := s.rdb.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if !s.try("holds") || s.wait("dies") {
+			t.Fatal("the slot is not held")
+		}
+		keys := s.rdb.Keys(t.Context(), "*").Val()
+		slices.Sort(keys)
+		if evict == len(keys) {
+			if evict != 1 {
+				t.Errorf("it is kept in %d keys: %v", evict, keys)
+			}
+			return
+		}
+		if err := s.rdb.Del(t.Context(), keys[evict]).Err(); err != nil {
+			t.Fatal(err)
+		}
+		s.leave("holds")
+		s.now += s.Patience + 1
+		if !s.wait("lives") {
+			t.Errorf("after the loss of %s the dead one is waited for", keys[evict])
+		}
+	}
+}
+
+// TestDeadWaiter: one who is not heard of keeps its place as long as it is believed to
+// wait, and no longer; those who are heard of keep theirs for good.
+func TestDeadWaiter(t *testing.T) {
+	s := newSlotsAt(t, 1)
+	if !s.try("holds") || s.wait("dies") || s.wait("second") || s.wait("third") {
+		t.Fatal("the slot is not held")
+	}
+	s.leave("holds")
+	s.now += s.Patience - 1
+	if s.wait("third") || s.wait("second") {
+		t.Error("one who may still live was passed by")
+	}
+	s.now++
+	if s.wait("third") {
+		t.Error("one who waits was passed by")
+	}
+	s.now += s.Patience - 2
+	if s.wait("third") || !s.wait("second") {
+		t.Error("one who waits lost its place")
+	}
+	s.leave("third")
+	if left := s.rdb.ZRange(t.Context(), s.key, 0, -1).Val(); len(left) != 1 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestSlotClockStepsBack: what a dead process left ends with its time to live, though
+// the clock steps back, and those who came first are first.
+func TestSlotClockStepsBack(t *testing.T) {
+	const hour = 3600 * second
+	t.Run("holder", func(t *testing.T) {
+		s := newSlotsAt(t, 1)
+		if !s.try("dies") {
+			t.Fatal("no slot")
+		}
+		s.now -= hour
+		if s.try("early") {
+			t.Error("a slot that is held was given away")
+		}
+		if r := s.ask(s.SlotAsk, "early"); r.NextEnd != s.TTL {
+			t.Errorf("it ends in %d µs", r.NextEnd)
+		}
+		s.now += s.TTL + 1
+		if !s.try("late") {
+			t.Error("a dead one holds its slot")
+		}
+	})
+	t.Run("a longer time to live", func(t *testing.T) {
+		s := newSlotsAt(t, 1)
+		long := s.SlotAsk
+		long.TTL = 60 * second
+		if !s.ask(long, "dies/60000000").Granted[0] {
+			t.Fatal("no slot")
+		}
+		s.now += s.TTL + 1
+		if s.try("early") {
+			t.Error("a slot that is held was given away to one with a shorter time to live")
+		}
+		s.now -= hour
+		s.try("early")
+		s.now += long.TTL - 1
+		if s.try("early") {
+			t.Error("a slot that is held was given away")
+		}
+		s.now += 2
+		if !s.try("late") {
+			t.Error("a dead one holds its slot")
+		}
+	})
+	t.Run("waiter", func(t *testing.T) {
+		s := newSlotsAt(t, 1)
+		if !s.try("holds") || s.wait("dies") {
+			t.Fatal("the slot is not held")
+		}
+		s.now -= hour
+		s.leave("holds")
+		if s.try("early") {
+			t.Error("one who waits was passed by")
+		}
+		s.now += s.Patience + 1
+		if !s.try("late") {
+			t.Error("a dead one is waited for")
+		}
+	})
+	t.Run("order", func(t *testing.T) {
+		s := newSlotsAt(t, 1)
+		if !s.try("holds") || s.wait("first") {
+			t.Fatal("the slot is not held")
+		}
+		s.now -= hour
+		if s.wait("second") || s.wait("first") {
+			t.Fatal("the slot is not held")
+		}
+		s.leave("holds")
+		if s.wait("second") || !s.wait("first") {
+			t.Error("the second one was first")
+		}
+	})
+}
+
+// TestEverySlotExpires: in a set of holders and waiters the longest time to live is that
+// of the key, and a lost one is set again.
+func TestEverySlotExpires(t *testing.T) {
+	s := newSlotsAt(t, 1)
+	ttl := func() time.Duration { return s.rdb.PTTL(t.Context(), s.key).Val() }
+	s.TTL = 600 * second
+	if !s.try("holds") {
+		t.Fatal("no slot")
+	}
+	s.wait("waits")
+	if _, err := s.lua.KeepSlots(t.Context(), s.now, 5*second, []lua.Holders{{Key: s.key, Callers: []string{"another"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if d := ttl(); d < 500*time.Second {
+		t.Errorf("the key lives for %v", d)
+	}
+	if err := s.rdb.Persist(t.Context(), s.key).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.wait("waits")
+	if d := ttl(); d <= 0 {
+		t.Errorf("a lost time to live is %v", d)
+	}
+}
+
+// TestLeavingIsOneStep: a caller who leaves is taken out of all that is kept.
+func TestLeavingIsOneStep(t *testing.T) {
+	s := newSlotsAt(t, 1)
+	if !s.try("holds") || s.wait("waits") {
+		t.Fatal("the slot is not held")
+	}
+	if err := s.lua.LeaveSlots(t.Context(), s.key, "waits", "holds"); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.rdb.Exists(t.Context(), s.key).Val(); n != 0 {
+		t.Errorf("left: %v", s.rdb.ZRangeWithScores(t.Context(), s.key, 0, -1).Val())
 	}
 }

@@ -29,14 +29,14 @@ func (s *Server) OneSlot() bool {
 	return s.queue.sameSlot
 }
 
-// Refused notes what an error of a command on several keys teaches, and reports whether
-// it was refused because they are in several slots.
-func (s *Server) Refused(err error) bool {
-	if !crossSlot(err) {
-		return false
+// Apart reports whether a command on several keys was rejected, and not executed, because
+// they are in several slots, which it notes, or in one that is migrating.
+func (s *Server) Apart(err error) bool {
+	if crossSlot(err) {
+		s.queue.oneSlot()
+		return true
 	}
-	s.queue.oneSlot()
-	return true
+	return tryAgain(err)
 }
 
 // Answers reports that the server does, as far as is known.

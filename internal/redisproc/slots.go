@@ -99,18 +99,11 @@ func parseClaim(line string, slot int) claim {
 // until all nodes agree: a slot that moves on before may get two owners, each of
 // whom sends clients to the other.
 func (c *Cluster) MigrateSlot(slot int, from, to *Server) error {
-	fromID, err := text(from, "cluster", "myid")
-	if err != nil {
-		return err
-	}
 	toID, err := text(to, "cluster", "myid")
 	if err != nil {
 		return err
 	}
-	if err := do(to, "cluster", "setslot", slot, "importing", fromID); err != nil {
-		return err
-	}
-	if err := do(from, "cluster", "setslot", slot, "migrating", toID); err != nil {
+	if err := c.BeginMigration(slot, from, to); err != nil {
 		return err
 	}
 	if err := moveKeys(slot, from, to); err != nil {
@@ -123,6 +116,22 @@ func (c *Cluster) MigrateSlot(slot int, from, to *Server) error {
 		}
 	}
 	return poll(settle, func() error { return c.agree(slot, to) })
+}
+
+// BeginMigration announces that a slot moves, and moves nothing yet.
+func (c *Cluster) BeginMigration(slot int, from, to *Server) error {
+	fromID, err := text(from, "cluster", "myid")
+	if err != nil {
+		return err
+	}
+	toID, err := text(to, "cluster", "myid")
+	if err != nil {
+		return err
+	}
+	if err := do(to, "cluster", "setslot", slot, "importing", fromID); err != nil {
+		return err
+	}
+	return do(from, "cluster", "setslot", slot, "migrating", toID)
 }
 
 // agree returns an error unless every node that runs says the same of who serves

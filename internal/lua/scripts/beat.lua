@@ -6,9 +6,12 @@ if life == 0 then
   redis.call('ZREM', KEYS[1], ARGV[2])
 else
   redis.call('ZADD', KEYS[1], int(now), ARGV[2])
-  redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - life))
-  -- A clock that stepped back must not keep the dead alive.
-  redis.call('ZREMRANGEBYSCORE', KEYS[1], string.format('(%.0f', now + life), '+inf')
+  redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. int(now - life))
+  -- Nobody was heard of later than now: the clock has stepped back. The living are
+  -- still counted, and the dead no longer than others.
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. int(now), '+inf', 'LIMIT', '0', '1000')) do
+    redis.call('ZADD', KEYS[1], int(now), id)
+  end
   redis.call('PEXPIRE', KEYS[1], int(math.max(1000, math.ceil(life / 1000))))
 end
 return {redis.call('ZCARD', KEYS[1])}

@@ -1,21 +1,21 @@
 -- What every process asks for, by key. KEYS: the sums over all (HASH), when each
 -- process was last heard of (SORTED SET), what this one has in the sums (HASH).
--- ARGV: now, the process as a number, its time to live in µs (0: it leaves), then
--- fields with the rate at which this process asks for them, as integers; a rate of 0
--- takes the field out. Replies with the number of processes, the number of one that
--- is dead or 0, and the sum of each field.
+-- ARGV: now, the process as a number, its time to live in µs, then fields with the rate
+-- at which this process asks for them, as integers; a rate of 0 takes the field out.
+-- Replies with the number of processes, the number of one that is dead or 0, and the sum
+-- of each field.
 local sums, processes, mine = KEYS[1], KEYS[2], KEYS[3]
 local life = tonumber(ARGV[3])
 local hour = '3600000'
 
 local reply = {0, 0}
-for first = 4, #ARGV, 2000 do
+if #ARGV > 3 then
   local fields = {}
-  for a = first, math.min(#ARGV, first + 1999), 2 do fields[#fields + 1] = ARGV[a] end
+  for a = 4, #ARGV, 2 do fields[#fields + 1] = ARGV[a] end
   local sum, own = redis.call('HMGET', sums, unpack(fields)), redis.call('HMGET', mine, unpack(fields))
   local put, keep, out, drop = {}, {}, {}, {}
   for i, field in ipairs(fields) do
-    local rate, old = tonumber(ARGV[first + 2 * i - 1]), tonumber(own[i] or 0) or 0
+    local rate, old = tonumber(ARGV[3 + 2 * i]), tonumber(own[i] or 0) or 0
     local all = math.max(rate, (tonumber(sum[i] or 0) or 0) - old + rate)
     if rate > 0 then
       keep[#keep + 1] = field
@@ -36,16 +36,15 @@ for first = 4, #ARGV, 2000 do
   if #out > 0 then redis.call('HDEL', sums, unpack(out)) end
   if #drop > 0 then redis.call('HDEL', mine, unpack(drop)) end
 end
-if life > 0 then
-  redis.call('ZADD', processes, int(now), ARGV[2])
-  local dead = redis.call('ZRANGEBYSCORE', processes, '-inf', '(' .. int(now - life), 'LIMIT', '0', '1')
-  if dead[1] then reply[2] = tonumber(dead[1]) end
-  redis.call('PEXPIRE', processes, hour)
-  redis.call('PEXPIRE', mine, hour)
-else
-  redis.call('ZREM', processes, ARGV[2])
-  redis.call('DEL', mine)
+redis.call('ZADD', processes, int(now), ARGV[2])
+-- Nobody was heard of later than now: the clock has stepped back.
+for _, other in ipairs(redis.call('ZRANGEBYSCORE', processes, '(' .. int(now), '+inf', 'LIMIT', '0', '1000')) do
+  redis.call('ZADD', processes, int(now), other)
 end
+local dead = redis.call('ZRANGEBYSCORE', processes, '-inf', '(' .. int(now - life), 'LIMIT', '0', '1')
+if dead[1] then reply[2] = tonumber(dead[1]) end
+redis.call('PEXPIRE', processes, hour)
+redis.call('PEXPIRE', mine, hour)
 redis.call('PEXPIRE', sums, hour)
 reply[1] = redis.call('ZCARD', processes)
 return reply

@@ -1,11 +1,13 @@
 package holdfast_test
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +26,8 @@ var imports = map[string][]string{
 	"breaker":                     nil,
 	"retry":                       nil,
 	"internal/redislink":          {"internal/algo", "internal/lua", "breaker"},
-	"limiter":                     {"internal/algo", "internal/lua", "internal/redislink", "internal/chain", "internal/topk", "fallback", "breaker"},
+	"internal/denial":             {"internal/algo"},
+	"limiter":                     {"internal/algo", "internal/denial", "internal/lua", "internal/redislink", "internal/chain", "internal/topk", "fallback", "breaker"},
 	"limiter/limitertest":         {"limiter"},
 	"httpclient/roundtrippertest": nil,
 	"httpclient":                  {"internal/chain", "internal/cooldown", "limiter", "retry"},
@@ -105,4 +108,33 @@ func TestImportsRunOneWay(t *testing.T) {
 func nested(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "go.mod"))
 	return err == nil
+}
+
+// TestDurationsAreMonotonic: what the library measures, it measures by the monotonic
+// clock, so that a clock of the machine that steps silences nothing. Only windows that are
+// aligned to the epoch begin from the wall clock, once, in newClock.
+func TestDurationsAreMonotonic(t *testing.T) {
+	wall := regexp.MustCompile(`\.(Unix|UnixNano|UnixMilli|UnixMicro|Round|Truncate)\(`)
+	allowed := map[string]string{
+		"fallback/decide.go": "base := start.UnixMicro()",
+		"limiter/decide.go":  "until.Round(time.Microsecond)", // a duration
+		"limiter/errors.go":  "e.Remaining.Round(",            // a duration
+	}
+	seen := 0
+	for _, dir := range []string{"limiter", "fallback", "breaker", "internal/redislink", "internal/lua"} {
+		goFiles(t, dir, func(path string, _ *ast.File) {
+			if strings.HasSuffix(path, "_test.go") || strings.Contains(path, "limitertest") {
+				return
+			}
+			seen++
+			for i, line := range strings.Split(read(t, path), "\n") {
+				if m := wall.FindString(line); m != "" && !strings.Contains(line, "math.Round(") && !strings.Contains(line, "time.UnixMicro(") && (allowed[filepath.ToSlash(path)] == "" || !strings.Contains(line, allowed[filepath.ToSlash(path)])) {
+					t.Errorf("%s:%d uses the wall clock: %s", path, i+1, strings.TrimSpace(line))
+				}
+			}
+		})
+	}
+	if seen < 30 {
+		t.Errorf("only %d files were read", seen)
+	}
 }

@@ -45,7 +45,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, opts .
 }
 
 func blockTime(d time.Duration) (int64, error) {
-	us := ceilMicros(d)
+	us := algo.Micros(d)
 	if d <= 0 || us > algo.MaxPeriod {
 		return 0, &ConfigError{"block", d, "must be above 0 and at most 366 days"}
 	}
@@ -74,7 +74,7 @@ func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) err
 
 // forget drops what this process knows and holds of a key.
 func (l *Limiter) forget(id string) {
-	l.denials.forget(id)
+	l.denials.Forget(id)
 	if l.leases != nil {
 		l.leases.drop(id)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/denial"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
@@ -189,11 +190,11 @@ func (a *all) ask(ctx context.Context, g group) (ok bool, failed int, err error)
 		return res.Allowed, first, err
 	}
 	items := make([]lua.Item, len(g.parts))
-	ages := make([]uint32, len(g.parts))
+	asking := make([]denial.Asking, len(g.parts))
 	for k, i := range g.parts {
 		r, l := &a.requests[i], a.m.parts[i].Limiter
 		items[k] = lua.Item{Keys: l.names.KeysOf(r.s.args.Kind, r.id), Params: r.s.args, Cost: int64(r.n)}
-		ages[k] = l.denials.age(l.denials.hash(r.id)).Load()
+		asking[k] = l.denials.Ask(r.id)
 	}
 	start := time.Now()
 	cmd := &lua.DecideAll{Items: items}
@@ -202,7 +203,7 @@ func (a *all) ask(ctx context.Context, g group) (ok bool, failed int, err error)
 	end := time.Now()
 	switch {
 	case err == nil:
-		return a.decided(g, items, ages, cmd.Out, o.Member, start, end), 0, nil
+		return a.decided(g, items, asking, cmd.Out, o.Member, start, end), 0, nil
 	case r.sh.Apart(err):
 		return a.askApart(ctx, g)
 	case fallsBack(err):
@@ -237,7 +238,7 @@ func (a *all) receive(i int) {
 }
 
 // decided takes note of what Redis said.
-func (a *all) decided(g group, items []lua.Item, ages []uint32, out []algo.Decision, nonce string, start, end time.Time) bool {
+func (a *all) decided(g group, items []lua.Item, asking []denial.Asking, out []algo.Decision, nonce string, start, end time.Time) bool {
 	ok := true
 	for _, d := range out {
 		ok = ok && d.Allowed
@@ -247,7 +248,7 @@ func (a *all) decided(g group, items []lua.Item, ages []uint32, out []algo.Decis
 		// That it was charged puts an older denial right, too.
 		empty := !d.Allowed || ok && d.Remaining < int64(r.n)+r.s.args.Keep
 		if empty && r.n > 0 && r.s.args.MaxDelay == 0 && !l.askAgain {
-			l.denials.put(l.denials.hash(r.id), r.id, &r.s.args.Params, r.n, ages[k], d, start, end)
+			l.denials.Put(asking[k], &r.s.args.Params, r.n, d, start, end)
 		}
 		if ok && r.rc != nil {
 			r.rc.fromRedis(l, r, &redislink.Op{At: items[k].At, First: 1, Member: lua.Member(nonce, k)})

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/denial"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
@@ -87,16 +88,14 @@ func (l *Limiter) request(ctx context.Context, r request) (Result, error) {
 	}
 	// A look, and the bound of one caller's patience, are not for others.
 	cached := n > 0 && s.args.MaxDelay == 0 && !l.askAgain
-	var hash uint64
-	var age uint32
+	var asking denial.Asking
 	if cached {
-		hash = l.denials.hash(r.id)
+		asking = l.denials.Ask(r.id)
 		if !r.unknown {
-			if d, ok := l.denials.get(hash, r.id, &s.args.Params, n); ok {
+			if d, ok := l.denials.Get(asking, &s.args.Params, n); ok {
 				return count(sh, s.result(d, SourceCache)), nil
 			}
 		}
-		age = l.denials.age(hash).Load()
 	}
 	o := l.op(&r)
 	o.Named = s.args.Kind == algo.SlidingWindowLog && (r.rc != nil || r.more != nil)
@@ -114,7 +113,7 @@ func (l *Limiter) request(ctx context.Context, r request) (Result, error) {
 		}
 		o.Free()
 		if cached && d.Remaining < int64(n)+s.args.Keep {
-			l.denials.put(hash, r.id, &s.args.Params, n, age, d, sent, end)
+			l.denials.Put(asking, &s.args.Params, n, d, sent, end)
 		}
 		l.afterRedis(s, r.key, n, d)
 		return count(sh, s.result(d, SourceRedis)), nil

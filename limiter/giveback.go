@@ -92,7 +92,7 @@ func (l *Limiter) giveUp(ctx context.Context, rc *receipt, n int) error {
 // returnTaken tells Redis, now or when it is back.
 func (l *Limiter) returnTaken(ctx context.Context, rc *receipt, t lua.Taken) error {
 	id := t.Keys.ID()
-	defer l.denials.forget(id)
+	defer l.denials.Forget(id)
 	err := l.execWithin(ctx, rc.budget(l.budget), l.redis.Server(id), &redislink.Op{ID: id, Taken: &t})
 	if fallsBack(err) && redislink.NeverExecuted(err) && l.keep(t) {
 		return nil
@@ -138,7 +138,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int, opts ...CallOpt
 	refund := func(s *spec, key string) error {
 		l.local.Refund(key, s.local(l.currentShare()), left)
 		id := lua.EncodeID(key)
-		defer l.denials.forget(id)
+		defer l.denials.Forget(id)
 		o := &redislink.Op{ID: id, Taken: &lua.Taken{Keys: l.names.KeysOf(s.args.Kind, id), Params: s.args, Units: left}}
 		err := l.execWithin(ctx, l.budget, l.redis.Server(id), o)
 		if err == nil {

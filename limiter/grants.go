@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
@@ -54,7 +55,7 @@ func scaleSlots(n int, share float64) int { return max(1, int(float64(n)*share+1
 func (c *Concurrency) refused(g *gate, nextEnd int64, from Source) *Slot {
 	again := slotAgain
 	if nextEnd > 0 {
-		again = min(again, duration(nextEnd))
+		again = min(again, algo.Duration(nextEnd))
 	}
 	return &Slot{Result: count(g.sh, Result{RetryAfter: max(again, time.Millisecond), Source: from}), c: c}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/denial"
 )
 
 // Limiter is a distributed rate limiter: processes that use the same Redis, the
@@ -17,7 +18,7 @@ type Limiter struct {
 	policies
 	claimed *claimed
 	local   *fallback.Store
-	denials *denials
+	denials *denial.Cache
 	turns   turns
 	leases  *leases // nil without
 
@@ -35,7 +36,7 @@ var _ Allower = (*Limiter)(nil)
 // program that are open on one client, with one prefix and one algorithm, have one
 // limit, since they share their counts: see WithPrefix.
 func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, error) {
-	l := &Limiter{denials: newDenials()}
+	l := &Limiter{denials: denial.New()}
 	var err error
 	l.link, err = newLink(rdb, opts)
 	if err != nil {

@@ -76,15 +76,9 @@ func (s *spec) result(d algo.Decision, from Source) Result {
 		Allowed:    d.Allowed,
 		Limit:      s.limit,
 		Remaining:  int(max(0, d.Remaining-s.args.Keep)),
-		RetryAfter: duration(d.RetryAfter),
-		ResetAfter: duration(d.ResetAfter),
-		Delay:      duration(d.Delay),
+		RetryAfter: algo.Duration(d.RetryAfter),
+		ResetAfter: algo.Duration(d.ResetAfter),
+		Delay:      algo.Duration(d.Delay),
 		Source:     from,
 	}
-}
-
-// duration converts microseconds, up to the 292 years that fit.
-func duration(us int64) time.Duration {
-	const most = int64(1<<63-1) / int64(time.Microsecond)
-	return time.Duration(min(us, most)) * time.Microsecond
 }

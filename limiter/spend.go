@@ -98,7 +98,7 @@ func (l *Limiter) knownDenied(s *spec, id string, n int) (algo.Decision, bool) {
 	if l.askAgain {
 		return algo.Decision{}, false
 	}
-	return l.denials.get(l.denials.hash(id), id, &s.args.Params, n)
+	return l.denials.Get(l.denials.Ask(id), &s.args.Params, n)
 }
 
 // await waits for the end of a call for more, if one is under way.
@@ -121,7 +121,7 @@ func (seen *seen) result(s *spec, now time.Time, held int64) Result {
 	res := Result{Allowed: true, Limit: s.limit, Source: SourceLease}
 	if seen != nil {
 		res.Remaining = int(seen.remaining)
-		res.ResetAfter = max(time.Microsecond, duration(ceilMicros(seen.resetAt.Sub(now))))
+		res.ResetAfter = max(time.Microsecond, algo.Duration(algo.Micros(seen.resetAt.Sub(now))))
 	}
 	res.Remaining = min(res.Remaining+int(held), s.limit.Burst())
 	return res
@@ -174,9 +174,9 @@ func (l *Limiter) fill(ls *lease, s *spec, o *redislink.Op, answered bool) {
 		return
 	}
 	d := o.Whole
-	remaining, resetAt := max(0, d.Remaining+o.Behind-s.args.Keep), o.Sent.Add(duration(d.ResetAfter))
+	remaining, resetAt := max(0, d.Remaining+o.Behind-s.args.Keep), o.Sent.Add(algo.Duration(d.ResetAfter))
 	if d.RetryAfter > 0 {
-		ls.askAt.Store(int64(l.redis.Since(o.Sent.Add(duration(d.RetryAfter)))))
+		ls.askAt.Store(int64(l.redis.Since(o.Sent.Add(algo.Duration(d.RetryAfter)))))
 	}
 	admitted := o.Admitted
 	if answered {
@@ -188,7 +188,7 @@ func (l *Limiter) fill(ls *lease, s *spec, o *redislink.Op, answered bool) {
 		return
 	}
 	g := &grant{
-		until: o.Sent.Add(min(s.leaseAge, duration(s.args.UntilBorder(d)))),
+		until: o.Sent.Add(min(s.leaseAge, algo.Duration(s.args.UntilBorder(d)))),
 		total: units, at: o.At, first: o.First + (o.Admitted-admitted)*o.Cost, member: o.Member,
 	}
 	g.left.Store(units)

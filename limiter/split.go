@@ -62,7 +62,7 @@ func (l *Limiter) decideSplit(ctx context.Context, budget time.Duration, s *spec
 	}
 	parts := uint32(len(s.parts))
 	var res Result
-	turn := &l.turns[l.denials.hash(key)%uint64(len(l.turns))]
+	turn := &l.turns[l.denials.Hash(key)%uint64(len(l.turns))]
 	first := turn.Add(1) - 1
 	soonest, asked := first, 0
 	end := time.Now().Add(budget)

@@ -5,6 +5,17 @@ import (
 	"time"
 )
 
+// Duration converts microseconds, up to the 292 years that fit.
+func Duration(us int64) time.Duration {
+	const most = int64(1<<63-1) / int64(time.Microsecond)
+	return time.Duration(min(us, most)) * time.Microsecond
+}
+
+// Micros converts to microseconds, rounded up.
+func Micros(d time.Duration) int64 {
+	return int64((d + time.Microsecond - 1) / time.Microsecond)
+}
+
 // micros prints microseconds as a duration in messages.
 func micros(us int64) string {
 	if us > 1<<62/1000 || us < -1<<62/1000 {

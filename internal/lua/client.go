@@ -74,6 +74,12 @@ type run struct {
 	err   error
 }
 
+// loaded is what came of loading the library.
+type loaded struct {
+	tried bool
+	err   error
+}
+
 // form is how a script is called.
 type form uint8
 
@@ -110,10 +116,11 @@ func (c *Client) Do(ctx context.Context, cmds []Command, errs []error) {
 	for range maxForms {
 		c.send(ctx, runs)
 		again := false
+		var lib loaded // once for all
 		for i := range runs {
 			r := &runs[i]
 			if !r.done {
-				r.done = r.err == nil || r.s == nil || !c.otherForm(ctx, r)
+				r.done = r.err == nil || r.s == nil || !c.otherForm(ctx, r, &lib)
 				again = again || !r.done
 			}
 		}
@@ -135,12 +142,15 @@ func (c *Client) Do(ctx context.Context, cmds []Command, errs []error) {
 
 // otherForm chooses the form in which a command is sent again after an answer which says
 // that nothing was executed, if there is one.
-func (c *Client) otherForm(ctx context.Context, r *run) bool {
+func (c *Client) otherForm(ctx context.Context, r *run, lib *loaded) bool {
 	switch {
 	case r.form == asFunction && functionMissing(r.err):
-		c.loading.Lock()
-		err := c.load(ctx, Library)
-		c.loading.Unlock()
+		if !lib.tried {
+			c.loading.Lock()
+			lib.tried, lib.err = true, c.load(ctx, Library)
+			c.loading.Unlock()
+		}
+		err := lib.err
 		if err == nil {
 			r.form = afterLoad
 			return true

@@ -1,4 +1,4 @@
-package limiter
+package denial
 
 import (
 	"testing"
@@ -12,14 +12,14 @@ import (
 // answered.
 func TestDenialTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, p := newDenials(), algo.Params{Kind: algo.FixedWindow, Cap: 1, Num: 1, Den: 1}
-		h := c.hash("k")
+		c, p := New(), algo.Params{Kind: algo.FixedWindow, Cap: 1, Num: 1, Den: 1}
+		a := c.Ask("k")
 		put := func(retry time.Duration) {
 			sent := time.Now()
 			time.Sleep(10 * time.Millisecond) // the round trip
-			c.put(h, "k", &p, 1, c.age(h).Load(), algo.Decision{RetryAfter: retry.Microseconds(), ResetAfter: 3_000_000}, sent, time.Now())
+			c.Put(a, &p, 1, algo.Decision{RetryAfter: retry.Microseconds(), ResetAfter: 3_000_000}, sent, time.Now())
 		}
-		get := func() (algo.Decision, bool) { return c.get(h, "k", &p, 1) }
+		get := func() (algo.Decision, bool) { return c.Get(a, &p, 1) }
 
 		put(100 * time.Millisecond)
 		time.Sleep(50 * time.Millisecond)
@@ -35,7 +35,7 @@ func TestDenialTimes(t *testing.T) {
 			t.Error("believed for longer than since it was sent")
 		}
 		put(time.Hour)
-		time.Sleep(denialLife - 10*time.Millisecond - time.Nanosecond)
+		time.Sleep(Life - 10*time.Millisecond - time.Nanosecond)
 		if _, ok := get(); !ok {
 			t.Error("forgotten within a second")
 		}
@@ -53,29 +53,30 @@ func TestDenialTimes(t *testing.T) {
 // TestForgottenWhileAsking: a denial that was on its way while the key was
 // forgotten is not remembered.
 func TestForgottenWhileAsking(t *testing.T) {
-	c, p := newDenials(), algo.Params{Kind: algo.GCRA, Cap: 1, Num: 1, Den: 1}
-	h := c.hash("k")
-	age, now := c.age(h).Load(), time.Now()
-	c.forget("k")
-	c.put(h, "k", &p, 1, age, algo.Decision{RetryAfter: 1e6}, now, now)
-	if _, ok := c.get(h, "k", &p, 1); ok {
+	c, p := New(), algo.Params{Kind: algo.GCRA, Cap: 1, Num: 1, Den: 1}
+	a := c.Ask("k")
+	now := time.Now()
+	c.Forget("k")
+	c.Put(a, &p, 1, algo.Decision{RetryAfter: 1e6}, now, now)
+	if _, ok := c.Get(a, &p, 1); ok {
 		t.Error("remembered")
 	}
-	c.put(h, "k", &p, 1, c.age(h).Load(), algo.Decision{RetryAfter: 1e6}, now, now)
+	a = c.Ask("k")
+	c.Put(a, &p, 1, algo.Decision{RetryAfter: 1e6}, now, now)
 	for name, other := range map[string]func() (algo.Decision, bool){
-		"another cost":  func() (algo.Decision, bool) { return c.get(h, "k", &p, 2) },
-		"another key":   func() (algo.Decision, bool) { return c.get(h, "l", &p, 1) },
-		"another limit": func() (algo.Decision, bool) { q := p; q.Cap++; return c.get(h, "k", &q, 1) },
+		"another cost":  func() (algo.Decision, bool) { return c.Get(a, &p, 2) },
+		"another key":   func() (algo.Decision, bool) { return c.Get(c.Ask("l"), &p, 1) },
+		"another limit": func() (algo.Decision, bool) { q := p; q.Cap++; return c.Get(a, &q, 1) },
 	} {
 		if _, ok := other(); ok {
 			t.Errorf("%s was taken for it", name)
 		}
 	}
-	if _, ok := c.get(h, "k", &p, 1); !ok {
+	if _, ok := c.Get(a, &p, 1); !ok {
 		t.Error("not remembered")
 	}
-	c.forget("k")
-	if _, ok := c.get(h, "k", &p, 1); ok {
+	c.Forget("k")
+	if _, ok := c.Get(a, &p, 1); ok {
 		t.Error("not forgotten")
 	}
 }
@@ -86,18 +87,18 @@ func TestForgottenWhileAsking(t *testing.T) {
 func TestWhoAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// 100 per second, a burst of 10.
-		c, p := newDenials(), algo.Params{Kind: algo.TokenBucket, Cap: 10, Num: 1, Den: 10_000}
-		h := c.hash("k")
+		c, p := New(), algo.Params{Kind: algo.TokenBucket, Cap: 10, Num: 1, Den: 10_000}
+		a := c.Ask("k")
 		asking := func() (n int) {
 			for range 50 {
-				if _, denied := c.get(h, "k", &p, 2); !denied {
+				if _, denied := c.Get(a, &p, 2); !denied {
 					n++
 				}
 			}
 			return n
 		}
 		now := time.Now()
-		c.put(h, "k", &p, 2, 0, algo.Decision{RetryAfter: 15_000, ResetAfter: 95_000}, now, now)
+		c.Put(a, &p, 2, algo.Decision{RetryAfter: 15_000, ResetAfter: 95_000}, now, now)
 		time.Sleep(15*time.Millisecond - time.Nanosecond)
 		if n := asking(); n != 0 {
 			t.Errorf("%d ask before there is room for them", n)
@@ -107,27 +108,27 @@ func TestWhoAsksAgain(t *testing.T) {
 			t.Errorf("%d ask when there is room for one", n)
 		}
 		time.Sleep(20*time.Millisecond - 2*time.Microsecond)
-		if d, denied := c.get(h, "k", &p, 2); !denied || d.RetryAfter != 2 {
+		if d, denied := c.Get(a, &p, 2); !denied || d.RetryAfter != 2 {
 			t.Errorf("just before there is room for the second: %+v, %v", d, denied)
 		}
 		time.Sleep(45 * time.Millisecond)
 		if n := asking(); n != 3 {
 			t.Errorf("%d ask when there is room for three more", n)
 		}
-		time.Sleep(denialLife)
+		time.Sleep(Life)
 		if n := asking(); n != 50 {
 			t.Errorf("%d of 50 ask after a second", n)
 		}
 
 		// Admitted, and full again after 95 ms: two units are there after 15.
 		now = time.Now()
-		c.put(h, "k", &p, 2, 0, algo.Decision{Allowed: true, Remaining: 0, ResetAfter: 95_000}, now, now)
-		if d, denied := c.get(h, "k", &p, 2); !denied || d.RetryAfter != 15_000 {
+		c.Put(a, &p, 2, algo.Decision{Allowed: true, Remaining: 0, ResetAfter: 95_000}, now, now)
+		if d, denied := c.Get(a, &p, 2); !denied || d.RetryAfter != 15_000 {
 			t.Errorf("after the last unit was given: %+v, %v", d, denied)
 		}
 		// An older answer that comes later is no news.
-		c.put(h, "k", &p, 2, 0, algo.Decision{RetryAfter: 1_000, ResetAfter: 81_000}, now, now)
-		if d, denied := c.get(h, "k", &p, 2); !denied || d.RetryAfter != 15_000 {
+		c.Put(a, &p, 2, algo.Decision{RetryAfter: 1_000, ResetAfter: 81_000}, now, now)
+		if d, denied := c.Get(a, &p, 2); !denied || d.RetryAfter != 15_000 {
 			t.Errorf("after an answer that was overtaken: %+v, %v", d, denied)
 		}
 	})
@@ -137,21 +138,21 @@ func TestWhoAsksAgain(t *testing.T) {
 // any number of units when the block ends: all may ask.
 func TestBlockIsNoEmptyBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, p := newDenials(), algo.Params{Kind: algo.TokenBucket, Cap: 10, Num: 1, Den: 10_000}
-		h := c.hash("k")
+		c, p := New(), algo.Params{Kind: algo.TokenBucket, Cap: 10, Num: 1, Den: 10_000}
+		a := c.Ask("k")
 		for name, d := range map[string]algo.Decision{
 			"full":  {Remaining: 10, RetryAfter: 300_000},
 			"empty": {RetryAfter: 300_000, ResetAfter: 100_000},
 		} {
 			now := time.Now()
-			c.put(h, "k", &p, 1, 0, d, now, now)
+			c.Put(a, &p, 1, d, now, now)
 			time.Sleep(300*time.Millisecond - time.Nanosecond)
-			if _, denied := c.get(h, "k", &p, 1); !denied {
+			if _, denied := c.Get(a, &p, 1); !denied {
 				t.Errorf("%s: forgotten while blocked", name)
 			}
 			time.Sleep(time.Nanosecond)
 			for i := range 10 {
-				if _, denied := c.get(h, "k", &p, 1); denied {
+				if _, denied := c.Get(a, &p, 1); denied {
 					t.Errorf("%s: caller %d is denied after the block", name, i)
 				}
 			}

@@ -173,13 +173,10 @@ func rightsOf(t *testing.T, name string) []string {
 	return strings.Fields(m[1])
 }
 
-// TestRightsAreThoseTested: the documents have one list of least rights, and it is that
-// of the tests which run with it; so are the additions.
+// TestRightsAreThoseTested: docs/operations.md has the minimum ACL permissions that the
+// tests run with; so are the additions.
 func TestRightsAreThoseTested(t *testing.T) {
 	list := rightsOf(t, "docs/operations.md")
-	if readme := rightsOf(t, "README.md"); !slices.Equal(list, readme) {
-		t.Errorf("docs/operations.md has the rights\n%v\nREADME.md\n%v", list, readme)
-	}
 	source := read(t, "limiter/topology_test.go")
 	constant := func(name string) string {
 		m := regexp.MustCompile(name + `\s+= "([^"]*)"`).FindStringSubmatch(source)

@@ -40,9 +40,12 @@ func TestDocsCompile(t *testing.T) {
 			})
 		}
 	}
-	for _, want := range []string{"README.md", "docs/migrating.md", "bench"} {
-		if seen[want] < 3 {
-			t.Errorf("only %d Go blocks of %s", seen[want], want)
+	for name, want := range map[string]int{
+		"README.md": 1, "docs/getting-started.md": 4, "docs/usage.md": 3, "docs/httpclient.md": 1, "docs/middleware.md": 1,
+		"docs/grpc.md": 1, "docs/observability.md": 1, "docs/migrating.md": 3, "bench": 3, "grpc": 1, "otel": 1,
+	} {
+		if seen[name] < want {
+			t.Errorf("%d Go blocks of %s, want %d or more", seen[name], name, want)
 		}
 	}
 }
@@ -112,34 +115,44 @@ func peers(t *testing.T) (out []string) {
 	return out
 }
 
-// TestReadmeFigures: the README's tables are those that were measured.
-func TestReadmeFigures(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
+// TestFigures: the tables of README.md and docs/measurements.md are those that were
+// measured.
+func TestFigures(t *testing.T) {
+	readme, page := read(t, "README.md"), read(t, "docs/measurements.md")
+	if !strings.Contains(readme, read(t, "docs/throughput.md")) {
+		t.Error("the table in README.md is not that of docs/throughput.md")
 	}
-	for _, name := range []string{"docs/outage.md", "docs/http.md", "docs/throughput.md", "docs/beyond.md"} {
-		measured, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(readme), string(measured)) {
-			t.Errorf("the table in README.md is not that of %s", name)
+	for _, name := range []string{"docs/outage.md", "docs/throughput.md", "docs/beyond.md", "docs/http.md"} {
+		if !strings.Contains(page, read(t, name)) {
+			t.Errorf("the table in docs/measurements.md is not that of %s", name)
 		}
 	}
-	// Of these, the README has the first table, for requests that are served, and the
+	// Of these, the page has the first table, for requests that are served, and the
 	// last, for what observing adds.
-	inbound, err := os.ReadFile("docs/inbound.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tables := regexp.MustCompile(`(?m)(^\|.*\n)+`).FindAllString(string(inbound), -1)
+	tables := regexp.MustCompile(`(?m)(^\|.*\n)+`).FindAllString(read(t, "docs/inbound.md"), -1)
 	if len(tables) != 3 {
 		t.Fatalf("%d tables in docs/inbound.md", len(tables))
 	}
 	for _, i := range []int{0, 2} {
-		if !strings.Contains(string(readme), tables[i]) {
-			t.Errorf("README.md does not have table %d of docs/inbound.md", i+1)
+		if !strings.Contains(page, tables[i]) {
+			t.Errorf("docs/measurements.md does not have table %d of docs/inbound.md", i+1)
+		}
+	}
+}
+
+// TestReadmeIsShort: what does not fit belongs into a document of its own.
+func TestReadmeIsShort(t *testing.T) {
+	if lines := strings.Count(read(t, "README.md"), "\n"); lines > 220 {
+		t.Errorf("README.md has %d lines, at most 220 are allowed", lines)
+	}
+}
+
+// TestMapOfDocuments: docs/README.md links to every document.
+func TestMapOfDocuments(t *testing.T) {
+	index := read(t, "docs/README.md")
+	for _, name := range handbook(t) {
+		if link := "(" + filepath.Base(name) + ")"; strings.HasPrefix(name, "docs/") && name != "docs/README.md" && !strings.Contains(index, link) {
+			t.Errorf("docs/README.md does not link to %s", name)
 		}
 	}
 }

@@ -1,10 +1,10 @@
-// Package breaker decides when to stop asking Redis.
+// Package breaker decides when to stop sending calls to Redis.
 //
-// [Classify] turns any error of a Redis call into a [Class]: whose fault it is
-// and what the caller of the limiter gets. A [Breaker] counts those classes for
-// one shard (a Redis server, a cluster master, a ring node) and, when too large
-// a share of calls fails or is slow, refuses further ones at the cost of one
-// atomic load, so that decisions are made locally at once:
+// [Classify] turns any error of a Redis call into a [Class]: what caused it, and what the
+// caller of the limiter receives. A [Breaker] counts those classes for one server (a
+// standalone Redis, a cluster master, a ring node). When too many calls fail or are slow,
+// it rejects further calls at the cost of one atomic load, so that decisions are made
+// locally at once:
 //
 //	permit, ok := b.Acquire()
 //	if !ok {
@@ -14,10 +14,10 @@
 //	err := callRedis(ctx)
 //	permit.Done(breaker.Classify(ctx, err), time.Since(start))
 //
-// The breaker opens for a jittered time that doubles while the shard stays
-// sick. After it, one caller at a time is let through as a probe: the probe is
-// a real call, because a PING also passes on a server that refuses writes.
+// The breaker opens for a jittered time that doubles while the server stays unavailable.
+// After that time it lets one caller at a time through as a probe. The probe is a real
+// call, because a PING also succeeds on a server that rejects writes.
 //
-// A Breaker runs no goroutine and no timer: every transition is made by a call
-// to [Breaker.Acquire] or [Permit.Done], and there is nothing to close.
+// A Breaker runs no goroutine and no timer: calls of [Breaker.Acquire] and [Permit.Done]
+// make every transition, and there is nothing to close.
 package breaker

@@ -1,9 +1,8 @@
-// Package fallback is what a limiter does when Redis cannot decide: a policy,
-// and the in-process limiters that the policy Local uses. They run the same
-// algorithms as the scripts in Redis do, in bounded memory.
+// Package fallback decides when Redis cannot: by a policy, and by the in-process limiters
+// that the policy Local uses. They run the same algorithms as the scripts in Redis, in
+// bounded memory.
 //
-// Most programs meet this package only through [Policy] and the options of
-// package limiter.
+// Most programs use only [Policy] of this package, through the options of package limiter.
 package fallback
 
 import "fmt"

@@ -189,7 +189,7 @@ func everyOperation(t *testing.T, lim *limiter.Limiter) {
 	must(t, lim.Refund(t.Context(), "r", 2))
 }
 
-// The least that a Redis user needs. README and docs/operations.md quote it.
+// The minimum permissions of a Redis user. docs/operations.md quotes them.
 const (
 	handshake = "+hello"
 	inScripts = "+time +get +set +mget +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"

@@ -9,9 +9,9 @@
 //
 // # Metrics
 //
-// Names and units follow the semantic conventions. Labels are the names that are given
-// here, servers of Redis, states, outcomes and reasons; never keys, which would be as
-// many as there are customers.
+// Names and units follow the semantic conventions. Labels are the names given here, Redis
+// servers, states, outcomes and reasons. Keys are never labels, because there would be as
+// many series as customers.
 //
 //	holdfast.limiter.decisions           {decision}    counter: policy, outcome, source, error.type
 //	holdfast.limiter.decision.duration   s             histogram: the same
@@ -20,8 +20,8 @@
 //	holdfast.breaker.state               {breaker}     gauge: policy, shard, breaker.state
 //	holdfast.limiter.share               1             gauge: policy
 //	holdfast.limiter.processes           {process}     gauge: policy
-//	holdfast.fallback.keys               {key}         gauge: policy; remembered in the process
-//	holdfast.fallback.owed               {key}         gauge: policy; with use that Redis is yet to hear of
+//	holdfast.fallback.keys               {key}         gauge: policy; stored in the process
+//	holdfast.fallback.owed               {key}         gauge: policy; with local use that Redis has not charged
 //	holdfast.fallback.reconciled         {key}         counter: policy; charged in Redis after an outage
 //	holdfast.client.attempt.duration     s             histogram: policy, http.request.method,
 //	                                                   http.response.status_code, error.type
@@ -32,22 +32,22 @@
 //	holdfast.server.requests             {request}     counter: policy, outcome, denied_by,
 //	                                                   http.response.status_code
 //
-// The gauge of a breaker's state is 1 for the one that it is in. The durations of
-// decisions are those of 10 µs or more.
+// The gauge of a breaker's state is 1 for the current state, and 0 for the others. Only
+// decisions of 10 µs or more are in the histogram of durations.
 //
-// All labels but error.type and those of HTTP have the prefix holdfast. The outcome of a
+// All labels except error.type and those of HTTP have the prefix holdfast. The outcome of a
 // decision is allowed, denied, spared (it had room, but another part of a Multi denied)
-// or error; that of a request served, refused, shadowed or error. Limiters of one name are
-// counted together; those whose state is to be told apart need different names.
+// or error; the outcome of a request is served, refused, shadowed or error. Limiters with
+// the same name are counted together; give them different names to see them separately.
 // Prometheus gets all of it through its exporter.
 //
 // # Traces
 //
-// A decision that is made within a span that is recorded becomes a child of it,
-// holdfast.decide. Attempts, waits and give-ups of a client are events on the span of
-// the request's context, and what a middleware decided are attributes of it: put
-// otelhttp around the middleware, and beneath the client, for spans of their own.
+// A decision within a recorded span becomes a child of it, holdfast.decide. Attempts,
+// waits and give-ups of a client are events on the span of the request's context, and the
+// decision of a middleware becomes attributes of it. Put otelhttp around the middleware,
+// and under the client, for spans of their own.
 //
-// Where this package is not used, nothing of OpenTelemetry is linked in, and a decision
-// costs nothing more.
+// Programs that do not use this package link nothing of OpenTelemetry, and their decisions
+// cost nothing more.
 package holdfastotel

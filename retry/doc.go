@@ -1,14 +1,13 @@
-// Package retry repeats what failed, without making it worse: exponential
-// backoff with jitter ([Backoff]), a budget that bounds how much load retries
-// may add ([Budget]), adaptive throttling of calls to servers that fail
-// ([Throttle]), and readers for what servers say about whether and when to come back
-// ([ParseAnswer], [ParseRetryAfter], [ParseQuota]).
+// Package retry retries failed operations without overloading the server: exponential
+// backoff with jitter ([Backoff]), a budget that bounds how much load retries may add
+// ([Budget]), adaptive throttling of calls to servers that fail ([Throttle]), and parsers
+// for what servers say about whether and when to retry ([ParseAnswer], [ParseRetryAfter],
+// [ParseQuota]).
 //
 //	err := retry.Do(ctx, retry.Policy{}, func(ctx context.Context) error {
 //		return call(ctx)
 //	})
 //
-// [Do] never sleeps past the context's deadline, and never sleeps only to find
-// out at the deadline that it was too late: a wait that does not fit ends the
-// call at once, with an [*Error] that has the last error and the wait.
+// [Do] never sleeps past the context's deadline. A wait that does not fit before the
+// deadline ends the call at once, with an [*Error] that has the last error and the wait.
 package retry

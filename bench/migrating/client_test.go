@@ -227,7 +227,7 @@ func TestClassifier(t *testing.T) {
 	})
 }
 
-// TestFailsafe: what the README says of failsafe-go.
+// TestFailsafe: what docs/comparison.md says of failsafe-go.
 func TestFailsafe(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		b := failsafehttp.NewRetryPolicyBuilder()

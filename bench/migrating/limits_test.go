@@ -1,5 +1,5 @@
-// Package migrating holds what docs/migrating.md says of other libraries against them:
-// the same limit, before and after, on a real Redis.
+// Package migrating checks what docs/migrating.md says of other libraries: it runs the same
+// limit with them and with Holdfast, on a real Redis.
 package migrating
 
 import (

@@ -7,9 +7,8 @@
 //		})
 //	}
 //
-// Time is that of testing/synctest wherever something waits, so the suite is
-// fast whatever the wrapper's backoff is, and notices every goroutine that is
-// left behind.
+// Waits use the time of testing/synctest, so the suite is fast whatever the wrapper's
+// backoff is, and it detects every leaked goroutine.
 package roundtrippertest
 
 import (

@@ -1,4 +1,5 @@
-// Package caller makes keys of who calls, the same for HTTP and gRPC.
+// Package caller makes rate-limit keys from what identifies a caller, the same for HTTP and
+// gRPC.
 package caller
 
 import (

@@ -1,4 +1,4 @@
-// Package chain makes one hook of two.
+// Package chain joins two hooks into one.
 package chain
 
 // One returns a function that calls f and then g, of which either may be nil.

@@ -1,4 +1,5 @@
-// Package cooldown is what outbound clients share: until when a key must be left
-// alone because its server asked for that ([Gates]), how long one call may wait
-// ([Allowance]), and a map that a flood of keys neither fills nor empties ([Table]).
+// Package cooldown is what outbound clients share: the time until which no request may be
+// sent to a key, because its server asked for that ([Gates]), how long one call may wait
+// ([Allowance]), and a bounded map whose used entries a flood of keys cannot remove
+// ([Table]).
 package cooldown

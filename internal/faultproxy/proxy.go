@@ -1,6 +1,6 @@
-// Package faultproxy is a TCP proxy that does to connections what networks do:
-// delays, swallows, resets, cuts and slows them, switched at run time and for
-// connections that are open already.
+// Package faultproxy is a TCP proxy that injects the faults of networks: it delays, drops,
+// resets, cuts and slows traffic. Faults are switched at run time, and also apply to
+// connections that are already open.
 package faultproxy
 
 import (

@@ -1,8 +1,7 @@
 // Package redisproc runs real redis-server processes on free loopback ports,
-// each in a temporary folder of its own, and does to them what production does:
-// kills, freezes and restarts them. It serves tests, demonstrations and
-// benchmarks, and leaves nothing behind: on Linux a server also ends when its
-// parent is killed.
+// each in a temporary folder of its own, and kills, freezes and restarts them. Tests,
+// demonstrations and benchmarks use it. No server outlives its program: on Linux a server
+// also ends when its parent is killed.
 package redisproc
 
 import (

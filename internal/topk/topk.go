@@ -1,7 +1,7 @@
 // Package topk finds the keys that are counted most, in bounded memory, by the
 // Space-Saving algorithm (Metwally, Agrawal, El Abbadi, "Efficient computation of
-// frequent and top-k elements in data streams", ICDT 2005): a key that is new takes the
-// place of the one that was counted least, and its count as an error.
+// frequent and top-k elements in data streams", ICDT 2005): a new key takes the
+// place of the key with the lowest count, and inherits that count as its error.
 package topk
 
 import (

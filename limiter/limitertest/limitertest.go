@@ -1,5 +1,5 @@
-// Package limitertest is a conformance suite for limiters: what every
-// limiter.Allower must do, whatever stands behind it. Run it from a test:
+// Package limitertest is a conformance suite for limiters: it checks what every
+// limiter.Allower must do, whatever its implementation. Run it from a test:
 //
 //	func TestConformance(t *testing.T) {
 //		limitertest.Run(t, func(t *testing.T, limit limiter.Limit) limiter.Allower {

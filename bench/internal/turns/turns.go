@@ -1,5 +1,5 @@
-// Package turns measures contenders that take turns, so that what else goes on on the
-// machine is the same for all.
+// Package turns measures contenders that take turns, so that other load on the machine
+// affects all of them equally.
 package turns
 
 import (

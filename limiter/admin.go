@@ -85,6 +85,9 @@ func (l *Limiter) blockedHere(r *request) (algo.Decision, bool) {
 	if l.local.Unsent(r.s.args.Kind, r.key) == 0 {
 		return algo.Decision{}, false
 	}
+	if !r.sh.Breaker.Refuses() {
+		l.sendSoon()
+	}
 	d := l.local.Look(r.key, r.s.local(l.currentShare()), int64(r.n))
 	return d, !d.Allowed
 }

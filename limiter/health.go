@@ -12,7 +12,8 @@ import (
 // Health is a limiter's state at one moment.
 type Health struct {
 	// Shards has one entry per Redis server that can fail on its own: the only
-	// one, each master of a cluster, each node of a ring; sorted by name.
+	// one, each master of a cluster, each node of a ring; sorted by name. In a
+	// cluster one entry has no address: for what came before the masters were known.
 	Shards []ShardHealth
 	// Share is the part of the limit that this process may use while Redis
 	// cannot decide.

@@ -80,7 +80,14 @@ func (l *Limiter) afterRedis(s *spec, key string, n int, d algo.Decision) {
 		l.local.Observe(key, s.args.Params, d, charged)
 		l.beatIfDue()
 	}
-	if charged && l.owes() && l.outbox.turn.Due(l.redis.Now(), reconcileEvery) && l.sending.CompareAndSwap(false, true) {
+	if charged && l.owes() {
+		l.sendSoon()
+	}
+}
+
+// sendSoon empties the outbox in the background, now and then.
+func (l *Limiter) sendSoon() {
+	if l.outbox.turn.Due(l.redis.Now(), reconcileEvery) && l.sending.CompareAndSwap(false, true) {
 		if !l.redis.Background.Start(l.reconcile) {
 			l.sending.Store(false)
 		}
@@ -100,7 +107,8 @@ func (l *Limiter) reconcile(ctx context.Context) {
 		return
 	}
 	for _, b := range l.local.UnsentBlocks() {
-		if l.redis.Server(lua.EncodeID(b.ID)).Answers() && ctx.Err() == nil {
+		// Also as a probe: a process that asks for nothing but blocked keys has no other.
+		if !l.redis.Server(lua.EncodeID(b.ID)).Breaker.Refuses() && ctx.Err() == nil {
 			l.sendBlock(ctx, b)
 		}
 	}

@@ -384,6 +384,29 @@ func TestBlockIsHeededUntilRedisKnows(t *testing.T) {
 	}
 }
 
+// TestBlockReachesRedisFromAProcessThatUsesNothingElse: a process whose only key is
+// blocked tells Redis of the block all the same, and its breaker closes by that.
+func TestBlockReachesRedisFromAProcessThatUsesNothingElse(t *testing.T) {
+	proxy, rdb := behind(t, redistest.Start(t), redis.Options{MaxRetries: -1, DialerRetries: 1})
+	lim := newLimiter(t, rdb, good, unhurried(), limiter.WithShare(1))
+	other := newLimiter(t, rdb, good, unhurried(), limiter.WithShare(1))
+	cutOff(t, proxy, lim)
+	if err := lim.Block(t.Context(), "k", time.Hour); !errors.Is(err, limiter.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	proxy.Pass()
+	until(t, "the others know", func() bool {
+		if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Allowed {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		res, err := other.Peek(t.Context(), "k")
+		return err == nil && !res.Allowed && res.Source == limiter.SourceRedis
+	})
+	if got := stateOf(lim)(); got != breaker.Closed {
+		t.Errorf("the breaker is %v", got)
+	}
+}
+
 // seen is a hook of the user's client.
 type seen struct{ commands atomic.Int64 }
 

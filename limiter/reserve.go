@@ -21,6 +21,9 @@ import (
 //     refilled then would be granted twice.
 //   - LeakyBucketShaping: nothing. Those behind were told their place.
 //
+// Units that were taken in this process during an outage can be given back until Redis
+// has been charged with them.
+//
 // It is settled once, by Cancel or by Settle; one that is never settled keeps what
 // it took. It is safe for concurrent use.
 type Reservation struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,7 +195,7 @@ const (
 	handshake = "+hello"
 	inScripts = "+time +get +set +mget +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"
 	inSlots   = "+zrank +zscore +zrange +pttl" // in addition, for a Concurrency
-	inSampled = "+zscore +hget +hmget +hset +hdel +hrandfield"
+	inSampled = "+zscore +exists +hget +hmget +hset +hdel +hrandfield"
 	evalUser  = "user limiter on >secret ~holdfast:* -@all " + handshake + " +evalsha +evalsha_ro +eval +eval_ro +del " + inScripts
 	fcallUser = "user limiter on >secret ~holdfast:* -@all " + handshake + " +fcall +fcall_ro +function|load +del " + inScripts
 )
@@ -251,12 +252,22 @@ func TestLeastRightsOfOthers(t *testing.T) {
 		must(t, err)
 		return n == 1
 	})
-	s := newSampled(t, limitedUser(t, evalUser+" "+inSampled, false), limiter.PerSecond(100), limiter.WithInterval(100*time.Millisecond), limiter.WithBudget(10*time.Second))
+	var refused atomic.Int64
+	s := newSampled(t, limitedUser(t, evalUser+" "+inSampled, false), limiter.PerSecond(100), limiter.WithInterval(100*time.Millisecond), limiter.WithBudget(10*time.Second),
+		limiter.WithHooks(limiter.Hooks{Call: func(c limiter.CallInfo) {
+			if c.Err != nil {
+				refused.Add(1)
+			}
+		}}))
 	until(t, "reports", func() bool {
 		res, err := s.Allow(ctx, "k")
 		must(t, err)
 		return res.Source == limiter.SourceSampled
 	})
+	must(t, s.Close())
+	if n := refused.Load(); n > 0 {
+		t.Errorf("%d calls of a Sampled failed", n)
+	}
 }
 
 // TestLeastRightsAreLeast: without any one of them something does not work.

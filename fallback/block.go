@@ -29,12 +29,14 @@ func (s *Store) Block(id string, p algo.Params, d int64) int64 {
 	return left
 }
 
-// Sent notes that Redis knows of the block of id.
-func (s *Store) Sent(kind algo.Kind, id string) {
+// Sent notes that Redis blocks id for another left µs. A block that is longer here is
+// still to be sent.
+func (s *Store) Sent(kind algo.Kind, id string, left int64) {
+	now := s.now()
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if e := sh.keys[kind][id]; e != nil {
+	if e := sh.keys[kind][id]; e != nil && left >= e.state.Blocked(now) {
 		s.sent(e)
 	}
 }

@@ -20,6 +20,7 @@ type debtKey struct {
 type debt struct {
 	home, own algo.Params
 	state     algo.State
+	sending   int // parts of it that are being charged
 }
 
 // owe adds n units to the debt of id. There are at most as many debts in a
@@ -69,7 +70,8 @@ func (s *Store) Debtors() []Debtor {
 	return out
 }
 
-// TakeDebt removes the debt of a key, and returns it if it still weighs.
+// TakeDebt returns the debt of a key if it still weighs, to be charged. What was taken is
+// not owed any more, but Redis does not know of it until Settled.
 func (s *Store) TakeDebt(of Debtor) (Debt, bool) {
 	sh := s.shard(of.k.id)
 	now := s.now()
@@ -79,18 +81,38 @@ func (s *Store) TakeDebt(of Debtor) (Debt, bool) {
 	if d == nil {
 		return Debt{}, false
 	}
-	delete(sh.debts, of.k)
-	s.owed.Add(-1)
 	units := algo.Owed(d.own, &d.state, now)
-	return Debt{ID: of.k.id, Limit: d.home, Units: units, own: d.own}, units > 0
+	d.state = algo.State{}
+	if units == 0 {
+		s.settle(sh, of.k, now)
+		return Debt{}, false
+	}
+	d.sending++
+	return Debt{ID: of.k.id, Limit: d.home, Units: units, own: d.own}, true
 }
 
-// Return owes units of a debt again that was taken, and that Redis was not charged
-// with.
-func (s *Store) Return(d Debt, units int64) {
+// Settled says what came of a debt that was taken: units of it were not charged, and are
+// owed again.
+func (s *Store) Settled(d Debt, units int64) {
 	sh := s.shard(d.ID)
 	now := s.now()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	s.owe(sh, d.ID, d.own, now, units, &d.Limit)
+	k := debtKey{d.own.Kind, d.ID}
+	if sh.debts[k] == nil {
+		return // the key was reset
+	}
+	sh.debts[k].sending--
+	if units > 0 {
+		s.owe(sh, d.ID, d.own, now, units, &d.Limit)
+	}
+	s.settle(sh, k, now)
+}
+
+// settle drops a debt of which nothing is left.
+func (s *Store) settle(sh *shard, k debtKey, now int64) {
+	if d := sh.debts[k]; d.sending <= 0 && algo.Owed(d.own, &d.state, now) == 0 {
+		delete(sh.debts, k)
+		s.owed.Add(-1)
+	}
 }

@@ -27,7 +27,11 @@ func (s *Store) Observe(id string, p algo.Params, d algo.Decision, charged bool)
 	if charged && (sh.debts == nil || sh.debts[debtKey{p.Kind, id}] == nil) {
 		e.restart = true
 	}
-	e.seenCap, e.seenLeft, e.seenUntil = p.Cap, d.Remaining, max(1, now+d.ResetAfter)
+	left := d.Remaining
+	if !charged && e.restart && e.seenUntil != 0 && e.seenCap == p.Cap {
+		left = min(left, e.seenLeft) // a replica may be behind
+	}
+	e.seenCap, e.seenLeft, e.seenUntil = p.Cap, left, max(1, now+d.ResetAfter)
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 }
 

@@ -36,9 +36,10 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, opts .
 		}
 		l.local.Block(key, args.Params, us)
 		defer l.forget(lua.EncodeID(key))
-		err := l.ask(ctx, key, &lua.Block{Keys: l.names.Keys(args.Kind, key), Params: args, Time: us})
+		b := &lua.Block{Keys: l.names.Keys(args.Kind, key), Params: args, Time: us}
+		err := l.ask(ctx, key, b)
 		if err == nil {
-			l.local.Sent(args.Kind, key)
+			l.local.Sent(args.Kind, key, b.Left)
 		}
 		return err
 	})
@@ -86,7 +87,7 @@ func (l *Limiter) blockedHere(r *request) (algo.Decision, bool) {
 		return algo.Decision{}, false
 	}
 	if !r.sh.Breaker.Refuses() {
-		l.sendSoon()
+		l.sendSoon(l.reconcile)
 	}
 	d := l.local.Look(r.key, r.s.local(l.currentShare()), int64(r.n))
 	return d, !d.Allowed

@@ -53,7 +53,7 @@ type ShardHealth struct {
 // Health reports without asking Redis.
 func (l *Limiter) Health() Health {
 	h := l.health()
-	h.Reconciled, h.Owed, h.LocalKeys = l.settled.Load(), l.local.Owed()+int(l.underway.Load()), l.local.Len()
+	h.Reconciled, h.Owed, h.LocalKeys = l.settled.Load(), l.local.Owed(), l.local.Len()
 	return h
 }
 

@@ -70,7 +70,7 @@ func NewMulti(parts ...Part) (*Multi, error) {
 // sameClient also knows clients that cannot be compared, and takes them for
 // different ones.
 func sameClient(a, b *Limiter) bool {
-	return reflect.TypeOf(a.rdb).Comparable() && a.rdb == b.rdb
+	return reflect.ValueOf(a.rdb).Comparable() && reflect.ValueOf(b.rdb).Comparable() && a.rdb == b.rdb
 }
 
 // Ask is what one part of a Multi is asked for: N units of Key. N may be 0.

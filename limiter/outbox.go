@@ -34,10 +34,9 @@ const (
 // outbox is what Redis is yet to be told of, because it could not be asked: local use,
 // units to be given back, and blocks. Local use and blocks are kept by the local store.
 type outbox struct {
-	settled  atomic.Uint64
-	underway atomic.Int64 // debts that are being charged
-	turn     redislink.Every
-	sending  atomic.Bool
+	settled atomic.Uint64
+	turn    redislink.Every
+	sending atomic.Bool
 
 	waiting atomic.Int64 // of credits, to be read without the lock
 	mu      sync.Mutex
@@ -80,15 +79,24 @@ func (l *Limiter) afterRedis(s *spec, key string, n int, d algo.Decision) {
 		l.local.Observe(key, s.args.Params, d, charged)
 		l.beatIfDue()
 	}
-	if charged && l.owes() {
-		l.sendSoon()
+	switch {
+	case charged && l.owes():
+		l.sendSoon(l.reconcile)
+	case n > 0 && l.waiting.Load() > 0:
+		// What waits may be what denies. A give-back that Redis does not take is kept.
+		l.sendSoon(l.returnAll)
 	}
 }
 
 // sendSoon empties the outbox in the background, now and then.
-func (l *Limiter) sendSoon() {
+func (l *Limiter) sendSoon(send func(ctx context.Context)) {
 	if l.outbox.turn.Due(l.redis.Now(), reconcileEvery) && l.sending.CompareAndSwap(false, true) {
-		if !l.redis.Background.Start(l.reconcile) {
+		if !l.redis.Background.Start(func(ctx context.Context) {
+			defer l.sending.Store(false)
+			if sleep(ctx, rand.N(reconcileSpread), nil) == nil {
+				send(ctx)
+			}
+		}) {
 			l.sending.Store(false)
 		}
 	}
@@ -102,28 +110,30 @@ func (l *Limiter) owes() bool {
 // have been executed is sent once: what is lost with a reply is forgotten rather than
 // charged twice. What was not executed stays for the next time.
 func (l *Limiter) reconcile(ctx context.Context) {
-	defer l.sending.Store(false)
-	if sleep(ctx, rand.N(reconcileSpread), nil) != nil {
-		return
-	}
 	for _, b := range l.local.UnsentBlocks() {
 		// Also as a probe: a process that asks for nothing but blocked keys has no other.
 		if !l.redis.Server(lua.EncodeID(b.ID)).Breaker.Refuses() && ctx.Err() == nil {
 			l.sendBlock(ctx, b)
 		}
 	}
+	l.returnAll(ctx)
 	debtors := l.local.Debtors()
 	for _, srv := range l.redis.Servers() {
-		here := func(id string) bool { return l.redis.Server(id) == srv }
-		well := func() bool { return ctx.Err() == nil && srv.Answers() }
-		for well() {
-			if back := l.take(here); len(back) == 0 || !l.giveBack(back) {
+		mine := slices.DeleteFunc(slices.Clone(debtors), func(d fallback.Debtor) bool { return l.redis.Server(lua.EncodeID(d.ID())) != srv })
+		for batch := range slices.Chunk(mine, outboxCall) {
+			if ctx.Err() != nil || !srv.Answers() || !l.chargeDebts(ctx, batch) {
 				break
 			}
 		}
-		mine := slices.DeleteFunc(slices.Clone(debtors), func(d fallback.Debtor) bool { return !here(lua.EncodeID(d.ID())) })
-		for batch := range slices.Chunk(mine, outboxCall) {
-			if !well() || !l.chargeDebts(ctx, batch) {
+	}
+}
+
+// returnAll gives back what waits for that.
+func (l *Limiter) returnAll(ctx context.Context) {
+	for _, srv := range l.redis.Servers() {
+		for ctx.Err() == nil && srv.Answers() {
+			back := l.take(func(id string) bool { return l.redis.Server(id) == srv })
+			if len(back) == 0 || !l.giveBack(back) {
 				break
 			}
 		}
@@ -137,16 +147,15 @@ func (l *Limiter) sendBlock(ctx context.Context, b fallback.Blocked) {
 		return
 	}
 	keys := l.names.Keys(b.Limit.Kind, b.ID)
-	if l.exec(ctx, keys.ID(), &lua.Block{Keys: keys, Params: lua.NewArgs(b.Limit), Time: left}) == nil {
-		l.local.Sent(b.Limit.Kind, b.ID)
+	block := &lua.Block{Keys: keys, Params: lua.NewArgs(b.Limit), Time: left}
+	if l.exec(ctx, keys.ID(), block) == nil {
+		l.local.Sent(b.Limit.Kind, b.ID, block.Left)
 	}
 }
 
 // chargeDebts charges what was admitted locally of some keys, and reports whether Redis
 // took it.
 func (l *Limiter) chargeDebts(ctx context.Context, of []fallback.Debtor) bool {
-	l.underway.Add(int64(len(of)))
-	defer l.underway.Add(-int64(len(of)))
 	var debts []fallback.Debt
 	var ops []*redislink.Op
 	var owners []int
@@ -168,20 +177,21 @@ func (l *Limiter) chargeDebts(ctx context.Context, of []fallback.Debtor) bool {
 		}
 		debts = append(debts, d)
 	}
-	failed := make([]int64, len(debts))
-	errs := l.doAll(ctx, ops)
-	took := true
-	for i, err := range errs {
+	failed, back := make([]bool, len(debts)), make([]int64, len(debts))
+	for i, err := range l.doAll(ctx, ops) {
 		if err != nil {
-			took = false
-			failed[owners[i]]++
+			failed[owners[i]] = true
 			if redislink.NeverExecuted(err) {
-				l.local.Return(debts[owners[i]], -ops[i].Cost)
+				back[owners[i]] -= ops[i].Cost
 			}
 		}
 	}
-	for _, n := range failed {
-		if n == 0 {
+	took := true
+	for i, d := range debts {
+		l.local.Settled(d, back[i])
+		if failed[i] {
+			took = false
+		} else {
 			l.settled.Add(1)
 		}
 	}

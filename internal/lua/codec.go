@@ -206,16 +206,17 @@ func decode(v []int64, items []Item, out []algo.Decision) (int64, []algo.Decisio
 		d := algo.Decision{Allowed: f[0] > 0, Remaining: f[1], RetryAfter: f[2], ResetAfter: f[3], Delay: f[4]}
 		switch {
 		case f[0] == -1:
-			if err == nil {
-				err = items[i].BrokenError()
-			}
 		case f[0] < 0 || f[0] > count,
 			d.Remaining < 0 || d.Remaining > items[i].Params.Cap,
 			d.RetryAfter < 0 || d.RetryAfter > algo.MaxExact,
 			d.ResetAfter < 0 || d.ResetAfter > algo.MaxExact,
 			d.Delay < 0 || d.Delay > algo.MaxExact,
 			(f[0] == count) == (d.RetryAfter > 0):
-			return 0, out, &ReplyError{fmt.Sprintf("decision %v", f[:fields])}
+			// Numbers that no state of ours leads to: forged under this key.
+			items[i].Broken, items[i].Admitted, d = true, 0, algo.Decision{}
+		}
+		if items[i].Broken && err == nil {
+			err = items[i].BrokenError()
 		}
 		out = append(out, d)
 	}

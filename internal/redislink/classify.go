@@ -67,7 +67,11 @@ func NeverExecuted(err error) bool {
 			// A command that the ACL refuses within a script may follow others.
 			return redis.HasErrorPrefix(err, "NOPERM")
 		case breaker.ClassBug, breaker.ClassOK:
-			return redis.HasErrorPrefix(err, "CROSSSLOT")
+			return crossSlot(err)
+		case breaker.ClassRedirect:
+			// A cluster client leaves a MOVED or ASK on a command that it has followed,
+			// when the reply to that is lost.
+			return tryAgain(err)
 		}
 		return true
 	}

@@ -10,7 +10,8 @@ local function step(n, write, cap, num, w)
     rebased = true
     start = start + w
   elseif begun == start - w then
-    cur, old = 0, int(cur)
+    old = int(cur) -- in two steps: miniredis's Lua evaluates the second after the first
+    cur = 0
   elseif begun < start then
     cur, old = 0, '0'
   end

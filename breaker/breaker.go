@@ -141,6 +141,17 @@ type Permit struct {
 	use uint64
 }
 
+// Probe reports whether the call is the one that shows if Redis is back.
+func (p Permit) Probe() bool {
+	if p.t == nil {
+		return false
+	}
+	b := p.t.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.probe == p.t && p.t.use == p.use
+}
+
 // Done is Report for a call whose success proves everything.
 func (p Permit) Done(c Class, took time.Duration) { p.Report(c, ProofWrite, took) }
 

@@ -10,7 +10,8 @@ import (
 
 // Hooks are functions that a limiter calls outside its locks. Those that are nil are
 // not called, and cost nothing. They must be safe for concurrent use and return soon:
-// Decision is called by the one who asked, before the answer is returned. The zero value
+// Decision is called by the one who asked, before the answer is returned. They must not
+// call the limiter's Close, which waits for the call that they belong to. The zero value
 // calls nothing.
 type Hooks struct {
 	// Decision is called once for each decision, after it was made: one for each time

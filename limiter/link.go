@@ -40,7 +40,7 @@ func newLink(rdb redis.UniversalClient, opts []Option) (*link, error) {
 	}
 	l := &link{config: c, rdb: rdb, names: lua.NewNamer(c.prefix), peers: newPeers(c.prefix, c.process)}
 	of := redislink.Config{
-		Client: rdb, Name: c.prefix, Budget: c.budget, MaxInFlight: c.maxInFlight, Breaker: c.breaker, Functions: c.functions,
+		Client: rdb, Name: c.prefix, Probe: l.names.Probe, Budget: c.budget, MaxInFlight: c.maxInFlight, Breaker: c.breaker, Functions: c.functions,
 		OnChange: l.breakerChanged,
 		OnPermission: func(err error) {
 			l.logger.Error("holdfast: Redis refuses the limiter's commands; falling back", "prefix", l.prefix, "policy", l.policy.String(), "error", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -404,6 +405,81 @@ func TestBlockReachesRedisFromAProcessThatUsesNothingElse(t *testing.T) {
 	})
 	if got := stateOf(lim)(); got != breaker.Closed {
 		t.Errorf("the breaker is %v", got)
+	}
+}
+
+// TestBreakerClosesWithoutCharges: when writes are accepted again, traffic of nothing but
+// denials or peeks shows it, under every policy: a probe writes a key of its own.
+func TestBreakerClosesWithoutCharges(t *testing.T) {
+	for name, ask := range map[string]func(context.Context, *limiter.Limiter) error{
+		"denials": func(ctx context.Context, lim *limiter.Limiter) error { _, err := lim.Allow(ctx, "k"); return err },
+		"peeks":   func(ctx context.Context, lim *limiter.Limiter) error { _, err := lim.Peek(ctx, "k"); return err },
+	} {
+		for _, policy := range []fallback.Policy{fallback.Local, fallback.Open, fallback.Closed} {
+			t.Run(fmt.Sprint(name, ", ", policy), func(t *testing.T) {
+				srv := redistest.Start(t)
+				admin := redistest.Admin(t, srv)
+				lim := newLimiter(t, redistest.Client(t, srv), limiter.FixedWindow(limiter.Per(10, 24*time.Hour)), unhurried(), limiter.WithFallback(policy), limiter.WithoutDenialCache())
+				if res, err := lim.AllowN(t.Context(), "k", 10); err != nil || !res.Allowed {
+					t.Fatalf("%+v, %v", res, err)
+				}
+				must(t, admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
+				n := 0
+				until(t, "the breaker opens", func() bool {
+					n++
+					_, _ = lim.Allow(t.Context(), fmt.Sprint("other", n))
+					return stateOf(lim)() != breaker.Closed
+				})
+				must(t, admin.ConfigSet(t.Context(), "maxmemory", "0").Err())
+				until(t, "the breaker closes", func() bool {
+					for _, a := range together(8, func(int) (limiter.Result, error) { return limiter.Result{}, ask(t.Context(), lim) }) {
+						if a.err != nil && !errors.Is(a.err, limiter.ErrUnavailable) {
+							t.Fatal(a.err)
+						}
+					}
+					return stateOf(lim)() == breaker.Closed
+				})
+			})
+		}
+	}
+}
+
+// TestCancelledUnitsComeBackToAFullKey: what waits to be given back may be what denies
+// everything else.
+func TestCancelledUnitsComeBackToAFullKey(t *testing.T) {
+	proxy, rdb := behind(t, redistest.Start(t), redis.Options{MaxRetries: -1, DialerRetries: 1})
+	lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(10, 24*time.Hour)), unhurried(), limiter.WithShare(1), limiter.WithoutDenialCache())
+	r, err := lim.Reserve(t.Context(), "k", 10)
+	if err != nil || !r.Allowed || r.Source != limiter.SourceRedis {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	cutOff(t, proxy, lim)
+	must(t, r.Cancel(t.Context()))
+	proxy.Pass()
+	until(t, "the units are back", func() bool {
+		res, err := lim.Allow(t.Context(), "k")
+		must(t, err)
+		return res.Allowed && res.Source == limiter.SourceRedis
+	})
+}
+
+// panics is a hook of the user's client with a defect.
+type panics struct{ seen }
+
+func (*panics) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { panic("defect") }
+}
+
+// TestPanicOfAClientsHook does not end the program, which no caller could prevent: calls
+// are made by goroutines of the limiter.
+func TestPanicOfAClientsHook(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	lim := newLimiter(t, rdb, good, limiter.WithShare(1))
+	rdb.AddHook(new(panics))
+	for range 20 {
+		if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceLocal {
+			t.Fatalf("%+v, %v", res, err)
+		}
 	}
 }
 

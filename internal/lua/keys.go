@@ -28,13 +28,14 @@ func (k Keys) State() string { return k.state + k.id + "}" }
 type Namer struct {
 	state [len(algo.Kinds) + 1]string
 	peers string
+	probe string
 	slots string
 	rates string
 }
 
 // NewNamer returns the namer of a prefix, which must pass CheckPrefix.
 func NewNamer(prefix string) *Namer {
-	n := &Namer{peers: prefix + ":v1:peers", slots: prefix + ":v1:slots:{", rates: prefix + ":v1:sampled:{"}
+	n := &Namer{peers: prefix + ":v1:peers", probe: prefix + ":v1:probe:{", slots: prefix + ":v1:slots:{", rates: prefix + ":v1:sampled:{"}
 	for _, k := range algo.Kinds {
 		n.state[k] = prefix + ":v1:" + k.Short() + ":{"
 	}
@@ -48,6 +49,9 @@ func (n *Namer) Keys(k algo.Kind, id string) Keys { return n.KeysOf(k, EncodeID(
 func (n *Namer) KeysOf(k algo.Kind, id string) Keys {
 	return Keys{state: n.state[k], id: id}
 }
+
+// Probe names a key in the slot of an encoded id, which shows that writes work.
+func (n *Namer) Probe(id string) string { return n.probe + id + "}" }
 
 // Peers is the key under which the processes of a prefix find each other.
 func (n *Namer) Peers() string { return n.peers }

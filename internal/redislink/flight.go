@@ -200,6 +200,18 @@ func (f *flight) commandFor(o *Op, work int64) int {
 	return f.used - 1
 }
 
+// writes adds a write to a probe, so that the call shows what the server can do whatever
+// its callers ask for: a peek or a denial alone would not.
+func (f *flight) writes() {
+	o := &Op{ID: f.ops[0].ID}
+	o.Command = &lua.Beat{Key: f.q.link.cfg.Probe(o.ID), ID: "probe", Life: probeLife.Microseconds()}
+	f.commands[f.commandFor(o, 1)].add(o)
+	f.looks = false
+}
+
+// probeLife is how long the key of a probe stays.
+const probeLife = time.Second
+
 // add makes an item of o.
 func (c *command) add(o *Op) int {
 	switch {
@@ -251,7 +263,7 @@ func (f *flight) send() {
 	// Not a part of f: the client may dial on with it when f is long used again.
 	ctx := &flightCtx{Context: f.ops[0].ctx, deadline: f.deadline, gone: f.gone}
 	l := f.q.link
-	l.lua.Do(ctx, f.cmds, f.errs)
+	l.do(ctx, f.cmds, f.errs)
 	for i, c := range f.commands[:f.used] {
 		c.err = f.errs[i]
 	}
@@ -310,7 +322,7 @@ func (f *flight) sendApart(ctx context.Context) {
 		return
 	}
 	errs := make([]error, len(cmds))
-	f.q.link.lua.Do(ctx, cmds, errs)
+	f.q.link.do(ctx, cmds, errs)
 	for k, p := range pieces {
 		p.of.put(p.at, cmds[k], errs[k])
 		p.of.err = nil

@@ -2,6 +2,7 @@ package redislink
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -15,7 +16,9 @@ import (
 type Config struct {
 	Client redis.UniversalClient
 	// Name is that of the breakers, before the server's address.
-	Name        string
+	Name string
+	// Probe names a key in the slot of an encoded id, that a probe writes.
+	Probe       func(id string) string
 	Budget      time.Duration
 	MaxInFlight int // calls per server
 	Breaker     breaker.Settings
@@ -111,6 +114,21 @@ func (l *Link) Do(ctx context.Context, srv *Server, o *Op, budget time.Duration)
 func (l *Link) Last(o *Op) (breaker.Class, error) {
 	o.Lasts = true
 	return l.Do(context.Background(), l.Server(o.ID), o, l.cfg.Budget)
+}
+
+// do sends commands. A hook of the client's that panics would end the program from here,
+// where no caller can recover: it is an error of the commands, which may have been executed.
+func (l *Link) do(ctx context.Context, cmds []lua.Command, errs []error) {
+	defer func() {
+		if v := recover(); v != nil {
+			for i := range errs {
+				if errs[i] == nil {
+					errs[i] = fmt.Errorf("the redis client panicked: %v", v)
+				}
+			}
+		}
+	}()
+	l.lua.Do(ctx, cmds, errs)
 }
 
 // called notes a call that has ended.

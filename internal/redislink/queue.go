@@ -226,6 +226,9 @@ func (q *queue) run(f *flight) {
 			permit.Done(breaker.ClassAborted, 0)
 			f.failAll(breaker.ClassAborted, errUnsent)
 		default:
+			if permit.Probe() {
+				f.writes()
+			}
 			f.send()
 		}
 		f = q.finish(f)

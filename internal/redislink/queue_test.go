@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ func unused(t *testing.T, inFlight int) *Link {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
-	l, err := New(Config{Client: rdb, Name: "p", Budget: 50 * time.Millisecond, MaxInFlight: inFlight, OnChange: func(breaker.Change) {}})
+	l, err := New(Config{Client: rdb, Name: "p", Probe: names.Probe, Budget: 50 * time.Millisecond, MaxInFlight: inFlight, OnChange: func(breaker.Change) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,6 +376,36 @@ func TestNobodyIsSentTooLate(t *testing.T) {
 			}
 		default:
 			t.Error("who is not sent waits on")
+		}
+	}
+}
+
+// TestNeverExecuted: what is certain not to have been executed may be sent again; nothing
+// else may.
+func TestNeverExecuted(t *testing.T) {
+	for err, want := range map[error]bool{
+		ErrOpen:   true,
+		errUnsent: true,
+		errBudget: false,
+		io.EOF:    false,
+		&net.OpError{Op: "dial", Err: errors.New("refused")}: true,
+		&net.OpError{Op: "read", Err: errors.New("reset")}:   false,
+		redis.ErrPoolTimeout:                                                     true,
+		rejection("NOSCRIPT No matching script"):                                 true,
+		rejection("OOM command not allowed"):                                     true,
+		rejection("READONLY You can't write"):                                    true,
+		rejection("LOADING"):                                                     true,
+		rejection("TRYAGAIN Multiple keys request during rehashing of slot"):     true,
+		rejection("CROSSSLOT Keys in request don't hash to the same slot"):       true,
+		rejection("NOPERM this user has no permissions to run 'evalsha'"):        true,
+		rejection("ERR The user executing the script can't run this command"):    false, // after others
+		rejection("ERR ACL failure in script: User has no permissions"):          false,
+		rejection("MOVED 1 127.0.0.1:1"):                                         false, // followed, and the reply lost
+		rejection("ASK 1 127.0.0.1:1"):                                           false,
+		rejection("WRONGTYPE Operation against a key holding the wrong kind of"): false,
+	} {
+		if got := NeverExecuted(fmt.Errorf("wrapped: %w", err)); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
 		}
 	}
 }

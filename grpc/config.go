@@ -1,14 +1,13 @@
 package holdfastgrpc
 
 import (
-	"fmt"
 	"reflect"
 
-	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 func configError(field string, value any, format string, args ...any) error {
-	return &limiter.ConfigError{Field: field, Value: value, Rule: fmt.Sprintf(format, args...)}
+	return (*ConfigError)(configerr.New(field, value, format, args...))
 }
 
 // isNil also knows a nil pointer in an interface.

@@ -43,7 +43,7 @@ type Decision struct {
 }
 
 // NewServer returns a Server that asks allower for each call, by its key. A Delay of
-// LeakyBucketShaping is not waited for. The error is a *limiter.ConfigError.
+// LeakyBucketShaping is not waited for. The error is a [*ConfigError].
 func NewServer(allower limiter.Allower, key Key, opts ...ServerOption) (*Server, error) {
 	c, err := newServerConfig(allower, key, opts)
 	if err != nil {

@@ -58,7 +58,7 @@ func TestClassifier(t *testing.T) {
 			case err != nil:
 				return httpclient.Default
 			case resp.StatusCode == 400:
-				return httpclient.Refused
+				return httpclient.Rejected
 			case resp.StatusCode == 409:
 				return httpclient.Failed
 			case resp.StatusCode == 500:
@@ -171,7 +171,7 @@ func TestClassifiedRefusalCoolsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := scripted(status(430, "Retry-After", "20"), status(200))
 		rt := newTransport(t, s, httpclient.WithClassifier(func(resp *http.Response, _ error) httpclient.Verdict {
-			return httpclient.Refused
+			return httpclient.Rejected
 		}))
 		respondsWith(t, rt, once(get(t, api)), 430)
 		respondsWith(t, rt, get(t, api), 200)

@@ -23,18 +23,3 @@ func hintOf(resp *http.Response, format retry.ResetFormat) hint {
 	a := retry.ParseAnswer(resp.StatusCode, resp.Header, time.Time{}, format)
 	return hint{a.Verdict, a.Asked, a.Asked && a.Remaining == 0, a.Wait, a.Source}
 }
-
-// Wait returns how long to wait before the request of resp makes sense again:
-// what the [Transport] found when it gave up, else what the headers ask for.
-// It reports false if neither says anything. The response may come from any
-// transport.
-func Wait(resp *http.Response) (time.Duration, bool) {
-	if e := GaveUp(resp); e != nil && e.Wait > 0 {
-		return e.Wait, true
-	}
-	if resp == nil {
-		return 0, false
-	}
-	h := hintOf(resp, retry.ResetGuess)
-	return h.wait, h.asked
-}

@@ -17,8 +17,8 @@ const (
 	// Failed: what was done is not known. Another attempt makes sense if doing the
 	// work twice does no harm.
 	Failed
-	// Refused: the server did not process the request, which may be sent again.
-	Refused
+	// Rejected: the server did not process the request, which may be sent again.
+	Rejected
 )
 
 var verdicts = [...]string{"default", "final", "failed", "refused"}
@@ -33,7 +33,7 @@ func (v Verdict) String() string {
 
 // Answer is what a response says about another attempt.
 type Answer struct {
-	// Verdict is Final, Failed or Refused.
+	// Verdict is Final, Failed or Rejected.
 	Verdict Verdict
 	// Asked says that the server named a wait that is meant for this request: the
 	// Hint, whose Remaining is 0 where it is the end of a quota. Without, the Hint
@@ -96,15 +96,15 @@ func waitOf(status int, h http.Header, now time.Time, format ResetFormat) (Hint,
 func byStatus(status int, asked bool) Verdict {
 	switch status {
 	case http.StatusTooManyRequests:
-		return Refused
+		return Rejected
 	case http.StatusServiceUnavailable:
 		if asked {
-			return Refused
+			return Rejected
 		}
 		return Failed
 	case http.StatusForbidden:
 		if asked {
-			return Refused
+			return Rejected
 		}
 		return Final
 	case http.StatusRequestTimeout, http.StatusInternalServerError,

@@ -1,4 +1,4 @@
-package cooldown
+package admission
 
 import (
 	"sync"
@@ -62,10 +62,10 @@ func (gs *Gates) Close(key string, asked time.Duration) (wasOpen bool, longer ti
 	return g.close(asked)
 }
 
-// Prolongs reports whether the fleet needs to hear of a cooldown of d that lasts
+// prolongs reports whether the fleet needs to hear of a cooldown of d that lasts
 // longer by longer than the one before. Of many requests that come back with one
 // refusal each prolongs it by a moment.
-func Prolongs(longer, d time.Duration) bool { return longer > d/10 }
+func prolongs(longer, d time.Duration) bool { return longer > d/10 }
 
 func (g *gate) left() (left, spread, asked time.Duration) {
 	g.mu.Lock()

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// TestCooldown: one refusal stops all goroutines until the time is up, over unary calls
+// TestCooldown: one rejection stops all goroutines until the time is up, over unary calls
 // and streams, and then they come back spread.
 func TestCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -24,7 +24,7 @@
 // A call without a key gets codes.InvalidArgument, or what [WithMissingKey] says; so does
 // a cost that is negative or above the limit. A limiter that is closed, or that fails
 // closed without Redis, is codes.Unavailable, and one that breaks codes.Internal. No
-// refusal has a key or a cause in it.
+// rejection has a key or a cause in it.
 //
 // A stream is asked for once, when it is opened. With [WithConcurrency] a call or stream
 // holds a slot until its handler returns.

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// TestForbiddenByQuota: a 403 that names a wait is a refusal by quota, which
+// TestForbiddenByQuota: a 403 that names a wait is a rejection by quota, which
 // any request may be sent again after; any other is final.
 func TestForbiddenByQuota(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -73,7 +73,7 @@ func TestClassifier(t *testing.T) {
 			post     bool
 			attempts int
 		}{
-			"refused, of a POST": {status(400, "Retry-After", "1"), true, 3},
+			"rejected, of a POST": {status(400, "Retry-After", "1"), true, 3},
 			"failed":             {status(409), false, 3},
 			"failed, of a POST":  {status(409), true, 1},
 			"final":              {status(500), false, 1},
@@ -106,14 +106,14 @@ func TestClassifier(t *testing.T) {
 }
 
 // TestDialects sends a GET and a POST to servers that answer as the examples of package
-// retry do: a refusal is retried for both, a failure for the GET alone.
+// retry do: a rejection is retried for both, a failure for the GET alone.
 func TestDialects(t *testing.T) {
 	files, err := filepath.Glob("../retry/testdata/dialects/*.txt")
 	if err != nil || len(files) < 25 {
 		t.Fatalf("%d examples, %v", len(files), err)
 	}
 	// For each verdict: attempts of a GET and of a POST.
-	attempts := map[string][2]int{"final": {1, 1}, "failed": {2, 1}, "refused": {2, 2}}
+	attempts := map[string][2]int{"final": {1, 1}, "failed": {2, 1}, "rejected": {2, 2}}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -150,7 +150,7 @@ func TestDialects(t *testing.T) {
 	}
 }
 
-// TestForbiddenRetryClosesNoGate: a refusal that never ends, such as that of an account
+// TestForbiddenRetryClosesNoGate: a rejection that never ends, such as that of an account
 // without credit, is returned at once and holds up nobody else.
 func TestForbiddenRetryClosesNoGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestForbiddenRetryClosesNoGate(t *testing.T) {
 	})
 }
 
-// TestClassifiedRefusalCoolsDown: what the classifier calls a refusal is one for
+// TestClassifiedRefusalCoolsDown: what the classifier calls a rejection is one for
 // every goroutine.
 func TestClassifiedRefusalCoolsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@
 //
 // # What is retried
 //
-// A 429, a 529, and a 503 or 403 with a wait, are refusals: any request is sent
+// A 429, a 529, and a 503 or 403 with a wait, are rejections: any request is sent
 // again. Other 503, 408, 425, 500, 502, 504, 520 to 524 and errors of the
 // transport, and what the server by X-Should-Retry, Stripe-Should-Retry or
 // X-Amz-Retry-After wants retried, are retried only for requests that do no harm when done twice: GET, HEAD, OPTIONS, TRACE, PUT,

@@ -37,7 +37,7 @@
 //
 // All labels but error.type and those of HTTP have the prefix holdfast. The outcome of a
 // decision is allowed, denied, spared (it had room, but another part of a Multi denied)
-// or error; that of a request served, refused, shadowed or error. Limiters of one name are
+// or error; that of a request served, rejected, shadowed or error. Limiters of one name are
 // counted together; those whose state is to be told apart need different names.
 // Prometheus gets all of it through its exporter.
 //

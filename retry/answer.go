@@ -21,7 +21,7 @@ const (
 	Rejected
 )
 
-var verdicts = [...]string{"default", "final", "failed", "refused"}
+var verdicts = [...]string{"default", "final", "failed", "rejected"}
 
 // String returns the verdict in lower-case words.
 func (v Verdict) String() string {
@@ -45,9 +45,9 @@ type Answer struct {
 // ParseAnswer reads a response by its status and headers, whose names must be in
 // canonical form.
 //
-// Every server is understood that keeps to RFC 9110: 429 is a refusal, and so are 503
+// Every server is understood that keeps to RFC 9110: 429 is a rejection, and so are 503
 // and 403 with a wait (a 503 without may come from a proxy behind which the work was
-// done; a 403 with a wait is how some refuse by quota); 408, 500, 502, 504 and other 503
+// done; a 403 with a wait is how some reject by quota); 408, 500, 502, 504 and other 503
 // are failures; the rest is final. The wait is that of [ParseRetryAfter], which is about
 // the request. That of [ParseQuota], which many servers send with every response, counts
 // only after 429 or where nothing is left. now and format are those of ParseQuota.

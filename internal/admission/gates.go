@@ -64,7 +64,7 @@ func (gs *Gates) Close(key string, asked time.Duration) (wasOpen bool, longer ti
 
 // prolongs reports whether the fleet needs to hear of a cooldown of d that lasts
 // longer by longer than the one before. Of many requests that come back with one
-// refusal each prolongs it by a moment.
+// rejection each prolongs it by a moment.
 func prolongs(longer, d time.Duration) bool { return longer > d/10 }
 
 func (g *gate) left() (left, spread, asked time.Duration) {

@@ -2,7 +2,6 @@ package holdfastgrpc
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -113,7 +112,7 @@ func (x *call) learn(code codes.Code, h hint) {
 	if code != codes.ResourceExhausted && code != codes.Unavailable {
 		return
 	}
-	d := x.adm.Cool(h.wait, h.source, slog.String("target", x.target))
+	d := x.adm.Cool(h.wait, h.source, x.target)
 	if f := x.cfg.hooks.Cooldown; f != nil && d > 0 {
 		f(x.ctx, CooldownInfo{x.target, x.method, x.adm.Key, d, h.source})
 	}

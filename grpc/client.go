@@ -89,7 +89,7 @@ func (c *Client) begin(ctx context.Context, cc *grpc.ClientConn, method string) 
 	if c.cfg.key != nil {
 		key = c.cfg.key(ctx, target, method)
 	}
-	x := &call{adm: c.admission.Call(ctx, key), cfg: c.cfg, ctx: ctx, target: target, method: method}
+	x := &call{adm: admission.Begin(ctx, c.admission, key), cfg: c.cfg, ctx: ctx, target: target, method: method}
 	x.adm.Budget = c.budget(target)
 	if c.cfg.hooks.Wait != nil {
 		x.adm.OnWait = x.waits

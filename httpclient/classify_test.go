@@ -74,13 +74,13 @@ func TestClassifier(t *testing.T) {
 			attempts int
 		}{
 			"rejected, of a POST": {status(400, "Retry-After", "1"), true, 3},
-			"failed":             {status(409), false, 3},
-			"failed, of a POST":  {status(409), true, 1},
-			"final":              {status(500), false, 1},
-			"default":            {status(502), false, 3},
-			"no such verdict":    {status(418), false, 1},
-			"a final error":      {reply{err: errOdd}, false, 1},
-			"a default error":    {reply{err: errors.New("reset")}, false, 3},
+			"failed":              {status(409), false, 3},
+			"failed, of a POST":   {status(409), true, 1},
+			"final":               {status(500), false, 1},
+			"default":             {status(502), false, 3},
+			"no such verdict":     {status(418), false, 1},
+			"a final error":       {reply{err: errOdd}, false, 1},
+			"a default error":     {reply{err: errors.New("reset")}, false, 3},
 		} {
 			s := scripted(c.p)
 			r := get(t, api)

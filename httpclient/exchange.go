@@ -3,11 +3,11 @@ package httpclient
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // The shortest waits when the server names none, or zero. A 429 is a request
@@ -130,12 +130,12 @@ func (x *exchange) transmit(r *http.Request) (*http.Response, error) {
 // which wait. If there is none, resp and err are the outcome of the call, and
 // resp knows why.
 func (x *exchange) judge(resp *http.Response, err error) (w admission.Wait, again bool) {
-	kind, h := Final, hint{}
+	kind, a := Final, retry.Answer{}
 	switch {
 	case err == nil:
-		h = hintOf(resp, x.cfg.resetFormat(x.host.name))
-		kind = x.cfg.classify(resp, nil, h.verdict)
-		x.learn(kind, resp, h)
+		a = answerOf(resp, x.cfg.resetFormat(x.host.name))
+		kind = x.cfg.classify(resp, nil, a.Verdict)
+		x.learn(kind, resp, a)
 	case x.up.broken(): // it would fail again
 	case gone(x.orig) == nil && !errors.Is(err, context.Canceled) && !permanent(err):
 		kind = x.cfg.classify(nil, err, Failed)
@@ -146,7 +146,7 @@ func (x *exchange) judge(resp *http.Response, err error) (w admission.Wait, agai
 		}
 		return w, false
 	}
-	w, s := x.next(kind, resp, h)
+	w, s := x.next(kind, resp, a)
 	if s == nil {
 		return w, true
 	}
@@ -158,7 +158,7 @@ func (x *exchange) judge(resp *http.Response, err error) (w admission.Wait, agai
 }
 
 // next returns the wait before the next attempt, or why there is none.
-func (x *exchange) next(kind Verdict, resp *http.Response, h hint) (w admission.Wait, s *admission.Stop) {
+func (x *exchange) next(kind Verdict, resp *http.Response, a retry.Answer) (w admission.Wait, s *admission.Stop) {
 	reason := admission.Reason(0)
 	switch {
 	case kind == Failed && !isIdempotent(x.orig, x.call):
@@ -169,25 +169,25 @@ func (x *exchange) next(kind Verdict, resp *http.Response, h hint) (w admission.
 		reason = admission.NotReplayable
 	}
 	if reason != 0 {
-		return w, &admission.Stop{Reason: reason, Wait: h.wait}
+		return w, &admission.Stop{Reason: reason, Wait: a.Wait}
 	}
 	least := time.Duration(0)
 	switch {
 	case resp != nil && resp.StatusCode == http.StatusTooManyRequests:
 		least = minThrottled
-	case h.asked:
+	case a.Asked:
 		least = minBackoff
 	}
-	return x.adm.Next(admission.Answer{Asked: h.asked, Wait: h.wait, Source: h.source, Least: least})
+	return x.adm.Next(admission.Answer{Asked: a.Asked, Wait: a.Wait, Source: a.Source, Least: least})
 }
 
 // learn closes the gate of the key, or slows adaptive pacing, as a response says.
-func (x *exchange) learn(kind Verdict, resp *http.Response, h hint) {
+func (x *exchange) learn(kind Verdict, resp *http.Response, a retry.Answer) {
 	switch {
-	case h.wait > 0 && (h.exhausted || kind == Rejected && h.asked):
-		d := x.adm.Cool(h.wait, h.source, slog.String("host", x.host.name))
+	case a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == Rejected):
+		d := x.adm.Cool(a.Wait, a.Source, x.host.name)
 		if f := x.cfg.hooks.Cooldown; f != nil && d > 0 {
-			f(x.orig.Context(), CooldownInfo{x.adm.Key, d, h.source})
+			f(x.orig.Context(), CooldownInfo{x.adm.Key, d, a.Source})
 		}
 	case resp.StatusCode == http.StatusTooManyRequests:
 		x.adm.Slow()

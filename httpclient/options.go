@@ -31,7 +31,6 @@ type config struct {
 	attemptTimeout time.Duration
 	bodyBuffer     int64
 	hooks          Hooks
-	maxHosts       int // tests make it small
 }
 
 // WithLimiter paces requests by l, under the key of [WithKey], before each
@@ -132,7 +131,7 @@ func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = c.hooks.and(
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.admission.Logger = l } }
 
 func newConfig(opts []Option) (*config, *configerr.Error) {
-	c := &config{admission: admission.Defaults(), throttle: new(retry.ThrottleSettings), maxHosts: maxHosts}
+	c := &config{admission: admission.Defaults(), throttle: new(retry.ThrottleSettings)}
 	for _, o := range opts {
 		if o == nil {
 			return nil, configerr.Option()

@@ -44,6 +44,11 @@ func Wait(resp *http.Response) (time.Duration, bool) {
 	if resp == nil {
 		return 0, false
 	}
-	h := hintOf(resp, retry.ResetGuess)
-	return h.wait, h.asked
+	a := answerOf(resp, retry.ResetGuess)
+	return a.Wait, a.Asked
+}
+
+// answerOf reads a response's status and headers.
+func answerOf(resp *http.Response, format retry.ResetFormat) retry.Answer {
+	return retry.ParseAnswer(resp.StatusCode, resp.Header, time.Time{}, format)
 }

@@ -42,7 +42,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		own := s.OnChange
 		s.OnChange = func(ctx context.Context, c retry.ThrottleChange) { t.throttleChanged(ctx, c, own) }
 	}
-	t.hosts = newHosts(cfg.maxHosts, cfg.throttle, cfg.budget)
+	t.hosts = newHosts(maxHosts, cfg.throttle, cfg.budget)
 	return t, nil
 }
 
@@ -83,7 +83,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	name := hostOf(req.URL)
 	host := t.hosts.get(name)
 	x := exchange{
-		adm:  t.admission.Call(req.Context(), t.cfg.keyOf(req, call, name)),
+		adm:  admission.Begin(req.Context(), t.admission, t.cfg.keyOf(req, call, name)),
 		cfg:  t.cfg,
 		base: t.base,
 		orig: req,
@@ -124,11 +124,11 @@ func (t *Transport) CloseIdleConnections() {
 // throttleChanged reports that a host fails, or no longer does: an outage is one
 // line of log when it begins and one when it is over.
 func (t *Transport) throttleChanged(ctx context.Context, c retry.ThrottleChange, own func(context.Context, retry.ThrottleChange)) {
-	log := t.admission.Logger()
+	logger := t.admission.Logger()
 	if c.Throttling {
-		log.WarnContext(ctx, "holdfast: host fails; throttling it", "host", c.Name, "since", c.Since, "requests", c.Requests, "accepts", c.Accepts)
+		logger.WarnContext(ctx, "holdfast: host fails; throttling it", "host", c.Name, "since", c.Since, "requests", c.Requests, "accepts", c.Accepts)
 	} else {
-		log.InfoContext(ctx, "holdfast: host answers again", "host", c.Name, "since", c.Since, "outage", c.At.Sub(c.Since))
+		logger.InfoContext(ctx, "holdfast: host answers again", "host", c.Name, "since", c.Since, "outage", c.At.Sub(c.Since))
 	}
 	if f := t.cfg.hooks.ThrottleChange; f != nil {
 		f(ctx, c)

@@ -12,6 +12,22 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
+// Headers says which headers responses carry.
+type Headers uint8
+
+// The headers.
+const (
+	// RateLimit is RateLimit and RateLimit-Policy.
+	RateLimit Headers = 1 << iota
+	// XRateLimit is X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
+	XRateLimit
+	// RetryAfter is Retry-After, on rejections.
+	RetryAfter
+
+	// AllHeaders are sent by default.
+	AllHeaders = RateLimit | XRateLimit | RetryAfter
+)
+
 // policies keeps what of the headers depends on the limit alone.
 type policies struct {
 	of    sync.Map // policyKey → *policy

@@ -15,22 +15,6 @@ import (
 // Option tunes a middleware.
 type Option func(*config)
 
-// Headers says which headers responses carry.
-type Headers uint8
-
-// The headers.
-const (
-	// RateLimit is RateLimit and RateLimit-Policy.
-	RateLimit Headers = 1 << iota
-	// XRateLimit is X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
-	XRateLimit
-	// RetryAfter is Retry-After, on rejections.
-	RetryAfter
-
-	// AllHeaders are sent by default.
-	AllHeaders = RateLimit | XRateLimit | RetryAfter
-)
-
 // Missing says what a request gets that has no key.
 type Missing uint8
 

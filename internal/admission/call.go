@@ -15,7 +15,7 @@ import (
 const minPause = time.Millisecond
 
 // Call is one call of a client, with all of its attempts. It is not safe for concurrent
-// use. Make it with Client.Call; the exported fields may then be set before its first
+// use. Make it with Begin; the exported fields may then be set before its first
 // method is called.
 type Call struct {
 	Key      string // of limit and cooldown; "" is none
@@ -37,6 +37,20 @@ type Call struct {
 	sentAt  time.Duration   // when the last one was sent, by pace
 	draw    float64         // of the throttle, for this attempt
 	drawn   bool
+}
+
+// Begin returns a call of a client with a key; "" is none: then neither limit nor cooldown
+// apply.
+func Begin(ctx context.Context, c *Client, key string) Call {
+	x := Call{
+		Key: key, Cost: 1, Attempts: c.s.Attempts,
+		Allow: wait.Allowance{Each: c.s.MaxWait, Total: c.s.MaxTotal},
+		c:     c, ctx: ctx,
+	}
+	if c.paces != nil && key != "" {
+		x.pace = c.paces.GetOrAdd(key, newPace)
+	}
+	return x
 }
 
 // Admit waits until an attempt may be sent: cooldown, throttle, limiter, in this order,
@@ -87,8 +101,8 @@ func (x *Call) Slow() {
 
 // Cool makes the key cool down for the time that its server asks for, in this process
 // and, where the limiter can, in the fleet. It returns for how long, or 0 when the key
-// cools down at least as long already. who names the server in the log.
-func (x *Call) Cool(asked time.Duration, source string, who slog.Attr) time.Duration {
+// cools down at least as long already. host names the server in the log.
+func (x *Call) Cool(asked time.Duration, source string, host string) time.Duration {
 	if x.Key == "" || asked <= 0 {
 		return 0
 	}
@@ -98,8 +112,8 @@ func (x *Call) Cool(asked time.Duration, source string, who slog.Attr) time.Dura
 		return 0
 	}
 	if wasOpen {
-		x.c.s.Logger.LogAttrs(x.ctx, slog.LevelInfo, "holdfast: cooling down", who,
-			slog.Duration("for", d), slog.Time("until", time.Now().Add(d)), slog.String("source", source))
+		x.c.logger.LogAttrs(x.ctx, slog.LevelInfo, "holdfast: cooling down",
+			slog.String("host", host), slog.Duration("for", d), slog.Time("until", time.Now().Add(d)), slog.String("source", source))
 	}
 	if x.c.block != nil && prolongs(longer, d) {
 		// When Redis is unavailable this process still waits for the gate, which is all

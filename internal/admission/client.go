@@ -6,13 +6,13 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"reflect"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
-	"github.com/holdfast-go/holdfast/internal/wait"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
@@ -26,14 +26,11 @@ type Settings struct {
 	MaxTotal time.Duration // of the sum of a call's waits
 	Adaptive bool
 	Logger   *slog.Logger // nil is slog.Default
-
-	// Sizes of the bounded maps; tests make them small.
-	MaxGates, MaxPaces int
 }
 
 // Defaults returns the settings that hold unless others are given.
 func Defaults() Settings {
-	return Settings{Attempts: 3, MaxWait: 2 * time.Minute, MaxTotal: 5 * time.Minute, MaxGates: MaxGates, MaxPaces: maxPaces}
+	return Settings{Attempts: 3, MaxWait: 2 * time.Minute, MaxTotal: 5 * time.Minute}
 }
 
 func (s *Settings) validate() *configerr.Error {
@@ -56,10 +53,11 @@ func (s *Settings) validate() *configerr.Error {
 // Client is what the calls of one client share. It is safe for concurrent use. Make it
 // with New.
 type Client struct {
-	s     Settings
-	gates *Gates
-	paces *Table[pace] // nil is not adaptive
-	block blocker      // nil if the limiter can't
+	s      Settings
+	logger *slog.Logger
+	gates  *Gates
+	paces  *Table[pace] // nil is not adaptive
+	block  blocker      // nil if the limiter can't
 }
 
 // blocker is what limiters implement that can deny a key for the whole fleet.
@@ -72,29 +70,13 @@ func New(s Settings) (*Client, *configerr.Error) {
 	if e := s.validate(); e != nil {
 		return nil, e
 	}
-	if s.Logger == nil {
-		s.Logger = slog.Default()
-	}
-	c := &Client{s: s, gates: NewGates(s.MaxGates)}
+	c := &Client{s: s, logger: cmp.Or(s.Logger, slog.Default()), gates: newGates(maxGates)}
 	if s.Adaptive {
-		c.paces = newPaces(s.MaxPaces)
+		c.paces = newPaces(maxPaces)
 	}
 	c.block, _ = s.Limiter.(blocker)
 	return c, nil
 }
 
 // Logger returns where changes of state are logged.
-func (c *Client) Logger() *slog.Logger { return c.s.Logger }
-
-// Call returns a call with a key; "" is none: then neither limit nor cooldown apply.
-func (c *Client) Call(ctx context.Context, key string) Call {
-	x := Call{
-		Key: key, Cost: 1, Attempts: c.s.Attempts,
-		Allow: wait.Allowance{Each: c.s.MaxWait, Total: c.s.MaxTotal},
-		c:     c, ctx: ctx,
-	}
-	if c.paces != nil && key != "" {
-		x.pace = c.paces.GetOrAdd(key, newPace)
-	}
-	return x
-}
+func (c *Client) Logger() *slog.Logger { return c.logger }

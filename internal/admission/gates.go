@@ -10,12 +10,12 @@ import (
 // no harm. What callers are told is the wait that the server named.
 const Max = time.Hour
 
-// MaxGates is how many keys may cool down at once, at about 150 bytes each.
-const MaxGates = 1 << 16
+// maxGates is how many keys may cool down at once, at about 150 bytes each.
+const maxGates = 1 << 16
 
 // Gates holds the cooldowns of this process: until when nothing may be sent to
 // a key because its server asked for a pause. Keys that never had one take no
-// space. It is safe for concurrent use. Make it with NewGates.
+// space. It is safe for concurrent use. Make it with newGates.
 type Gates struct {
 	t *Table[gate]
 }
@@ -30,8 +30,8 @@ type gate struct {
 	spread time.Duration
 }
 
-// NewGates returns gates for max keys, all open.
-func NewGates(max int) *Gates {
+// newGates returns gates for max keys, all open.
+func newGates(max int) *Gates {
 	return &Gates{NewTable(max, func(g *gate) bool {
 		left, _, _ := g.left()
 		return left > 0

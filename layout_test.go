@@ -32,7 +32,7 @@ var imports = map[string][]string{
 	"httpclient":                  {"internal/admission", "internal/chain", "internal/configerr", "retry", "limiter"},
 	"middleware":                  {"internal/chain", "internal/configerr", "internal/inbound", "limiter"},
 	"internal/inbound":            {"internal/configerr", "limiter"},
-	"analytics":                   {"internal/topk", "limiter"},
+	"analytics":                   {"internal/configerr", "internal/topk", "limiter"},
 	"internal/chain":              nil,
 	"internal/topk":               nil,
 	"internal/admission":          {"internal/configerr", "internal/wait", "limiter", "retry"},

@@ -37,7 +37,7 @@ type clientConfig struct {
 // WithLimiter paces calls by l, one unit each, under the key of [WithKey], before each
 // attempt and before each stream is opened. By default nothing paces them. If l has a
 // method Block(context.Context, string, time.Duration, ...limiter.CallOption) error, as the
-// limiters of package limiter have, it is told of every cooldown: with a distributed one the
+// limiters of package limiter have, it is called for every cooldown: with a distributed one the
 // whole fleet then cools down.
 func WithLimiter(l limiter.Allower) ClientOption {
 	return func(c *clientConfig) { c.admission.Limiter = l }

@@ -26,7 +26,7 @@
 // closed without Redis, is codes.Unavailable, and one that breaks codes.Internal. No
 // rejection has a key or a cause in it.
 //
-// A stream is asked for once, when it is opened. With [WithConcurrency] a call or stream
+// A stream is decided on once, when it is opened. With [WithConcurrency] a call or stream
 // holds a slot until its handler returns.
 //
 // # What a client does
@@ -45,8 +45,8 @@
 // are tried again after codes.Unavailable where doing the work twice is excluded or
 // harmless: nothing was sent, as there was no connection; the server named a wait; or the
 // method is one of [WithIdempotent]. Otherwise the server may have done the work before
-// the connection broke, and the error is returned; [Hooks.GiveUp] hears of
-// [NotIdempotent]. [WithRetryIf] replaces these rules.
+// the connection broke, and the error is returned; [Hooks.GiveUp] is called
+// with [NotIdempotent]. [WithRetryIf] replaces these rules.
 //
 // A trailer that is negative, malformed or there twice asks for no retry, and there is
 // none. A call waits as long as the server says, and up to half of that longer, at random;
@@ -60,9 +60,9 @@
 // # Retries of gRPC itself
 //
 // grpc-go retries by itself where a service config has a retryPolicy. It does so inside
-// of each attempt that is made here: it heeds the trailer, but neither the limiter, the
+// of each attempt that is made here: it obeys the trailer, but neither the limiter, the
 // cooldown nor the budget, and the numbers of attempts multiply. Use one of the two: take
 // the policy out, dial with grpc.WithDisableRetry(), or set [WithAttempts](1) here.
-// What grpc-go does in any case, for a call that certainly reached no server, is no
+// What grpc-go does in any case, for a call that certainly reached no server, does not
 // matter.
 package holdfastgrpc

@@ -67,7 +67,7 @@ func Metadata(name string) Key {
 }
 
 // APIKey is the credential in the first of the names that the call's metadata has, by
-// default x-api-key and authorization with the scheme Bearer. What limiters are told is
+// default x-api-key and authorization with the scheme Bearer. What limiters see is
 // its hash, so that credentials don't end up in Redis. A name with several values counts
 // as missing. Nothing is verified: put it behind what does that, or a caller gets a fresh
 // limit with each credential that it makes up.

@@ -36,7 +36,7 @@ type config struct {
 // WithLimiter paces requests by l, under the key of [WithKey], before each
 // attempt. By default nothing paces them. If l has a method
 // Block(context.Context, string, time.Duration, ...limiter.CallOption) error, as
-// the limiters of package limiter have, it is told of every cooldown: with a
+// the limiters of package limiter have, it is called for every cooldown: with a
 // distributed one the whole fleet then cools down.
 func WithLimiter(l limiter.Allower) Option { return func(c *config) { c.admission.Limiter = l } }
 

@@ -54,7 +54,7 @@ func Header(name string) Key {
 }
 
 // APIKey is the credential in the first of the headers that the request has, by
-// default X-API-Key and Authorization with the scheme Bearer. What limiters are told is
+// default X-API-Key and Authorization with the scheme Bearer. What limiters see is
 // its hash, so that credentials don't end up in Redis. Nothing is verified: put it
 // behind what does that, or a caller gets a fresh limit with each credential that it
 // makes up.

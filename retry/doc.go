@@ -1,4 +1,4 @@
-// Package retry repeats what failed, without making it worse: exponential
+// Package retry retries failed operations, without making it worse: exponential
 // backoff with jitter ([Backoff]), a budget that bounds how much load retries
 // may add ([Budget]), adaptive throttling of calls to servers that fail
 // ([Throttle]), and readers for what servers say about whether and when to come back

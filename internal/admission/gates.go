@@ -7,7 +7,7 @@ import (
 
 // Max bounds how long one answer can close a gate. Hourly quotas are common; a
 // longer wait is more likely a mistake, and one request an hour to find out does
-// no harm. What callers are told is the wait that the server named.
+// no harm. Callers get the wait that the server named.
 const Max = time.Hour
 
 // maxGates is how many keys may cool down at once, at about 150 bytes each.

@@ -20,23 +20,23 @@ type Reason uint8
 
 const (
 	// Throttled: the limiter admits the call only after a wait that does not fit.
-	Throttled = Reason(admission.Throttled)
+	Throttled Reason = Reason(admission.Throttled)
 	// CoolingDown: the server asked for a pause that is not over, and waiting for its
 	// end does not fit.
-	CoolingDown = Reason(admission.CoolingDown)
+	CoolingDown Reason = Reason(admission.CoolingDown)
 	// LimiterFailed: the limiter returned an error; [Error.Unwrap] has it.
-	LimiterFailed = Reason(admission.LimiterFailed)
+	LimiterFailed Reason = Reason(admission.LimiterFailed)
 	// BudgetSpent: the retry budget allows no further retry now.
-	BudgetSpent = Reason(admission.BudgetSpent)
+	BudgetSpent Reason = Reason(admission.BudgetSpent)
 	// AttemptsSpent: every attempt was made.
-	AttemptsSpent = Reason(admission.AttemptsSpent)
+	AttemptsSpent Reason = Reason(admission.AttemptsSpent)
 	// WaitTooLong: the wait before the next attempt is longer than the cap, than what
 	// is left of the sum of waits, or than the time to the deadline.
-	WaitTooLong = Reason(admission.WaitTooLong)
+	WaitTooLong Reason = Reason(admission.WaitTooLong)
 	// PushedBack: the server asked not to be asked again.
-	PushedBack = Reason(admission.PushedBack)
+	PushedBack Reason = Reason(admission.PushedBack)
 	// NotIdempotent: the server may have done the work; see [WithIdempotent].
-	NotIdempotent = Reason(admission.NotIdempotent)
+	NotIdempotent Reason = Reason(admission.NotIdempotent)
 )
 
 // String returns the reason in lower-case words.

@@ -54,13 +54,13 @@ type WaitReason uint8
 // The reasons to wait.
 const (
 	// WaitServer: the server said when to come back.
-	WaitServer = WaitReason(admission.Server)
+	WaitServer WaitReason = WaitReason(admission.Server)
 	// WaitBackoff: an attempt failed, and the server said nothing of use.
-	WaitBackoff = WaitReason(admission.Backoff)
+	WaitBackoff WaitReason = WaitReason(admission.Backoff)
 	// WaitCooldown: the key cools down.
-	WaitCooldown = WaitReason(admission.Cooldown)
+	WaitCooldown WaitReason = WaitReason(admission.Cooldown)
 	// WaitLimiter: the limiter admits the call only then.
-	WaitLimiter = WaitReason(admission.Limiter)
+	WaitLimiter WaitReason = WaitReason(admission.Limiter)
 )
 
 // String returns the reason in one lower-case word.

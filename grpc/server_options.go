@@ -18,11 +18,11 @@ type Missing uint8
 // What a call without a key gets.
 const (
 	// MissingInvalidArgument rejects it with codes.InvalidArgument, the default.
-	MissingInvalidArgument = Missing(inbound.MissingRejected)
+	MissingInvalidArgument Missing = Missing(inbound.MissingRejected)
 	// MissingUnauthenticated rejects it with codes.Unauthenticated.
-	MissingUnauthenticated = Missing(inbound.MissingUnauthenticated)
+	MissingUnauthenticated Missing = Missing(inbound.MissingUnauthenticated)
 	// MissingShared lets all of them share one key.
-	MissingShared = Missing(inbound.MissingShared)
+	MissingShared Missing = Missing(inbound.MissingShared)
 )
 
 type serverConfig struct {

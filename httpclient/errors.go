@@ -18,28 +18,28 @@ type Reason uint8
 const (
 	// Throttled: the limiter, or adaptive pacing, admits the request only
 	// after a wait that does not fit.
-	Throttled = Reason(admission.Throttled)
+	Throttled Reason = Reason(admission.Throttled)
 	// CoolingDown: the server asked for a pause that is not over, and waiting
 	// for its end does not fit.
-	CoolingDown = Reason(admission.CoolingDown)
+	CoolingDown Reason = Reason(admission.CoolingDown)
 	// HostFailing: the host fails most of the time, and is sent only some of the
 	// requests; see [WithThrottle].
-	HostFailing = Reason(admission.HostFailing)
+	HostFailing Reason = Reason(admission.HostFailing)
 	// LimiterFailed: the limiter returned an error; [Error.Unwrap] has it.
-	LimiterFailed = Reason(admission.LimiterFailed)
+	LimiterFailed Reason = Reason(admission.LimiterFailed)
 	// BudgetSpent: the retry budget allows no further retry now.
-	BudgetSpent = Reason(admission.BudgetSpent)
+	BudgetSpent Reason = Reason(admission.BudgetSpent)
 	// AttemptsSpent: every attempt was made.
-	AttemptsSpent = Reason(admission.AttemptsSpent)
+	AttemptsSpent Reason = Reason(admission.AttemptsSpent)
 	// WaitTooLong: the wait before the next attempt is longer than the cap,
 	// than what is left of the sum of waits, or than the time to the deadline.
-	WaitTooLong = Reason(admission.WaitTooLong)
+	WaitTooLong Reason = Reason(admission.WaitTooLong)
 	// NotIdempotent: repeating the request could do its work twice.
-	NotIdempotent = Reason(admission.NotIdempotent)
+	NotIdempotent Reason = Reason(admission.NotIdempotent)
 	// NotReplayable: the request's body can be read only once.
-	NotReplayable = Reason(admission.NotReplayable)
+	NotReplayable Reason = Reason(admission.NotReplayable)
 	// ReplayFailed: the request's GetBody failed; [Error.Unwrap] has its error.
-	ReplayFailed = Reason(admission.ReplayFailed)
+	ReplayFailed Reason = Reason(admission.ReplayFailed)
 )
 
 // String returns the reason in lower-case words.

@@ -21,11 +21,11 @@ type Missing uint8
 // What a request without a key gets.
 const (
 	// MissingBadRequest rejects it with 400, the default.
-	MissingBadRequest = Missing(inbound.MissingRejected)
+	MissingBadRequest Missing = Missing(inbound.MissingRejected)
 	// MissingUnauthorized rejects it with 401 and the challenge of WithChallenge.
-	MissingUnauthorized = Missing(inbound.MissingUnauthenticated)
+	MissingUnauthorized Missing = Missing(inbound.MissingUnauthenticated)
 	// MissingShared lets all of them share one key.
-	MissingShared = Missing(inbound.MissingShared)
+	MissingShared Missing = Missing(inbound.MissingShared)
 )
 
 type config struct {

@@ -51,7 +51,7 @@ func TestEveryLogLineIsExplained(t *testing.T) {
 		})
 	}
 	explained := map[logLine]bool{}
-	row := regexp.MustCompile("(?m)^\\| `(\\w+)` \\| `(holdfast: [^`]*)` \\| (\\w+) \\| ([`\\w ]+) \\| ([^|]{5,}) \\| ([^|]{5,}) \\|$")
+	row := regexp.MustCompile("(?m)^\\| `([\\w/]+)` \\| `(holdfast: [^`]*)` \\| (\\w+) \\| ([`\\w ]+) \\| ([^|]{5,}) \\| ([^|]{5,}) \\|$")
 	for _, m := range row.FindAllStringSubmatch(read(t, "docs/operations.md"), -1) {
 		explained[logLine{m[1], m[2], m[3], strings.ReplaceAll(m[4], "`", "")}] = true
 	}

@@ -28,7 +28,7 @@ func (t *Top) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Handler returns a handler that reports several, by name: {"limiters": [...]}, each a
 // Report with a name, in the order of the names. n is 1 to the largest capacity, and at
 // most the capacity of each is reported; otherwise it is as Top.ServeHTTP. It is safe
-// for concurrent use. The error is a *limiter.ConfigError: there must be one, none may
+// for concurrent use. The error is a [*ConfigError]: there must be one, none may
 // be nil, and names must not be empty.
 func Handler(tops map[string]*Top) (http.Handler, error) {
 	if len(tops) == 0 {

@@ -166,7 +166,7 @@ func TestHandlerOfSeveral(t *testing.T) {
 		`top is nil or the zero value for "x": must be made by New`: {"x": nil},
 		`the zero value for "z"`:                                    {"z": new(analytics.Top)},
 	} {
-		if h, err := analytics.Handler(tops); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) || h != nil {
+		if h, err := analytics.Handler(tops); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.HasPrefix(err.Error(), "analytics: ") || !strings.Contains(err.Error(), want) || h != nil {
 			t.Errorf("%q: %v", want, err)
 		}
 	}

@@ -3,10 +3,10 @@ package analytics
 import (
 	"bytes"
 	"crypto/rand"
-	"fmt"
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -70,6 +70,20 @@ func newConfig(capacity int, opts []Option) (*config, error) {
 	return c, nil
 }
 
-func configError(field string, value any, format string, args ...any) error {
-	return &limiter.ConfigError{Field: field, Value: value, Rule: fmt.Sprintf(format, args...)}
+// ConfigError says which value breaks which rule. [New] and [Handler] return it. It
+// matches limiter.ErrInvalidConfig.
+type ConfigError struct {
+	Field string
+	Value any
+	Rule  string
+}
+
+// Error names field, value and rule.
+func (e *ConfigError) Error() string { return (*configerr.Error)(e).Text("analytics") }
+
+// Unwrap returns limiter.ErrInvalidConfig.
+func (e *ConfigError) Unwrap() error { return limiter.ErrInvalidConfig }
+
+func configError(field string, value any, rule string, args ...any) error {
+	return (*ConfigError)(configerr.New(field, value, rule, args...))
 }

@@ -57,7 +57,7 @@ type counters struct {
 }
 
 // New returns a Top that can report that many keys, 1 to 10,000. The error is a
-// *limiter.ConfigError.
+// [*ConfigError].
 func New(capacity int, opts ...Option) (*Top, error) {
 	c, err := newConfig(capacity, opts)
 	if err != nil {

@@ -207,7 +207,7 @@ func TestConfiguration(t *testing.T) {
 		"option is nil":       func() (*analytics.Top, error) { return analytics.New(1, nil) },
 		"period is -1s: must": func() (*analytics.Top, error) { return analytics.New(1, analytics.WithPeriod(-time.Second)) },
 	} {
-		if top, err := make(); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) || top != nil {
+		if top, err := make(); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.HasPrefix(err.Error(), "analytics: "+want) || top != nil {
 			t.Errorf("%q: %v", want, err)
 		}
 	}

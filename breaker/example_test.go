@@ -43,7 +43,7 @@ func ExampleNew() {
 func ExampleNew_invalid() {
 	_, err := breaker.New(breaker.Settings{FailureRatio: 50})
 	fmt.Println(err)
-	// Output: breaker: FailureRatio = 50: must be greater than 0 and at most 1
+	// Output: breaker: FailureRatio is 50: must be greater than 0 and at most 1
 }
 
 func ExampleClassify() {

@@ -99,18 +99,18 @@ func (s Settings) validate() error {
 		{"ProbeTimeout", s.ProbeTimeout, minTime},
 	} {
 		if f.value < f.min || f.value > maxTime {
-			return fmt.Errorf("breaker: %s = %v: must be from %v to %v", f.name, f.value, f.min, maxTime)
+			return fmt.Errorf("breaker: %s is %v: must be from %v to %v", f.name, f.value, f.min, maxTime)
 		}
 	}
 	if s.OpenMax < s.OpenMin {
-		return fmt.Errorf("breaker: OpenMax = %v: must not be less than OpenMin (%v)", s.OpenMax, s.OpenMin)
+		return fmt.Errorf("breaker: OpenMax is %v: must not be less than OpenMin (%v)", s.OpenMax, s.OpenMin)
 	}
 	// Written so that NaN, which compares false with everything, fails it.
 	if !(s.FailureRatio > 0 && s.FailureRatio <= 1) {
-		return fmt.Errorf("breaker: FailureRatio = %v: must be greater than 0 and at most 1", s.FailureRatio)
+		return fmt.Errorf("breaker: FailureRatio is %v: must be greater than 0 and at most 1", s.FailureRatio)
 	}
 	if s.SlowCall < 0 {
-		return fmt.Errorf("breaker: SlowCall = %v: must not be negative", s.SlowCall)
+		return fmt.Errorf("breaker: SlowCall is %v: must not be negative", s.SlowCall)
 	}
 	return nil
 }

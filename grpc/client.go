@@ -2,14 +2,10 @@ package holdfastgrpc
 
 import (
 	"context"
-	"log/slog"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 
-	"github.com/holdfast-go/holdfast/internal/cooldown"
-	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -21,27 +17,23 @@ const maxTargets = 4096
 // no goroutine between calls, and needs no closing. What it learns is its own: use one
 // for all connections of a process.
 type Client struct {
-	cfg     clientConfig
-	gates   *cooldown.Gates
-	budgets *cooldown.Table[retry.Budget]
-	block   blocker // nil if the limiter can't
+	cfg       *clientConfig
+	admission *admission.Client
+	budgets   *admission.Table[retry.Budget]
 }
 
-// blocker is what limiters implement that can deny a key for the whole fleet.
-type blocker interface {
-	Block(ctx context.Context, key string, d time.Duration, opts ...limiter.CallOption) error
-}
-
-// NewClient returns a Client. The error is a *limiter.ConfigError.
+// NewClient returns a Client. The error is a [*ConfigError].
 func NewClient(opts ...ClientOption) (*Client, error) {
-	cfg, err := newClientConfig(opts)
-	if err != nil {
-		return nil, err
+	cfg, e := newClientConfig(opts)
+	if e != nil {
+		return nil, (*ConfigError)(e)
 	}
-	c := &Client{cfg: cfg, gates: cooldown.NewGates(cfg.maxGates)}
-	c.budgets = cooldown.NewTable(cfg.maxTargets, func(*retry.Budget) bool { return false })
-	c.block, _ = cfg.limiter.(blocker)
-	return c, nil
+	adm, e := admission.New(cfg.admission)
+	if e != nil {
+		return nil, (*ConfigError)(e)
+	}
+	budgets := admission.NewTable(maxTargets, func(*retry.Budget) bool { return false })
+	return &Client{cfg, adm, budgets}, nil
 }
 
 // Unary is the interceptor for unary calls: see grpc.WithUnaryInterceptor and
@@ -53,38 +45,59 @@ func NewClient(opts ...ClientOption) (*Client, error) {
 func (c *Client) Unary() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		x := c.begin(ctx, cc, method)
-		var told attempt
-		opts = told.options(opts)
-		err := x.run(&told, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
+		var seen attempt
+		opts = seen.options(opts)
+		err := x.run(&seen, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
 		if err == nil {
-			x.budget.Deposit()
+			x.adm.Budget.Deposit()
 		}
 		return err
 	}
 }
 
-// begin is a call of a connection.
+// Stream is the interceptor for streams: see grpc.WithStreamInterceptor and
+// grpc.WithChainStreamInterceptor.
+//
+// A stream waits before it is opened, as a unary call does, and opening it is tried again
+// where that fails before anything of it was sent. One that the server rejects later is
+// not opened again, since its messages are gone; it is learnt from, so that whoever opens
+// it again waits. The messages of a stream are not paced.
+func (c *Client) Stream() grpc.StreamClientInterceptor {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		x := c.begin(ctx, cc, method)
+		var cs grpc.ClientStream
+		var seen attempt
+		opts = seen.options(opts)
+		err := x.run(&seen, func() (err error) {
+			cs, err = open(ctx, desc, cc, method, opts...)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &clientStream{ClientStream: cs, call: x, oneReply: !desc.ServerStreams}, nil
+	}
+}
+
+// begin makes the call of a connection.
 func (c *Client) begin(ctx context.Context, cc *grpc.ClientConn, method string) *call {
 	target := ""
 	if cc != nil {
 		target = cc.Target()
 	}
-	x := &call{
-		c:      c,
-		ctx:    ctx,
-		target: target,
-		method: method,
-		key:    target,
-		allow:  cooldown.Allowance{Each: c.cfg.maxWait, Total: c.cfg.maxTotal},
-		budget: c.budget(target),
-	}
+	key := target
 	if c.cfg.key != nil {
-		x.key = c.cfg.key(ctx, target, method)
+		key = c.cfg.key(ctx, target, method)
+	}
+	x := &call{adm: admission.Begin(ctx, c.admission, key), cfg: c.cfg, ctx: ctx, target: target, method: method}
+	x.adm.Budget = c.budget(target)
+	if c.cfg.hooks.Wait != nil {
+		x.adm.OnWait = x.waits
 	}
 	return x
 }
 
-// budget is that of a target.
+// budget returns that of a target.
 func (c *Client) budget(target string) *retry.Budget {
 	if c.cfg.budget != nil {
 		return c.cfg.budget
@@ -93,30 +106,4 @@ func (c *Client) budget(target string) *retry.Budget {
 		b, _ := retry.NewBudget(retry.BudgetSettings{}) // the defaults are valid
 		return b
 	})
-}
-
-// learn closes the gate of a call's key, and the fleet's, when the server has named a
-// wait.
-func (x *call) learn(code codes.Code, h hint) {
-	if x.key == "" || h.wait <= 0 || code != codes.ResourceExhausted && code != codes.Unavailable {
-		return
-	}
-	c, d := x.c, min(h.wait, cooldown.Max)
-	wasOpen, longer := c.gates.Close(x.key, h.wait)
-	if longer <= 0 {
-		return
-	}
-	if wasOpen {
-		c.cfg.logger.LogAttrs(x.ctx, slog.LevelInfo, "holdfast: cooling down",
-			slog.String("target", x.target), slog.Duration("for", d),
-			slog.Time("until", time.Now().Add(d)), slog.String("source", h.source))
-	}
-	if f := c.cfg.hooks.Cooldown; f != nil {
-		f(x.ctx, CooldownInfo{x.target, x.method, x.key, d, h.source})
-	}
-	if c.block != nil && cooldown.Prolongs(longer, d) {
-		// If Redis can't be reached this process still heeds the gate, which is all
-		// that can be done.
-		_ = c.block.Block(x.ctx, x.key, d)
-	}
 }

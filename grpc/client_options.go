@@ -2,14 +2,15 @@ package holdfastgrpc
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-go/holdfast/internal/cooldown"
+	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
@@ -25,29 +26,22 @@ const (
 type ClientOption func(*clientConfig)
 
 type clientConfig struct {
-	limiter  limiter.Allower
-	key      func(ctx context.Context, target, method string) string
-	attempts int
-	backoff  retry.Backoff
-	maxWait  time.Duration
-	maxTotal time.Duration
-	budget   *retry.Budget
-	retryIf  func(method string, st *status.Status) bool
-	hooks    Hooks
-	logger   *slog.Logger
-	// idempotent has the full names of methods.
-	idempotent map[string]bool
-
-	// Sizes of the bounded maps; tests make them small.
-	maxGates, maxTargets int
+	admission  admission.Settings
+	key        func(ctx context.Context, target, method string) string
+	budget     *retry.Budget
+	retryIf    func(method string, st *status.Status) bool
+	hooks      Hooks
+	idempotent map[string]bool // by the full names of methods
 }
 
 // WithLimiter paces calls by l, one unit each, under the key of [WithKey], before each
 // attempt and before each stream is opened. By default nothing paces them. If l has a
 // method Block(context.Context, string, time.Duration, ...limiter.CallOption) error, as the
-// limiters of package limiter have, it is told of every cooldown: with a distributed one the
+// limiters of package limiter have, it is called for every cooldown: with a distributed one the
 // whole fleet then cools down.
-func WithLimiter(l limiter.Allower) ClientOption { return func(c *clientConfig) { c.limiter = l } }
+func WithLimiter(l limiter.Allower) ClientOption {
+	return func(c *clientConfig) { c.admission.Limiter = l }
+}
 
 // WithKey sets what shares a limit and a cooldown, by default the target of the
 // connection, as it was dialled. Quotas usually belong to credentials: then target +
@@ -61,20 +55,24 @@ func WithKey(key func(ctx context.Context, target, method string) string) Client
 
 // WithAttempts sets how often a call is tried in all, by default 3; 1 is without
 // retries. At most 100.
-func WithAttempts(n int) ClientOption { return func(c *clientConfig) { c.attempts = n } }
+func WithAttempts(n int) ClientOption { return func(c *clientConfig) { c.admission.Attempts = n } }
 
 // WithBackoff sets the waits between attempts when the server does not name them, by
 // default 500 ms doubling up to 20 s with full jitter.
-func WithBackoff(b retry.Backoff) ClientOption { return func(c *clientConfig) { c.backoff = b } }
+func WithBackoff(b retry.Backoff) ClientOption {
+	return func(c *clientConfig) { c.admission.Backoff = b }
+}
 
 // WithMaxWait caps a single wait, by default 2 minutes. When more is asked for, the last
 // error is returned at once. At most 1 hour; 0 never waits.
-func WithMaxWait(d time.Duration) ClientOption { return func(c *clientConfig) { c.maxWait = d } }
+func WithMaxWait(d time.Duration) ClientOption {
+	return func(c *clientConfig) { c.admission.MaxWait = d }
+}
 
 // WithMaxTotalWait caps the sum of a call's waits, for whatever reason, by default 5
 // minutes. At most 24 hours.
 func WithMaxTotalWait(d time.Duration) ClientOption {
-	return func(c *clientConfig) { c.maxTotal = d }
+	return func(c *clientConfig) { c.admission.MaxTotal = d }
 }
 
 // WithBudget bounds retries, over all targets and all that share b. By default each
@@ -111,50 +109,36 @@ func WithHooks(h Hooks) ClientOption { return func(c *clientConfig) { c.hooks = 
 
 // WithLogger sets where it is logged that keys begin to cool down, by default
 // slog.Default. Nothing is logged per call.
-func WithLogger(l *slog.Logger) ClientOption { return func(c *clientConfig) { c.logger = l } }
+func WithLogger(l *slog.Logger) ClientOption { return func(c *clientConfig) { c.admission.Logger = l } }
 
-func newClientConfig(opts []ClientOption) (clientConfig, error) {
-	c := clientConfig{
-		attempts:   DefaultAttempts,
-		maxWait:    DefaultMaxWait,
-		maxTotal:   DefaultMaxTotalWait,
-		maxGates:   cooldown.MaxGates,
-		maxTargets: maxTargets,
-	}
+func newClientConfig(opts []ClientOption) (*clientConfig, *configerr.Error) {
+	c := &clientConfig{admission: admission.Defaults()}
 	for _, o := range opts {
 		if o == nil {
-			return c, configError("option", "nil", "must not be nil")
+			return nil, configerr.Option()
 		}
-		o(&c)
-	}
-	if c.logger == nil {
-		c.logger = slog.Default()
-	}
-	return c, c.validate()
-}
-
-func (c *clientConfig) validate() error {
-	switch {
-	case c.limiter != nil && isNil(c.limiter):
-		return configError("limiter", "nil", "must not be a nil pointer")
-	case c.attempts < 1 || c.attempts > 100: // what needs more needs a queue
-		return configError("attempts", c.attempts, "must be from 1 to 100")
-	case c.maxWait < 0 || c.maxWait > time.Hour:
-		return configError("max wait", c.maxWait, "must be from 0 to 1h")
-	case c.maxTotal < 0 || c.maxTotal > 24*time.Hour:
-		return configError("max total wait", c.maxTotal, "must be from 0 to 24h")
+		o(c)
 	}
 	for m := range c.idempotent {
 		service, name, ok := strings.Cut(strings.TrimPrefix(m, "/"), "/")
 		if !ok || m[0] != '/' || service == "" || name == "" || strings.Contains(name, "/") {
-			return configError("idempotent method", m, "must be /package.Service/Method")
+			return nil, configerr.New("idempotent method", m, "must be /package.Service/Method")
 		}
 	}
-	if err := c.backoff.Validate(); err != nil {
-		if e, ok := errors.AsType[*retry.ConfigError](err); ok {
-			return configError(e.Field, e.Value, "%s", e.Rule)
-		}
-		return err
+	return c, nil
+}
+
+// repeatable reports whether another attempt of a method does no harm where the server
+// may have done the work: that it names a wait, or a rule of the user's, says so.
+func (c *clientConfig) repeatable(method string, h hint) bool {
+	return h.asked || c.retryIf != nil || c.idempotent[method]
+}
+
+// retryable reports whether the failure is one that retries are for. Without a wait,
+// ResourceExhausted may also say that a message was too large, which is for ever.
+func (c *clientConfig) retryable(method string, st *status.Status, h hint) bool {
+	if c.retryIf != nil && !h.never {
+		return c.retryIf(method, st)
 	}
-	return nil
+	return st.Code() == codes.Unavailable || st.Code() == codes.ResourceExhausted && (h.asked || h.never)
 }

@@ -9,6 +9,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/limiter"
 )
 
 // Reason says why a call was not sent, or not sent again. The zero value is no reason.
@@ -16,43 +20,27 @@ type Reason uint8
 
 const (
 	// Throttled: the limiter admits the call only after a wait that does not fit.
-	Throttled Reason = iota + 1
+	Throttled Reason = Reason(admission.Throttled)
 	// CoolingDown: the server asked for a pause that is not over, and waiting for its
 	// end does not fit.
-	CoolingDown
+	CoolingDown Reason = Reason(admission.CoolingDown)
 	// LimiterFailed: the limiter returned an error; [Error.Unwrap] has it.
-	LimiterFailed
+	LimiterFailed Reason = Reason(admission.LimiterFailed)
 	// BudgetSpent: the retry budget allows no further retry now.
-	BudgetSpent
+	BudgetSpent Reason = Reason(admission.BudgetSpent)
 	// AttemptsSpent: every attempt was made.
-	AttemptsSpent
+	AttemptsSpent Reason = Reason(admission.AttemptsSpent)
 	// WaitTooLong: the wait before the next attempt is longer than the cap, than what
 	// is left of the sum of waits, or than the time to the deadline.
-	WaitTooLong
+	WaitTooLong Reason = Reason(admission.WaitTooLong)
 	// PushedBack: the server asked not to be asked again.
-	PushedBack
+	PushedBack Reason = Reason(admission.PushedBack)
 	// NotIdempotent: the server may have done the work; see [WithIdempotent].
-	NotIdempotent
+	NotIdempotent Reason = Reason(admission.NotIdempotent)
 )
 
-var reasons = [...]string{
-	Throttled:     "throttled",
-	CoolingDown:   "cooling down",
-	LimiterFailed: "limiter failed",
-	BudgetSpent:   "retry budget spent",
-	AttemptsSpent: "attempts spent",
-	WaitTooLong:   "wait too long",
-	PushedBack:    "pushed back",
-	NotIdempotent: "not idempotent",
-}
-
 // String returns the reason in lower-case words.
-func (r Reason) String() string {
-	if int(r) < len(reasons) && reasons[r] != "" {
-		return reasons[r]
-	}
-	return "reason(" + strconv.Itoa(int(r)) + ")"
-}
+func (r Reason) String() string { return admission.Reason(r).String() }
 
 // Error says why a call was not sent, or not sent again. A [Client] returns it only when
 // nothing was sent; otherwise the error is that of the last attempt, and [Hooks.GiveUp]
@@ -116,3 +104,17 @@ func gone(ctx context.Context) error {
 	}
 	return nil
 }
+
+// ConfigError says which value breaks which rule. [NewServer] and [NewClient] return it.
+// It matches limiter.ErrInvalidConfig.
+type ConfigError struct {
+	Field string
+	Value any
+	Rule  string
+}
+
+// Error names field, value and rule.
+func (e *ConfigError) Error() string { return (*configerr.Error)(e).Text("holdfastgrpc") }
+
+// Unwrap returns limiter.ErrInvalidConfig.
+func (e *ConfigError) Unwrap() error { return limiter.ErrInvalidConfig }

@@ -109,7 +109,7 @@ func ExampleNewClient() {
 	// Output: sent 10, then throttled, retry in 6s
 }
 
-// What a refusal says to clients of every kind.
+// What a rejection says to clients of every kind.
 func ExampleWait() {
 	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerHour(2), 1))
 	if err != nil {

@@ -72,10 +72,10 @@ var patient = limiter.WithBudget(5 * time.Second)
 // apiKey is the key of all clients: they use the same quota.
 var apiKey = holdfastgrpc.WithKey(func(context.Context, string, string) string { return "the api" })
 
-// TestOneRefusalStopsTheFleet: clients of two servers that share a limit share a limiter.
+// TestOneRejectionStopsTheFleet: clients of two servers that share a limit share a limiter.
 // When one of them is refused, on one server, none of them sends anything to either until
 // the time is up, and then all are served.
-func TestOneRefusalStopsTheFleet(t *testing.T) {
+func TestOneRejectionStopsTheFleet(t *testing.T) {
 	srv := redistest.Start(t)
 	const clients, each, quota = 6, 10, 100
 	window := limiter.SlidingWindowLog(limiter.Per(quota, 4*time.Second))

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/holdfast-go/holdfast/internal/caller"
+	"github.com/holdfast-go/holdfast/internal/inbound"
 )
 
 // FuzzPushback: whatever the trailer says, there is a wait of 32 bits of milliseconds, or
@@ -99,13 +99,13 @@ func FuzzMetadataKey(f *testing.F) {
 	key, credential := Metadata("user-bin"), APIKey("user-bin", "authorization")
 	pair := Join(Metadata("a-bin"), Metadata("b-bin"))
 	of := func(k Key, pairs ...string) (string, error) {
-		got, err := k.of(metadata.NewIncomingContext(context.Background(), metadata.Pairs(pairs...)), RPC{})
-		return caller.Short(got), err
+		got, err := k.key.Of(metadata.NewIncomingContext(context.Background(), metadata.Pairs(pairs...)), RPC{})
+		return inbound.Short(got), err
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		keyA, errA := of(key, "user-bin", a)
 		keyB, errB := of(key, "user-bin", b)
-		if (errA != nil) != (a == "" || a == caller.Shared) || errA == nil && (keyA == "" || keyA == caller.Shared || len(keyA) > 128) {
+		if (errA != nil) != (a == "" || a == inbound.Shared) || errA == nil && (keyA == "" || keyA == inbound.Shared || len(keyA) > 128) {
 			t.Errorf("%q: key %q, %v", a, keyA, errA)
 		}
 		if errA == nil && errB == nil && (keyA == keyB) != (a == b) {

@@ -247,7 +247,7 @@ func detail[T any](err error) (found T, ok bool) {
 	return found, false
 }
 
-// subject is the policy that a refusal names.
+// subject is the policy that a rejection names.
 func subject(err error) string {
 	q, ok := detail[*errdetails.QuotaFailure](err)
 	if !ok || len(q.Violations) != 1 {

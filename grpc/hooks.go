@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/internal/chain"
 )
 
@@ -53,27 +54,14 @@ type WaitReason uint8
 // The reasons to wait.
 const (
 	// WaitServer: the server said when to come back.
-	WaitServer WaitReason = iota
+	WaitServer WaitReason = WaitReason(admission.Server)
 	// WaitBackoff: an attempt failed, and the server said nothing of use.
-	WaitBackoff
-	// WaitCooldown: another call was told to wait.
-	WaitCooldown
+	WaitBackoff WaitReason = WaitReason(admission.Backoff)
+	// WaitCooldown: the key cools down.
+	WaitCooldown WaitReason = WaitReason(admission.Cooldown)
 	// WaitLimiter: the limiter admits the call only then.
-	WaitLimiter
+	WaitLimiter WaitReason = WaitReason(admission.Limiter)
 )
 
 // String returns the reason in one lower-case word.
-func (w WaitReason) String() string {
-	switch w {
-	case WaitServer:
-		return "server"
-	case WaitBackoff:
-		return "backoff"
-	case WaitCooldown:
-		return "cooldown"
-	case WaitLimiter:
-		return "limiter"
-	default:
-		return "unknown"
-	}
-}
+func (w WaitReason) String() string { return admission.Why(w).String() }

@@ -116,7 +116,7 @@ func TestKeys(t *testing.T) {
 // of both counts as one.
 func TestKeysOfMiddleware(t *testing.T) {
 	inHTTP := func(key middleware.Key, change func(*http.Request)) (seen string) {
-		mw, err := middleware.New(admits, key, middleware.WithHook(func(_ *http.Request, d middleware.Decision) { seen = d.Key }))
+		mw, err := middleware.New(admits, key, middleware.WithHook(func(_ context.Context, d middleware.Decision) { seen = d.Key }))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,7 @@ func (b *blocking) Block(_ context.Context, key string, d time.Duration, _ ...li
 	return limiter.ErrUnavailable
 }
 
-// TestTheFleetIsBlockedOnce: of many refusals that come back together the fleet hears
+// TestTheFleetIsBlockedOnce: of many rejections that come back together the fleet hears
 // once, from calls as from streams; and of a longer one again.
 func TestTheFleetIsBlockedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestTheFleetIsBlockedOnce(t *testing.T) {
 				if n == 50 {
 					wait = 2 * time.Hour
 				}
-				time.Sleep(time.Second) // all are on their way when the refusals come
+				time.Sleep(time.Second) // all are on their way when the rejections come
 				st, _ := status.New(codes.Unavailable, "").WithDetails(&errdetails.RetryInfo{RetryDelay: retryIn(wait)})
 				return st.Err()
 			}}
@@ -131,7 +131,7 @@ func TestLimiterThatFails(t *testing.T) {
 	}
 }
 
-// TestCooldownWhileWaiting: a call that waits for its turn heeds a refusal that comes
+// TestCooldownWhileWaiting: a call that waits for its turn heeds a rejection that comes
 // meanwhile, and asks for no second turn when it has one already.
 func TestCooldownWhileWaiting(t *testing.T) {
 	for limit, asks := range map[limiter.Limit]int{

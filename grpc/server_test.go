@@ -173,7 +173,7 @@ func TestBadServerConfiguration(t *testing.T) {
 		"metadata is :path": func() (*holdfastgrpc.Server, error) {
 			return holdfastgrpc.NewServer(lim, holdfastgrpc.APIKey("x", ":path"))
 		},
-		"must not be empty": func() (*holdfastgrpc.Server, error) {
+		"metadata is : must not be empty": func() (*holdfastgrpc.Server, error) {
 			return holdfastgrpc.NewServer(lim, holdfastgrpc.Metadata(""))
 		},
 		"keys is 0": func() (*holdfastgrpc.Server, error) { return holdfastgrpc.NewServer(lim, holdfastgrpc.Join()) },
@@ -194,7 +194,7 @@ func TestBadServerConfiguration(t *testing.T) {
 			return holdfastgrpc.NewServer(allower(nil), everyone, tier)
 		},
 	} {
-		if _, err := make(); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
+		if _, err := make(); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.HasPrefix(err.Error(), "holdfastgrpc: "+want) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}

@@ -55,7 +55,7 @@ var kinds = map[string]func(context.Context, testgrpc.TestServiceClient, ...stri
 	"unary": call, "server stream": drain, "client stream": upload, "both": converse,
 }
 
-// TestStreamsTeach: a refusal of one kind of call holds all kinds up, a stream that was
+// TestStreamsTeach: a rejection of one kind of call holds all kinds up, a stream that was
 // refused is not opened again by itself, and one that ends well holds up nothing.
 func TestStreamsTeach(t *testing.T) {
 	for kind, send := range kinds {

@@ -24,23 +24,10 @@ const (
 	// Failed: what was done is not known. It is retried if doing the request
 	// twice does no harm.
 	Failed = retry.Failed
-	// Refused: the server did not process the request. Any request is retried,
+	// Rejected: the server did not process the request. Any request is retried,
 	// and a wait in the headers makes its key cool down.
-	Refused = retry.Refused
+	Rejected = retry.Rejected
 )
-
-// classify lets the user's classifier overrule ours. Successes and redirects
-// are final for all: their bodies may have begun to stream.
-func (t *Transport) classify(resp *http.Response, err error, ours Verdict) Verdict {
-	f := t.cfg.classifier
-	if f == nil || resp != nil && resp.StatusCode < 400 {
-		return ours
-	}
-	if v := f(resp, err); v == Final || v == Failed || v == Refused {
-		return v
-	}
-	return ours
-}
 
 // isIdempotent reports whether doing the request twice is as good as once: by
 // its method, by a key by which the server tells repetitions, or because the
@@ -63,7 +50,7 @@ var errNothing = errors.New("httpclient: the base returned neither a response no
 
 // permanent reports whether an error of the base will be the same next time,
 // or is nothing that a retry should hide: a certificate that does not verify, a
-// request that can't be sent. It is not the host that is sick then.
+// request that can't be sent. The host is not at fault then.
 func permanent(err error) bool {
 	switch {
 	case isA[*tls.CertificateVerificationError](err), isA[tls.RecordHeaderError](err),
@@ -99,7 +86,7 @@ func isA[E error](err error) bool {
 	return ok
 }
 
-// evidence is what an attempt tells of its host. The zero value is nothing.
+// evidence is what an attempt shows about its host. The zero value is nothing.
 type evidence uint8
 
 const (
@@ -107,7 +94,7 @@ const (
 	failed
 )
 
-// evidenceOfStatus: a refusal by quota says nothing about the host's health, and
+// evidenceOfStatus: a rejection by quota says nothing about the host's health, and
 // a failure nothing if it answers half a request.
 func evidenceOfStatus(status int, up *upload) evidence {
 	switch {

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// TestForbiddenByQuota: a 403 that names a wait is a refusal by quota, which
+// TestForbiddenByQuota: a 403 that names a wait is a rejection by quota, which
 // any request may be sent again after; any other is final.
 func TestForbiddenByQuota(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -58,7 +58,7 @@ func TestClassifier(t *testing.T) {
 			case err != nil:
 				return httpclient.Default
 			case resp.StatusCode == 400:
-				return httpclient.Refused
+				return httpclient.Rejected
 			case resp.StatusCode == 409:
 				return httpclient.Failed
 			case resp.StatusCode == 500:
@@ -73,14 +73,14 @@ func TestClassifier(t *testing.T) {
 			post     bool
 			attempts int
 		}{
-			"refused, of a POST": {status(400, "Retry-After", "1"), true, 3},
-			"failed":             {status(409), false, 3},
-			"failed, of a POST":  {status(409), true, 1},
-			"final":              {status(500), false, 1},
-			"default":            {status(502), false, 3},
-			"no such verdict":    {status(418), false, 1},
-			"a final error":      {reply{err: errOdd}, false, 1},
-			"a default error":    {reply{err: errors.New("reset")}, false, 3},
+			"rejected, of a POST": {status(400, "Retry-After", "1"), true, 3},
+			"failed":              {status(409), false, 3},
+			"failed, of a POST":   {status(409), true, 1},
+			"final":               {status(500), false, 1},
+			"default":             {status(502), false, 3},
+			"no such verdict":     {status(418), false, 1},
+			"a final error":       {reply{err: errOdd}, false, 1},
+			"a default error":     {reply{err: errors.New("reset")}, false, 3},
 		} {
 			s := scripted(c.p)
 			r := get(t, api)
@@ -106,14 +106,14 @@ func TestClassifier(t *testing.T) {
 }
 
 // TestDialects sends a GET and a POST to servers that answer as the examples of package
-// retry do: a refusal is retried for both, a failure for the GET alone.
+// retry do: a rejection is retried for both, a failure for the GET alone.
 func TestDialects(t *testing.T) {
 	files, err := filepath.Glob("../retry/testdata/dialects/*.txt")
 	if err != nil || len(files) < 25 {
 		t.Fatalf("%d examples, %v", len(files), err)
 	}
 	// For each verdict: attempts of a GET and of a POST.
-	attempts := map[string][2]int{"final": {1, 1}, "failed": {2, 1}, "refused": {2, 2}}
+	attempts := map[string][2]int{"final": {1, 1}, "failed": {2, 1}, "rejected": {2, 2}}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -150,7 +150,7 @@ func TestDialects(t *testing.T) {
 	}
 }
 
-// TestForbiddenRetryClosesNoGate: a refusal that never ends, such as that of an account
+// TestForbiddenRetryClosesNoGate: a rejection that never ends, such as that of an account
 // without credit, is returned at once and holds up nobody else.
 func TestForbiddenRetryClosesNoGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -165,13 +165,13 @@ func TestForbiddenRetryClosesNoGate(t *testing.T) {
 	})
 }
 
-// TestClassifiedRefusalCoolsDown: what the classifier calls a refusal is one for
+// TestClassifiedRefusalCoolsDown: what the classifier calls a rejection is one for
 // every goroutine.
 func TestClassifiedRefusalCoolsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := scripted(status(430, "Retry-After", "20"), status(200))
 		rt := newTransport(t, s, httpclient.WithClassifier(func(resp *http.Response, _ error) httpclient.Verdict {
-			return httpclient.Refused
+			return httpclient.Rejected
 		}))
 		respondsWith(t, rt, once(get(t, api)), 430)
 		respondsWith(t, rt, get(t, api), 200)

@@ -1,6 +1,7 @@
 package httpclient_test
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -52,10 +53,10 @@ func TestConformance(t *testing.T) {
 		},
 		"hooks": func(*testing.T) []httpclient.Option {
 			return []httpclient.Option{httpclient.WithHooks(httpclient.Hooks{
-				Attempt:  func(httpclient.AttemptInfo) {},
-				Wait:     func(httpclient.WaitInfo) {},
-				Cooldown: func(httpclient.CooldownInfo) {},
-				GiveUp:   func(*http.Request, *httpclient.Error) {},
+				Attempt:  func(context.Context, httpclient.AttemptInfo) {},
+				Wait:     func(context.Context, httpclient.WaitInfo) {},
+				Cooldown: func(context.Context, httpclient.CooldownInfo) {},
+				GiveUp:   func(context.Context, httpclient.GiveUpInfo) {},
 			})}
 		},
 	} {

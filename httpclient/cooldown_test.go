@@ -221,7 +221,7 @@ func (b *blocking) Block(_ context.Context, key string, d time.Duration, _ ...li
 func TestTheFleetIsBlockedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := new(blocking)
-		// All are on their way when the refusals come.
+		// All are on their way when the rejections come.
 		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
 			time.Sleep(time.Second)
 			return respond(r, status(429, "Retry-After", "10")), nil

@@ -1,9 +1,14 @@
 package httpclient
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 // Reason says why a request was not sent, or not sent again. The zero value is
@@ -13,50 +18,32 @@ type Reason uint8
 const (
 	// Throttled: the limiter, or adaptive pacing, admits the request only
 	// after a wait that does not fit.
-	Throttled Reason = iota + 1
+	Throttled Reason = Reason(admission.Throttled)
 	// CoolingDown: the server asked for a pause that is not over, and waiting
 	// for its end does not fit.
-	CoolingDown
+	CoolingDown Reason = Reason(admission.CoolingDown)
 	// HostFailing: the host fails most of the time, and is sent only some of the
 	// requests; see [WithThrottle].
-	HostFailing
+	HostFailing Reason = Reason(admission.HostFailing)
 	// LimiterFailed: the limiter returned an error; [Error.Unwrap] has it.
-	LimiterFailed
+	LimiterFailed Reason = Reason(admission.LimiterFailed)
 	// BudgetSpent: the retry budget allows no further retry now.
-	BudgetSpent
+	BudgetSpent Reason = Reason(admission.BudgetSpent)
 	// AttemptsSpent: every attempt was made.
-	AttemptsSpent
+	AttemptsSpent Reason = Reason(admission.AttemptsSpent)
 	// WaitTooLong: the wait before the next attempt is longer than the cap,
 	// than what is left of the sum of waits, or than the time to the deadline.
-	WaitTooLong
+	WaitTooLong Reason = Reason(admission.WaitTooLong)
 	// NotIdempotent: repeating the request could do its work twice.
-	NotIdempotent
+	NotIdempotent Reason = Reason(admission.NotIdempotent)
 	// NotReplayable: the request's body can be read only once.
-	NotReplayable
+	NotReplayable Reason = Reason(admission.NotReplayable)
 	// ReplayFailed: the request's GetBody failed; [Error.Unwrap] has its error.
-	ReplayFailed
+	ReplayFailed Reason = Reason(admission.ReplayFailed)
 )
 
-var reasons = [...]string{
-	Throttled:     "throttled",
-	CoolingDown:   "cooling down",
-	HostFailing:   "host failing",
-	LimiterFailed: "limiter failed",
-	BudgetSpent:   "retry budget spent",
-	AttemptsSpent: "attempts spent",
-	WaitTooLong:   "wait too long",
-	NotIdempotent: "not idempotent",
-	NotReplayable: "body not replayable",
-	ReplayFailed:  "body replay failed",
-}
-
 // String returns the reason in lower-case words.
-func (r Reason) String() string {
-	if int(r) < len(reasons) && reasons[r] != "" {
-		return reasons[r]
-	}
-	return "reason(" + strconv.Itoa(int(r)) + ")"
-}
+func (r Reason) String() string { return admission.Reason(r).String() }
 
 // Error says why a request was not sent, or not sent again. It is returned by
 // [Transport.RoundTrip] only when there is no response of an earlier attempt;
@@ -100,5 +87,24 @@ type ConfigError struct {
 
 // Error names field, value and rule.
 func (e *ConfigError) Error() string {
-	return fmt.Sprintf("httpclient: %s = %v: %s", e.Field, e.Value, e.Rule)
+	return (*configerr.Error)(e).Text("httpclient")
+}
+
+// gone returns the error of a caller who has given up, by the request's context
+// or its Cancel channel; else nil. It matches context.Canceled or
+// context.DeadlineExceeded, and the context's cause.
+func gone(req *http.Request) error {
+	ctx := req.Context()
+	if err := ctx.Err(); err != nil {
+		if cause := context.Cause(ctx); cause != err { //nolint:errorlint // identity is meant
+			return fmt.Errorf("httpclient: %w: %w", err, cause)
+		}
+		return err
+	}
+	select {
+	case <-req.Cancel: //nolint:staticcheck // Cancel is how Client.Timeout reaches a RoundTripper
+		return fmt.Errorf("httpclient: request canceled: %w", context.Canceled)
+	default:
+		return nil
+	}
 }

@@ -71,7 +71,7 @@ func ExampleNew() {
 func ExampleNew_invalid() {
 	_, err := httpclient.New(nil, httpclient.WithAttempts(0))
 	fmt.Println(err)
-	// Output: httpclient: attempts = 0: must be from 1 to 100
+	// Output: httpclient: attempts is 0: must be from 1 to 100
 }
 
 // A response that comes although the server asked to come back: the wait was

@@ -126,7 +126,7 @@ func fuzzOnce(t *testing.T, data []byte, text string, mode byte) {
 	var waited time.Duration
 	opts := []httpclient.Option{
 		httpclient.WithAttempts(5), httpclient.WithMaxWait(each), httpclient.WithMaxTotalWait(total),
-		httpclient.WithHooks(httpclient.Hooks{Wait: func(w httpclient.WaitInfo) {
+		httpclient.WithHooks(httpclient.Hooks{Wait: func(_ context.Context, w httpclient.WaitInfo) {
 			if w.For > each {
 				t.Errorf("a wait of %v", w.For)
 			}

@@ -1,41 +1,43 @@
 package httpclient
 
 import (
+	"context"
 	"net/http"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
 // Hooks are functions that a [Transport] calls outside its locks, on the
-// goroutine of the request. Those that are nil are not called. They must be
+// goroutine of the request, with the request's context. Those that are nil are not called. They must be
 // safe for concurrent use, return soon, and not change or keep what they get.
 // The zero value calls nothing.
 type Hooks struct {
 	// Attempt is called after each attempt.
-	Attempt func(AttemptInfo)
+	Attempt func(context.Context, AttemptInfo)
 	// Wait is called before each wait.
-	Wait func(WaitInfo)
+	Wait func(context.Context, WaitInfo)
 	// Cooldown is called when a response makes a key cool down, or cool down
 	// for longer.
-	Cooldown func(CooldownInfo)
+	Cooldown func(context.Context, CooldownInfo)
 	// GiveUp is called when a request is not sent, or not sent again although
 	// its failure is one that retries are for.
-	GiveUp func(*http.Request, *Error)
+	GiveUp func(context.Context, GiveUpInfo)
 	// ThrottleChange is called once when a host begins to be throttled because
 	// it fails, and once when it no longer is.
-	ThrottleChange func(retry.ThrottleChange)
+	ThrottleChange func(context.Context, retry.ThrottleChange)
 }
 
 // and returns hooks that call first those of h and then those of next.
 func (h Hooks) and(next Hooks) Hooks {
 	return Hooks{
-		Attempt:        chain.One(h.Attempt, next.Attempt),
-		Wait:           chain.One(h.Wait, next.Wait),
-		Cooldown:       chain.One(h.Cooldown, next.Cooldown),
+		Attempt:        chain.Two(h.Attempt, next.Attempt),
+		Wait:           chain.Two(h.Wait, next.Wait),
+		Cooldown:       chain.Two(h.Cooldown, next.Cooldown),
 		GiveUp:         chain.Two(h.GiveUp, next.GiveUp),
-		ThrottleChange: chain.One(h.ThrottleChange, next.ThrottleChange),
+		ThrottleChange: chain.Two(h.ThrottleChange, next.ThrottleChange),
 	}
 }
 
@@ -64,37 +66,28 @@ type CooldownInfo struct {
 	Source string        // the header that asked for it
 }
 
+// GiveUpInfo is a request that is not sent, or not sent again.
+type GiveUpInfo struct {
+	Request *http.Request // the caller's
+	Error   *Error        // why
+}
+
 // WaitReason says what a request waits for.
 type WaitReason uint8
 
 // The reasons to wait.
 const (
 	// WaitServer: the server said when to come back.
-	WaitServer WaitReason = iota
+	WaitServer WaitReason = WaitReason(admission.Server)
 	// WaitBackoff: an attempt failed, and the server said nothing of use.
-	WaitBackoff
-	// WaitCooldown: another request was told to wait.
-	WaitCooldown
+	WaitBackoff WaitReason = WaitReason(admission.Backoff)
+	// WaitCooldown: the key cools down.
+	WaitCooldown WaitReason = WaitReason(admission.Cooldown)
 	// WaitLimiter: the limiter admits the request only then.
-	WaitLimiter
-	// WaitAdaptive: adaptive pacing has a slot only then.
-	WaitAdaptive
+	WaitLimiter WaitReason = WaitReason(admission.Limiter)
+	// WaitAdaptive: adaptive pacing has a turn only then.
+	WaitAdaptive WaitReason = WaitReason(admission.Adaptive)
 )
 
 // String returns the reason in one lower-case word.
-func (w WaitReason) String() string {
-	switch w {
-	case WaitServer:
-		return "server"
-	case WaitBackoff:
-		return "backoff"
-	case WaitCooldown:
-		return "cooldown"
-	case WaitLimiter:
-		return "limiter"
-	case WaitAdaptive:
-		return "adaptive"
-	default:
-		return "unknown"
-	}
-}
+func (w WaitReason) String() string { return admission.Why(w).String() }

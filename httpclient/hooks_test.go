@@ -2,6 +2,7 @@ package httpclient_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -22,17 +23,19 @@ func TestHooks(t *testing.T) {
 		add := func(format string, args ...any) { events = append(events, fmt.Sprintf(format, args...)) }
 		r := get(t, api)
 		h := httpclient.Hooks{
-			Attempt: func(a httpclient.AttemptInfo) {
-				add("attempt %d: %d %v %v", a.Number, a.Status, a.Err, a.Request == r)
+			Attempt: func(ctx context.Context, a httpclient.AttemptInfo) {
+				add("attempt %d: %d %v %v", a.Number, a.Status, a.Err, a.Request == r && ctx == r.Context())
 			},
-			Wait: func(w httpclient.WaitInfo) {
+			Wait: func(_ context.Context, w httpclient.WaitInfo) {
 				if w.For < time.Second || w.For > 3*time.Second || w.Request != r {
 					t.Errorf("%+v", w)
 				}
 				add("wait: %v %q", w.Why, w.Source)
 			},
-			Cooldown: func(c httpclient.CooldownInfo) { add("cooldown: %s %v", c.Key, c.For) },
-			GiveUp:   func(_ *http.Request, e *httpclient.Error) { add("give up: %v", e.Reason) },
+			Cooldown: func(_ context.Context, c httpclient.CooldownInfo) { add("cooldown: %s %v", c.Key, c.For) },
+			GiveUp: func(ctx context.Context, g httpclient.GiveUpInfo) {
+				add("give up: %v %v", g.Error.Reason, g.Request == r && ctx == r.Context())
+			},
 		}
 		rt := newTransport(t, scripted(status(429, "Retry-After", "2"), status(429), status(200)), httpclient.WithHooks(h))
 		respondsWith(t, rt, r, 200)
@@ -50,9 +53,9 @@ func TestHooks(t *testing.T) {
 			"attempt 3: 200 <nil> true",
 			"attempt 1: 503 <nil> true",
 			"cooldown: api.test 16m39s",
-			"give up: wait too long",
+			"give up: wait too long true",
 			"attempt 1: 200 <nil> true",
-			"give up: throttled",
+			"give up: throttled true",
 		}
 		if got := strings.Join(events, "\n"); got != strings.Join(want, "\n") {
 			t.Errorf("events\n%s\nwant\n%s", got, strings.Join(want, "\n"))
@@ -67,7 +70,7 @@ func TestHooksKnowHowLongAttemptsTook(t *testing.T) {
 			return respond(r, status(200)), nil
 		})
 		var took time.Duration
-		h := httpclient.Hooks{Attempt: func(a httpclient.AttemptInfo) { took = a.Took }}
+		h := httpclient.Hooks{Attempt: func(_ context.Context, a httpclient.AttemptInfo) { took = a.Took }}
 		respondsWith(t, newTransport(t, base, httpclient.WithHooks(h), httpclient.WithoutThrottle()), get(t, api), 200)
 		if took != 1234*time.Millisecond {
 			t.Errorf("took %v", took)
@@ -81,7 +84,7 @@ func TestLogsTransitionsOnly(t *testing.T) {
 		log := slog.New(slog.NewTextHandler(&buf, nil))
 		changes := 0
 		rt, err := httpclient.New(scripted(status(429, "Retry-After", "300")), httpclient.WithLogger(log),
-			httpclient.WithThrottle(retry.ThrottleSettings{MinRequests: 2, Rand: zero, OnChange: func(retry.ThrottleChange) { changes++ }}))
+			httpclient.WithThrottle(retry.ThrottleSettings{MinRequests: 2, Rand: zero, OnChange: func(context.Context, retry.ThrottleChange) { changes++ }}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +98,7 @@ func TestLogsTransitionsOnly(t *testing.T) {
 		}
 		buf.Reset()
 		rt, err = httpclient.New(scripted(status(500)), httpclient.WithLogger(log),
-			httpclient.WithThrottle(retry.ThrottleSettings{MinRequests: 2, Rand: zero, OnChange: func(retry.ThrottleChange) { changes++ }}))
+			httpclient.WithThrottle(retry.ThrottleSettings{MinRequests: 2, Rand: zero, OnChange: func(context.Context, retry.ThrottleChange) { changes++ }}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,11 +164,11 @@ func TestHooksAreAdded(t *testing.T) {
 		hooks := func(name string) httpclient.Option {
 			add := func(what string) { order = append(order, name+" "+what) }
 			return httpclient.WithHooks(httpclient.Hooks{
-				Attempt:        func(httpclient.AttemptInfo) { add("attempt") },
-				Wait:           func(httpclient.WaitInfo) { add("wait") },
-				Cooldown:       func(httpclient.CooldownInfo) { add("cooldown") },
-				GiveUp:         func(*http.Request, *httpclient.Error) { add("gives up") },
-				ThrottleChange: func(retry.ThrottleChange) { add("throttle") },
+				Attempt:        func(context.Context, httpclient.AttemptInfo) { add("attempt") },
+				Wait:           func(context.Context, httpclient.WaitInfo) { add("wait") },
+				Cooldown:       func(context.Context, httpclient.CooldownInfo) { add("cooldown") },
+				GiveUp:         func(context.Context, httpclient.GiveUpInfo) { add("gives up") },
+				ThrottleChange: func(context.Context, retry.ThrottleChange) { add("throttle") },
 			})
 		}
 		rt := newTransport(t, scripted(status(503, "Retry-After", "1"), status(500)), hooks("a"), httpclient.WithHooks(httpclient.Hooks{}), hooks("b"),

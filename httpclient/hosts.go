@@ -4,7 +4,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/internal/cooldown"
+	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -22,7 +22,7 @@ type host struct {
 // there is no room, has no throttle: the failures of one must not
 // condemn another.
 type hosts struct {
-	t        *cooldown.Table[host]
+	t        *admission.Table[host]
 	settings *retry.ThrottleSettings // nil is no throttle
 	shared   *retry.Budget           // nil is one for each host
 	overflow *host
@@ -30,7 +30,7 @@ type hosts struct {
 
 func newHosts(max int, s *retry.ThrottleSettings, shared *retry.Budget) *hosts {
 	hs := &hosts{settings: s, shared: shared}
-	hs.t = cooldown.NewTable(max, func(h *host) bool {
+	hs.t = admission.NewTable(max, func(h *host) bool {
 		return h.throttle != nil && h.throttle.Rejecting()
 	})
 	hs.overflow = &host{name: "overflow", budget: hs.newBudget()}

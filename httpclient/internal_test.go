@@ -1,6 +1,7 @@
 package httpclient
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ func TestFloodNeverForgetsAThrottle(t *testing.T) {
 	fails := func(name string) *host {
 		h := hs.get(name)
 		if h.throttle != nil {
-			h.throttle.Report(false)
+			h.throttle.Report(context.Background(), false)
 		}
 		return h
 	}
@@ -135,56 +136,6 @@ func TestPark(t *testing.T) {
 		park(resp)
 		if resp.Body != http.NoBody {
 			t.Error("no body")
-		}
-	})
-}
-
-func TestPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPace()
-		var at time.Duration
-		for range 100 {
-			if d, ok := p.delay(0); d != 0 || !ok {
-				t.Fatalf("paced by %v before any 429", d)
-			}
-			at = p.start()
-			time.Sleep(10 * time.Millisecond)
-		}
-		p.throttled(at)
-		rate := p.rate
-		if rate < 69 || rate > 71 {
-			t.Errorf("after 100 in a second the rate is %v, want 70", rate)
-		}
-		for range 10 {
-			p.throttled(at) // the same excess
-		}
-		if p.rate != rate {
-			t.Errorf("cut again to %v", p.rate)
-		}
-		p.delay(time.Hour)
-		if d, ok := p.delay(time.Hour); !ok || d < 14*time.Millisecond || d > 15*time.Millisecond {
-			t.Errorf("the second waits %v", d)
-		}
-		if _, ok := p.delay(time.Millisecond); ok {
-			t.Error("it fits in 1ms")
-		}
-		time.Sleep(2 * time.Second)
-		p.delay(time.Hour)
-		if p.rate < rate+9.9 || p.rate > rate+10.1 {
-			t.Errorf("grew from %v to %v in 2s, want 10 more", rate, p.rate)
-		}
-		time.Sleep(time.Minute)
-		p.delay(0)
-		if d, ok := p.delay(0); d != 0 || !ok || p.on {
-			t.Error("still paced after a minute without a 429")
-		}
-		// A server that refuses everything is still asked now and then.
-		for range 100 {
-			p.throttled(p.start())
-			time.Sleep(2 * time.Second)
-		}
-		if p.throttled(p.start()); p.rate < adaptiveMin {
-			t.Errorf("rate %v", p.rate)
 		}
 	})
 }

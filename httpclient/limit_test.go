@@ -185,7 +185,7 @@ func TestAdaptive(t *testing.T) {
 			}
 			return respond(r, status(200)), nil
 		})
-		run := func(rt http.RoundTripper) (sent, refusals int) {
+		run := func(rt http.RoundTripper) (sent, rejections int) {
 			mu.Lock()
 			refused = 0
 			mu.Unlock()
@@ -201,15 +201,15 @@ func TestAdaptive(t *testing.T) {
 			}
 			return sent, refused
 		}
-		sent, refusals := run(newTransport(t, base))
-		if share := float64(refusals) / float64(sent); share < 0.7 {
+		sent, rejections := run(newTransport(t, base))
+		if share := float64(rejections) / float64(sent); share < 0.7 {
 			t.Errorf("unpaced, %.2f of %d were refused: the server is too kind for this test", share, sent)
 		}
-		sent, refusals = run(newTransport(t, base, httpclient.WithAdaptive()))
-		if share := float64(refusals) / float64(sent); share > 0.1 {
+		sent, rejections = run(newTransport(t, base, httpclient.WithAdaptive()))
+		if share := float64(rejections) / float64(sent); share > 0.1 {
 			t.Errorf("%.2f of %d requests were refused", share, sent)
 		}
-		if admitted := sent - refusals; admitted < 120*50*7/10 {
+		if admitted := sent - rejections; admitted < 120*50*7/10 {
 			t.Errorf("%d of %d possible requests were admitted", admitted, 120*50)
 		}
 	})

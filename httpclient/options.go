@@ -1,12 +1,12 @@
 package httpclient
 
 import (
-	"errors"
 	"log/slog"
 	"net/http"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/cooldown"
+	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
@@ -22,32 +22,23 @@ const (
 type Option func(*config)
 
 type config struct {
-	limiter        limiter.Allower
+	admission      admission.Settings
 	key            func(*http.Request) string
 	format         func(host string) retry.ResetFormat
 	classifier     func(*http.Response, error) Verdict
-	attempts       int
-	backoff        retry.Backoff
-	maxWait        time.Duration
-	maxTotal       time.Duration
 	budget         *retry.Budget
 	throttle       *retry.ThrottleSettings
 	attemptTimeout time.Duration
 	bodyBuffer     int64
-	adaptive       bool
 	hooks          Hooks
-	logger         *slog.Logger
-
-	// Sizes of the bounded maps; tests make them small.
-	maxHosts, maxGates, maxPaces int
 }
 
 // WithLimiter paces requests by l, under the key of [WithKey], before each
 // attempt. By default nothing paces them. If l has a method
 // Block(context.Context, string, time.Duration, ...limiter.CallOption) error, as
-// the limiters of package limiter have, it is told of every cooldown: with a
+// the limiters of package limiter have, it is called for every cooldown: with a
 // distributed one the whole fleet then cools down.
-func WithLimiter(l limiter.Allower) Option { return func(c *config) { c.limiter = l } }
+func WithLimiter(l limiter.Allower) Option { return func(c *config) { c.admission.Limiter = l } }
 
 // WithKey sets what shares a limit and a cooldown, by default the URL's host,
 // with its port unless it is the scheme's own. Quotas usually belong to
@@ -59,7 +50,7 @@ func WithLimiter(l limiter.Allower) Option { return func(c *config) { c.limiter 
 func WithKey(key func(*http.Request) string) Option { return func(c *config) { c.key = key } }
 
 // WithClassifier lets f overrule what an attempt's outcome means, for servers
-// with ways of their own: a 400 that is a refusal by quota, a 500 that no retry
+// with ways of their own: a 400 that is a rejection by quota, a 500 that no retry
 // mends. f gets the response, whose status is 400 or above and whose body it
 // must leave alone, or the error of the base; certificates that do not verify
 // and callers who have gone are not asked about. [Default] leaves it to the
@@ -78,19 +69,19 @@ func WithResetFormat(f func(host string) retry.ResetFormat) Option {
 
 // WithAttempts sets how often a request is tried in all, by default 3; 1 is
 // without retries. At most 100.
-func WithAttempts(n int) Option { return func(c *config) { c.attempts = n } }
+func WithAttempts(n int) Option { return func(c *config) { c.admission.Attempts = n } }
 
 // WithBackoff sets the waits between attempts when the server does not name
 // them, by default 500 ms doubling up to 20 s with full jitter.
-func WithBackoff(b retry.Backoff) Option { return func(c *config) { c.backoff = b } }
+func WithBackoff(b retry.Backoff) Option { return func(c *config) { c.admission.Backoff = b } }
 
 // WithMaxWait caps a single wait, by default 2 minutes. When more is asked for,
 // the last response is returned at once. At most 1 hour; 0 never waits.
-func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
+func WithMaxWait(d time.Duration) Option { return func(c *config) { c.admission.MaxWait = d } }
 
 // WithMaxTotalWait caps the sum of a request's waits, for whatever reason, by
 // default 5 minutes. At most 24 hours.
-func WithMaxTotalWait(d time.Duration) Option { return func(c *config) { c.maxTotal = d } }
+func WithMaxTotalWait(d time.Duration) Option { return func(c *config) { c.admission.MaxTotal = d } }
 
 // WithBudget bounds retries, over all hosts and all that share b. By default
 // each host has a budget of its own: retries up to 20 % of the requests that
@@ -128,7 +119,7 @@ func WithBodyBuffer(max int64) Option { return func(c *config) { c.bodyBuffer = 
 // to come back: each key is paced from its first such response on, at 0.7 of
 // what was sent in a second; the rate then grows by a twentieth of that per
 // second, until it has doubled. By default it is off.
-func WithAdaptive() Option { return func(c *config) { c.adaptive = true } }
+func WithAdaptive() Option { return func(c *config) { c.admission.Adaptive = true } }
 
 // WithHooks adds functions to be called when something happens. Given several times,
 // all are called, in order.
@@ -137,50 +128,60 @@ func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = c.hooks.and(
 // WithLogger sets where changes of state are logged: hosts that begin and end to
 // be throttled, keys that begin to cool down. By default slog.Default. Nothing is
 // logged per request.
-func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
+func WithLogger(l *slog.Logger) Option { return func(c *config) { c.admission.Logger = l } }
 
-func defaults() config {
-	return config{
-		attempts: DefaultAttempts,
-		backoff:  retry.Backoff{},
-		maxWait:  DefaultMaxWait,
-		maxTotal: DefaultMaxTotalWait,
-		throttle: new(retry.ThrottleSettings),
-		maxHosts: maxHosts,
-		maxGates: cooldown.MaxGates,
-		maxPaces: maxPaces,
+func newConfig(opts []Option) (*config, *configerr.Error) {
+	c := &config{admission: admission.Defaults(), throttle: new(retry.ThrottleSettings)}
+	for _, o := range opts {
+		if o == nil {
+			return nil, configerr.Option()
+		}
+		o(c)
 	}
-}
-
-func (c *config) validate() error {
 	switch {
-	case c.attempts < 1 || c.attempts > 100: // what needs more needs a queue
-		return &ConfigError{"attempts", c.attempts, "must be from 1 to 100"}
-	case c.maxWait < 0 || c.maxWait > time.Hour:
-		return &ConfigError{"max wait", c.maxWait, "must be from 0 to 1h"}
-	case c.maxTotal < 0 || c.maxTotal > 24*time.Hour:
-		return &ConfigError{"max total wait", c.maxTotal, "must be from 0 to 24h"}
 	case c.attemptTimeout != 0 && c.attemptTimeout < time.Millisecond: // a forgotten unit
-		return &ConfigError{"attempt timeout", c.attemptTimeout, "must be 0 or at least 1ms"}
+		return nil, configerr.New("attempt timeout", c.attemptTimeout, "must be 0 or at least 1ms")
 	case c.bodyBuffer < 0 || c.bodyBuffer > 1<<30:
-		return &ConfigError{"body buffer", c.bodyBuffer, "must be from 0 to 1073741824 bytes"}
-	}
-	if err := c.backoff.Validate(); err != nil {
-		return configError(err)
+		return nil, configerr.New("body buffer", c.bodyBuffer, "must be from 0 to 1073741824 bytes")
 	}
 	if c.throttle != nil {
 		c.throttle = new(*c.throttle) // the option may serve several transports
-		if _, err := retry.NewThrottle(*c.throttle); err != nil {
-			return configError(err)
+		_, err := retry.NewThrottle(*c.throttle)
+		if e, ok := err.(*retry.ConfigError); ok { //nolint:errorlint // it is not wrapped
+			return nil, (*configerr.Error)(e)
 		}
 	}
-	return nil
+	return c, nil
 }
 
-// configError is an error of package retry as one of ours.
-func configError(err error) error {
-	if e, ok := errors.AsType[*retry.ConfigError](err); ok {
-		return &ConfigError{e.Field, e.Value, e.Rule}
+// keyOf returns what the request's limit and cooldown belong to.
+func (c *config) keyOf(req *http.Request, call Call, host string) string {
+	switch {
+	case call.Key != "":
+		return call.Key
+	case c.key != nil:
+		return c.key(req)
+	default:
+		return host
 	}
-	return err
+}
+
+// resetFormat returns how a host writes times in its quota headers.
+func (c *config) resetFormat(host string) retry.ResetFormat {
+	if c.format != nil {
+		return c.format(host)
+	}
+	return retry.ResetGuess
+}
+
+// classify lets the user's classifier overrule ours. Successes and redirects
+// are final for all: their bodies may have begun to stream.
+func (c *config) classify(resp *http.Response, err error, ours Verdict) Verdict {
+	if c.classifier == nil || resp != nil && resp.StatusCode < 400 {
+		return ours
+	}
+	if v := c.classifier(resp, err); v == Final || v == Failed || v == Rejected {
+		return v
+	}
+	return ours
 }

@@ -8,18 +8,21 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/httpclient"
+	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
 func TestOptionsAreValidated(t *testing.T) {
 	for field, o := range map[string]httpclient.Option{
 		"attempts":        httpclient.WithAttempts(0),
-		"attempts = 101":  httpclient.WithAttempts(101),
+		"attempts is 101": httpclient.WithAttempts(101),
 		"max wait":        httpclient.WithMaxWait(-1),
-		"max wait = 2h":   httpclient.WithMaxWait(2 * time.Hour),
+		"max wait is 2h":  httpclient.WithMaxWait(2 * time.Hour),
 		"max total wait":  httpclient.WithMaxTotalWait(-time.Second),
 		"attempt timeout": httpclient.WithAttemptTimeout(5),
 		"body buffer":     httpclient.WithBodyBuffer(-1),
+		"option is nil":   nil,
+		"limiter is nil":  httpclient.WithLimiter((*limiter.Local)(nil)),
 		"Multiplier":      httpclient.WithThrottle(retry.ThrottleSettings{Multiplier: 0.5}),
 	} {
 		_, err := httpclient.New(nil, o)
@@ -33,7 +36,7 @@ func TestOptionsAreValidated(t *testing.T) {
 	// One option serves several transports.
 	o := httpclient.WithThrottle(retry.ThrottleSettings{})
 	for range 2 {
-		if _, err := httpclient.New(nil, o, nil, httpclient.WithMaxWait(0), httpclient.WithLogger(nil)); err != nil {
+		if _, err := httpclient.New(nil, o, httpclient.WithMaxWait(0), httpclient.WithLogger(nil)); err != nil {
 			t.Error(err)
 		}
 	}

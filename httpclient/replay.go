@@ -81,7 +81,7 @@ func readAhead(req *http.Request, n int64) ([]byte, error) {
 		}
 		return head, nil
 	case <-req.Context().Done():
-	case <-req.Cancel: //nolint:staticcheck // see rest
+	case <-req.Cancel: //nolint:staticcheck // see gone
 	}
 	// It may wait for the Read, such as that of a server's request.
 	go closeBody(req)

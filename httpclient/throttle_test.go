@@ -36,7 +36,7 @@ func TestThrottles(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := scripted(p)
 				var changes []string
-				rt := newTransport(t, s, strict(20), httpclient.WithHooks(httpclient.Hooks{ThrottleChange: func(c retry.ThrottleChange) {
+				rt := newTransport(t, s, strict(20), httpclient.WithHooks(httpclient.Hooks{ThrottleChange: func(_ context.Context, c retry.ThrottleChange) {
 					changes = append(changes, fmt.Sprint(c.Name, " ", c.Throttling))
 				}}))
 				send(t, rt, 19)
@@ -106,7 +106,8 @@ func deliver(t *testing.T, works func(n int, rnd float64) bool, together int, re
 				return respond(r, status(200)), nil
 			}
 			return respond(r, status(500)), nil
-		}), o, httpclient.WithHooks(httpclient.Hooks{GiveUp: func(_ *http.Request, e *httpclient.Error) {
+		}), o, httpclient.WithHooks(httpclient.Hooks{GiveUp: func(_ context.Context, g httpclient.GiveUpInfo) {
+			e := g.Error
 			mu.Lock()
 			defer mu.Unlock()
 			if e.Reason == httpclient.HostFailing {

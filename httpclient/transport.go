@@ -2,12 +2,11 @@ package httpclient
 
 import (
 	"context"
-	"log/slog"
+	"errors"
+	"fmt"
 	"net/http"
-	"time"
 
-	"github.com/holdfast-go/holdfast/internal/cooldown"
-	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -18,17 +17,10 @@ import (
 // and needs no closing. What it learns about hosts is its own: use one for all
 // clients of a process.
 type Transport struct {
-	base  http.RoundTripper
-	cfg   config
-	hosts *hosts
-	gates *cooldown.Gates
-	paces *cooldown.Table[pace] // nil is not adaptive
-	block blocker               // nil if the limiter can't
-}
-
-// blocker is what limiters implement that can deny a key for the whole fleet.
-type blocker interface {
-	Block(ctx context.Context, key string, d time.Duration, opts ...limiter.CallOption) error
+	base      http.RoundTripper
+	cfg       *config
+	hosts     *hosts
+	admission *admission.Client
 }
 
 // New returns a Transport that sends through base; nil is
@@ -37,29 +29,20 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	cfg := defaults()
-	for _, o := range opts {
-		if o != nil {
-			o(&cfg)
-		}
+	cfg, e := newConfig(opts)
+	if e != nil {
+		return nil, (*ConfigError)(e)
 	}
-	if err := cfg.validate(); err != nil {
-		return nil, err
+	adm, e := admission.New(cfg.admission)
+	if e != nil {
+		return nil, (*ConfigError)(e)
 	}
-	if cfg.logger == nil {
-		cfg.logger = slog.Default()
+	t := &Transport{base: base, cfg: cfg, admission: adm}
+	if s := cfg.throttle; s != nil {
+		own := s.OnChange
+		s.OnChange = func(ctx context.Context, c retry.ThrottleChange) { t.throttleChanged(ctx, c, own) }
 	}
-	t := &Transport{base: base, cfg: cfg}
-	if s := t.cfg.throttle; s != nil {
-		also := s.OnChange
-		s.OnChange = func(c retry.ThrottleChange) { t.throttleChanged(c, also) }
-	}
-	t.hosts = newHosts(cfg.maxHosts, t.cfg.throttle, cfg.budget)
-	t.gates = cooldown.NewGates(cfg.maxGates)
-	if cfg.adaptive {
-		t.paces = newPaces(cfg.maxPaces)
-	}
-	t.block, _ = cfg.limiter.(blocker)
+	t.hosts = newHosts(maxHosts, cfg.throttle, cfg.budget)
 	return t, nil
 }
 
@@ -74,6 +57,63 @@ func NewClient(opts ...Option) (*http.Client, error) {
 	return &http.Client{Transport: t}, nil
 }
 
+// RoundTrip sends the request, as often as it takes and the options allow. It
+// keeps the contract of [http.RoundTripper]: it does not modify the request, it
+// closes its body on every path, and it follows no redirects.
+//
+// If there is a response, the last one is returned with a nil error and its
+// body unread, also when a retry was called for but not possible; [GaveUp] then
+// says why. If nothing could be sent, the error is an [*Error]; otherwise it is
+// that of the last attempt. When the request's context, or its Cancel channel,
+// ends a wait, the error matches context.Canceled or context.DeadlineExceeded.
+// A wait that the deadline does not allow is not begun.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req == nil {
+		return nil, errors.New("httpclient: nil request")
+	}
+	call := callOf(req.Context())
+	switch err := call.validate(); {
+	case req.URL == nil:
+		closeBody(req)
+		return nil, errors.New("httpclient: nil Request.URL")
+	case err != nil:
+		closeBody(req)
+		return nil, err
+	}
+	name := hostOf(req.URL)
+	host := t.hosts.get(name)
+	x := exchange{
+		adm:  admission.Begin(req.Context(), t.admission, t.cfg.keyOf(req, call, name)),
+		cfg:  t.cfg,
+		base: t.base,
+		orig: req,
+		req:  req,
+		call: call,
+		host: host,
+	}
+	x.adm.Throttle, x.adm.Budget = host.throttle, host.budget
+	x.adm.Canceled = req.Cancel //nolint:staticcheck // it is how Client.Timeout reaches a RoundTripper
+	if f := t.cfg.hooks.Wait; f != nil {
+		x.adm.OnWait = func(w admission.Wait) {
+			f(req.Context(), WaitInfo{req, w.For, WaitReason(w.Why), w.Source})
+		}
+	}
+	x.adm.Cost = max(1, call.Cost)
+	if call.Attempts > 0 {
+		x.adm.Attempts = call.Attempts
+	}
+	if call.MaxWait > 0 {
+		x.adm.Allow.Each = call.MaxWait
+	}
+	if t.cfg.bodyBuffer > 0 && x.adm.Attempts > 1 {
+		var err error
+		if x.req, err = buffered(req, t.cfg.bodyBuffer); err != nil {
+			return nil, fmt.Errorf("httpclient: reading the request's body: %w", err)
+		}
+	}
+	return x.run()
+}
+
 // CloseIdleConnections closes the idle connections of the base, if it can.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
@@ -81,30 +121,19 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// throttleChanged tells whoever wants to know that a host fails, or no longer
-// does: an outage is one line when it begins and one when it is over.
-func (t *Transport) throttleChanged(c retry.ThrottleChange, also func(retry.ThrottleChange)) {
+// throttleChanged reports that a host fails, or no longer does: an outage is one
+// line of log when it begins and one when it is over.
+func (t *Transport) throttleChanged(ctx context.Context, c retry.ThrottleChange, own func(context.Context, retry.ThrottleChange)) {
+	logger := t.admission.Logger()
 	if c.Throttling {
-		t.cfg.logger.Warn("holdfast: host fails; throttling it", "host", c.Name, "since", c.Since, "requests", c.Requests, "accepts", c.Accepts)
+		logger.WarnContext(ctx, "holdfast: host fails; throttling it", "host", c.Name, "since", c.Since, "requests", c.Requests, "accepts", c.Accepts)
 	} else {
-		t.cfg.logger.Info("holdfast: host answers again", "host", c.Name, "since", c.Since, "outage", c.At.Sub(c.Since))
+		logger.InfoContext(ctx, "holdfast: host answers again", "host", c.Name, "since", c.Since, "outage", c.At.Sub(c.Since))
 	}
 	if f := t.cfg.hooks.ThrottleChange; f != nil {
-		f(c)
+		f(ctx, c)
 	}
-	if also != nil {
-		also(c)
-	}
-}
-
-// key returns what the request's limit and cooldown belong to.
-func (t *Transport) key(req *http.Request, c Call, host string) string {
-	switch {
-	case c.Key != "":
-		return c.Key
-	case t.cfg.key != nil:
-		return t.cfg.key(req)
-	default:
-		return host
+	if own != nil {
+		own(ctx, c)
 	}
 }

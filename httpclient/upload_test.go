@@ -151,7 +151,7 @@ func TestBodyErrorsAreFinal(t *testing.T) {
 				s, served := backend(t, proto)
 				var attempts int
 				rt := newTransport(t, s.Client().Transport, httpclient.WithHooks(httpclient.Hooks{
-					Attempt: func(httpclient.AttemptInfo) { attempts++ },
+					Attempt: func(context.Context, httpclient.AttemptInfo) { attempts++ },
 				}))
 				for range 25 {
 					r := get(t, s.URL)
@@ -179,7 +179,7 @@ func TestLengthWithoutBody(t *testing.T) {
 	s, served := backend(t, 1)
 	attempts := 0
 	rt := newTransport(t, s.Client().Transport, strict(1), httpclient.WithHooks(httpclient.Hooks{
-		Attempt: func(httpclient.AttemptInfo) { attempts++ },
+		Attempt: func(context.Context, httpclient.AttemptInfo) { attempts++ },
 	}))
 	r := get(t, s.URL)
 	r.ContentLength = 10

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/internal/caller"
+	"github.com/holdfast-go/holdfast/internal/inbound"
 )
 
 const (
@@ -53,19 +53,19 @@ func (p Proxies) Forwarded() Key { return p.key(&forwarded) }
 
 func (p Proxies) key(s *syntax) Key {
 	if len(p.Trusted) == 0 && !p.UnixSocket {
-		return Key{err: configError("trusted proxies", 0, "must be at least 1; without proxies use RemoteIP")}
+		return invalid("trusted proxies", 0, "must be at least 1; without proxies use RemoteIP")
 	}
 	p.Trusted = slices.Clone(p.Trusted)
 	for i, t := range p.Trusted {
 		mapped := t.Addr().Is4In6()
 		if !t.IsValid() || mapped && t.Bits() < 96 {
-			return Key{err: configError("trusted proxy", i, "must be a valid prefix, of at least 96 bits where it is an IPv4 one in IPv6")}
+			return invalid("trusted proxy", i, "must be a valid prefix, of at least 96 bits where it is an IPv4 one in IPv6")
 		}
 		if mapped {
 			p.Trusted[i] = netip.PrefixFrom(t.Addr().Unmap(), t.Bits()-96)
 		}
 	}
-	return some(func(r *http.Request) string { return caller.IP(p.client(r, s)) })
+	return some(func(r *http.Request) string { return inbound.IP(p.client(r, s)) })
 }
 
 func (p *Proxies) trusts(a netip.Addr) bool {

@@ -12,6 +12,22 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
+// Headers says which headers responses carry.
+type Headers uint8
+
+// The headers.
+const (
+	// RateLimit is RateLimit and RateLimit-Policy.
+	RateLimit Headers = 1 << iota
+	// XRateLimit is X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
+	XRateLimit
+	// RetryAfter is Retry-After, on rejections.
+	RetryAfter
+
+	// AllHeaders are sent by default.
+	AllHeaders = RateLimit | XRateLimit | RetryAfter
+)
+
 // policies keeps what of the headers depends on the limit alone.
 type policies struct {
 	of    sync.Map // policyKey → *policy
@@ -35,7 +51,7 @@ type policy struct {
 	limit  string // of X-RateLimit-Limit
 	unit   time.Duration
 	bucket bool
-	// before and after are what surrounds the seconds in the body of a refusal.
+	// before and after are what surrounds the seconds in the body of a rejection.
 	before, after string
 }
 
@@ -57,6 +73,60 @@ func (p *policies) get(name string, limit limiter.Limit) *policy {
 		p.of.Store(key, pol)
 	}
 	return pol
+}
+
+// announce sets the headers of what is left under the limit name, as which says; parts
+// are those of a Multi.
+func (p *policies) announce(header http.Header, which Headers, name string, res *limiter.Result, parts []limiter.PartResult) {
+	if which&(RateLimit|XRateLimit) == 0 {
+		return
+	}
+	pol := p.get(name, res.Limit)
+	// One piece of memory for all values, and one for the slices of them.
+	buf := make([]byte, 0, 128)
+	var line string
+	var policyEnd, rateEnd int
+	if parts != nil {
+		for i := range parts {
+			if i > 0 {
+				buf = append(buf, ", "...)
+			}
+			buf = append(buf, p.get(parts[i].Name, parts[i].Limit).line...)
+		}
+		policyEnd = len(buf)
+		for i := range parts {
+			if i > 0 {
+				buf = append(buf, ", "...)
+			}
+			buf, _, _ = p.get(parts[i].Name, parts[i].Limit).append(buf, &parts[i].Result)
+		}
+		rateEnd = len(buf)
+	}
+	// Of a Multi, this is only for its numbers, which are those of X-RateLimit.
+	buf, remaining, reset := pol.append(buf, res)
+	all := string(buf)
+	if parts != nil {
+		line = all[:policyEnd]
+	} else {
+		line, rateEnd = pol.line, len(all)
+	}
+	values := [...]string{line, all[policyEnd:rateEnd], pol.limit, all[remaining : reset-len(resetParam)], all[reset:]}
+	lines := values[:]
+	nested := len(header) > 0 // perhaps: a middleware around this one may have said something
+	xRateLimit := which&XRateLimit != 0
+	if xRateLimit && nested {
+		xRateLimit = !res.Allowed || tighter(header["X-Ratelimit-Remaining"], res.Remaining)
+	}
+	if which&RateLimit != 0 {
+		policy, left := lines[0:1:1], lines[1:2:2]
+		if nested { // both are lists
+			policy, left = after(header["Ratelimit-Policy"], policy), after(header["Ratelimit"], left)
+		}
+		header["Ratelimit-Policy"], header["Ratelimit"] = policy, left
+	}
+	if xRateLimit {
+		header["X-Ratelimit-Limit"], header["X-Ratelimit-Remaining"], header["X-Ratelimit-Reset"] = lines[2:3:3], lines[3:4:4], lines[4:5:5]
+	}
 }
 
 // maxInteger is the largest integer of structured fields (RFC 9651 section 3.3.1).
@@ -84,11 +154,11 @@ func newPolicy(key policyKey) *policy {
 		item.Params.Add("w", wholeSeconds(window))
 	}
 	p.line, _ = httpsfv.Marshal(httpsfv.List{item})
-	p.before, p.after = refusal(key.name)
+	p.before, p.after = exceeded(key.name)
 	return p
 }
 
-// wait is how long it is until there is more: of a bucket that is empty the next unit,
+// wait returns how long it is until there is more: of a bucket that is empty the next unit,
 // else all.
 func (p *policy) wait(res *limiter.Result) time.Duration {
 	switch {
@@ -100,57 +170,23 @@ func (p *policy) wait(res *limiter.Result) time.Duration {
 	return res.ResetAfter
 }
 
-// announce sets the headers that say what is left.
-func (h *handler) announce(header http.Header, d *Decision, parts []limiter.PartResult) {
-	if h.headers&(RateLimit|XRateLimit) == 0 {
-		return
-	}
-	pol := h.policies.get(h.name, d.Result.Limit)
-	// One piece of memory for all values, and one for the slices of them.
-	buf := make([]byte, 0, 128)
-	var line string
-	var policyEnd, rateEnd int
-	if parts != nil {
-		for i := range parts {
-			if i > 0 {
-				buf = append(buf, ", "...)
-			}
-			buf = append(buf, h.policies.get(parts[i].Name, parts[i].Limit).line...)
-		}
-		policyEnd = len(buf)
-		for i := range parts {
-			if i > 0 {
-				buf = append(buf, ", "...)
-			}
-			buf, _, _ = h.policies.get(parts[i].Name, parts[i].Limit).append(buf, &parts[i].Result)
-		}
-		rateEnd = len(buf)
-	}
-	// Of a Multi, this is only for its numbers, which are those of X-RateLimit.
-	buf, remaining, reset := pol.append(buf, &d.Result)
-	all := string(buf)
-	if parts != nil {
-		line = all[:policyEnd]
-	} else {
-		line, rateEnd = pol.line, len(all)
-	}
-	values := [...]string{line, all[policyEnd:rateEnd], pol.limit, all[remaining : reset-len(resetParam)], all[reset:]}
-	lines := values[:]
-	nested := len(header) > 0 // perhaps: a middleware around this one may have said something
-	xRateLimit := h.headers&XRateLimit != 0
-	if xRateLimit && nested {
-		xRateLimit = !d.Result.Allowed || tighter(header["X-Ratelimit-Remaining"], d.Result.Remaining)
-	}
-	if h.headers&RateLimit != 0 {
-		policy, left := lines[0:1:1], lines[1:2:2]
-		if nested { // both are lists
-			policy, left = after(header["Ratelimit-Policy"], policy), after(header["Ratelimit"], left)
-		}
-		header["Ratelimit-Policy"], header["Ratelimit"] = policy, left
-	}
-	if xRateLimit {
-		header["X-Ratelimit-Limit"], header["X-Ratelimit-Remaining"], header["X-Ratelimit-Reset"] = lines[2:3:3], lines[3:4:4], lines[4:5:5]
-	}
+// append adds an item of RateLimit, and returns where its numbers begin.
+func (p *policy) append(b []byte, res *limiter.Result) (out []byte, remaining, reset int) {
+	b = append(b, p.prefix...)
+	b = append(b, ";r="...)
+	remaining = len(b)
+	b = strconv.AppendInt(b, min(int64(res.Remaining), maxInteger), 10)
+	b = append(b, resetParam...)
+	reset = len(b)
+	return strconv.AppendInt(b, wholeSeconds(p.wait(res)), 10), remaining, reset
+}
+
+// rejection returns the body for a request that has to wait for d.
+func (p *policy) rejection(d time.Duration) []byte {
+	body := make([]byte, 0, len(p.before)+len(p.after)+20)
+	body = append(body, p.before...)
+	body = strconv.AppendInt(body, atLeastOne(d), 10)
+	return append(body, p.after...)
 }
 
 // after returns the lines that were there, and this one.
@@ -173,17 +209,6 @@ func tighter(said []string, remaining int) bool {
 
 // resetParam is the parameter of RateLimit that says when there is more.
 const resetParam = ";t="
-
-// append adds an item of RateLimit, and returns where its numbers begin.
-func (p *policy) append(b []byte, res *limiter.Result) (out []byte, remaining, reset int) {
-	b = append(b, p.prefix...)
-	b = append(b, ";r="...)
-	remaining = len(b)
-	b = strconv.AppendInt(b, min(int64(res.Remaining), maxInteger), 10)
-	b = append(b, resetParam...)
-	reset = len(b)
-	return strconv.AppendInt(b, wholeSeconds(p.wait(res)), 10), remaining, reset
-}
 
 // wholeSeconds rounds up.
 func wholeSeconds(d time.Duration) int64 {

@@ -2,43 +2,42 @@ package middleware
 
 import (
 	"cmp"
-	"errors"
+	"context"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/internal/caller"
+	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/inbound"
 )
 
-// ErrNoKey is for a request that does not say on whose behalf it is made.
-var ErrNoKey = errors.New("middleware: the request has no key")
+// ErrNoKey is for a request without a rate-limit key.
+var ErrNoKey = inbound.ErrNoKey
 
-// Key says on whose behalf a request is made. The zero value is not usable.
+// Key finds the rate-limit key of a request. The zero value is not usable.
 type Key struct {
-	of     func(*http.Request) (string, error)
+	key    inbound.Key[*http.Request]
 	scheme string // of HTTP authentication; "" is none
-	err    error  // of its configuration, for New to return
 }
 
 // KeyFunc is a key of your own. An empty one is none, as is ErrNoKey; any other error
 // is answered with 500.
 func KeyFunc(of func(*http.Request) (string, error)) Key {
 	if of == nil {
-		return Key{err: configError("key", "nil", "must not be a nil function")}
+		return invalid("key", "nil", "must not be a nil function")
 	}
-	return Key{of: func(r *http.Request) (string, error) {
-		key, err := of(r)
-		if err == nil && (key == "" || key == caller.Shared) {
-			err = ErrNoKey
-		}
-		return key, err
-	}}
+	return Key{key: inbound.KeyFunc(func(_ context.Context, r *http.Request) (string, error) { return of(r) })}
 }
 
 // some makes a Key of a function that returns "" for none.
 func some(of func(*http.Request) string) Key {
-	return KeyFunc(func(r *http.Request) (string, error) { return of(r), nil })
+	return Key{key: inbound.Some(func(_ context.Context, r *http.Request) string { return of(r) })}
+}
+
+// invalid is a Key that New refuses.
+func invalid(field string, value any, rule string) Key {
+	return Key{key: inbound.Key[*http.Request]{Err: configerr.New(field, value, rule)}}
 }
 
 // Everyone is one key for all requests.
@@ -48,14 +47,14 @@ func Everyone() Key { return some(func(*http.Request) string { return "everyone"
 // something that sets it.
 func Header(name string) Key {
 	if !isToken(name) {
-		return Key{err: configError("header", name, "must be the name of an HTTP header")}
+		return invalid("header", name, "must be the name of an HTTP header")
 	}
 	name = http.CanonicalHeaderKey(name)
 	return some(func(r *http.Request) string { return first(r, name) })
 }
 
 // APIKey is the credential in the first of the headers that the request has, by
-// default X-API-Key and Authorization with the scheme Bearer. What limiters are told is
+// default X-API-Key and Authorization with the scheme Bearer. What limiters see is
 // its hash, so that credentials don't end up in Redis. Nothing is verified: put it
 // behind what does that, or a caller gets a fresh limit with each credential that it
 // makes up.
@@ -66,22 +65,11 @@ func APIKey(headers ...string) Key {
 	names := make([]string, len(headers))
 	for i, name := range headers {
 		if !isToken(name) {
-			return Key{err: configError("header", name, "must be the name of an HTTP header")}
+			return invalid("header", name, "must be the name of an HTTP header")
 		}
 		names[i] = http.CanonicalHeaderKey(name)
 	}
-	key := some(func(r *http.Request) string {
-		for _, name := range names {
-			v := first(r, name)
-			if name == "Authorization" {
-				v = caller.Bearer(v)
-			}
-			if key := caller.Credential(v); key != "" {
-				return key
-			}
-		}
-		return ""
-	})
+	key := Key{key: inbound.APIKey(names, "Authorization", func(_ context.Context, r *http.Request, name string) string { return first(r, name) })}
 	if slices.Contains(names, "Authorization") {
 		key.scheme = "Bearer"
 	}
@@ -103,7 +91,7 @@ func BasicAuthUser() Key {
 // http.Request.PathValue. The middleware has to be inside the ServeMux for that.
 func PathValue(name string) Key {
 	if name == "" {
-		return Key{err: configError("path value", name, "must not be empty")}
+		return invalid("path value", name, "must not be empty")
 	}
 	return some(func(r *http.Request) string { return r.PathValue(name) })
 }
@@ -117,34 +105,19 @@ func RemoteIP() Key {
 		if ap, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && ap.Addr().Is4() {
 			return r.RemoteAddr[:strings.LastIndexByte(r.RemoteAddr, ':')]
 		}
-		return caller.IP(remote(r))
+		return inbound.IP(remote(r))
 	})
 }
 
 // Join is several keys at once: all of them must be there.
 func Join(keys ...Key) Key {
-	if len(keys) == 0 {
-		return Key{err: configError("keys", 0, "must be at least 1")}
-	}
-	scheme := ""
+	var joined Key
+	var parts []inbound.Key[*http.Request]
 	for _, k := range keys {
-		if k.err != nil || k.of == nil {
-			return k
-		}
-		scheme = cmp.Or(scheme, k.scheme)
+		parts = append(parts, k.key)
+		joined.scheme = cmp.Or(joined.scheme, k.scheme)
 	}
-	joined := KeyFunc(func(r *http.Request) (string, error) {
-		var joined caller.Joined
-		for _, k := range keys {
-			part, err := k.of(r)
-			if err != nil {
-				return "", err
-			}
-			joined.Add(part)
-		}
-		return joined.String(), nil
-	})
-	joined.scheme = scheme
+	joined.key = inbound.Join(parts)
 	return joined
 }
 

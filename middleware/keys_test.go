@@ -17,7 +17,7 @@ import (
 // keyOf is the key that a request is decided by; "" when it has none.
 func keyOf(t testing.TB, key middleware.Key, r func(*http.Request)) (got string) {
 	t.Helper()
-	h := wrap(t, local(t, limiter.GCRA(limiter.PerHour(1_000_000), 1_000_000)), key, middleware.WithHook(func(_ *http.Request, d middleware.Decision) { got = d.Key }))
+	h := wrap(t, local(t, limiter.GCRA(limiter.PerHour(1_000_000), 1_000_000)), key, middleware.WithHook(func(_ context.Context, d middleware.Decision) { got = d.Key }))
 	get(h, r)
 	return got
 }
@@ -230,7 +230,7 @@ func TestUnixSocket(t *testing.T) {
 	} {
 		for header, key := range map[string]middleware.Key{"X-Forwarded-For": c.proxies.XForwardedFor(), "Forwarded": c.proxies.Forwarded()} {
 			var got string
-			h := wrap(t, local(t, limiter.GCRA(limiter.PerHour(1000), 1000)), key, middleware.WithHook(func(_ *http.Request, d middleware.Decision) { got = d.Key }))
+			h := wrap(t, local(t, limiter.GCRA(limiter.PerHour(1000), 1000)), key, middleware.WithHook(func(_ context.Context, d middleware.Decision) { got = d.Key }))
 			socket := filepath.Join(t.TempDir(), "s")
 			lis, err := net.Listen("unix", socket)
 			if err != nil {

@@ -87,7 +87,7 @@ func items(t *testing.T, resp *http.Response, field string) map[string]map[strin
 }
 
 // TestHeaders: every response says what is left, in fields that an independent parser
-// reads, and a refusal when to come back.
+// reads, and a rejection when to come back.
 func TestHeaders(t *testing.T) {
 	for _, c := range []struct {
 		limit limiter.Limit
@@ -155,8 +155,8 @@ func (a allowing) AllowN(context.Context, string, int) (limiter.Result, error) {
 	return limiter.Result{Allowed: true, Remaining: a.remaining, Limit: a.limit}, nil
 }
 
-// TestRefusal: a problem that names the policy, never a wait of 0.
-func TestRefusal(t *testing.T) {
+// TestRejection: a problem that names the policy, never a wait of 0.
+func TestRejection(t *testing.T) {
 	h := wrap(t, local(t, limiter.GCRA(limiter.PerSecond(1000), 1)), middleware.Everyone())
 	for range 1000 {
 		resp := get(h)
@@ -218,7 +218,7 @@ func TestOptions(t *testing.T) {
 	if err := blocked.Block(t.Context(), "everyone", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	free := wrap(t, blocked, middleware.Everyone(), middleware.WithCost(func(*http.Request) int { return 0 }), middleware.WithHook(func(_ *http.Request, d middleware.Decision) {
+	free := wrap(t, blocked, middleware.Everyone(), middleware.WithCost(func(*http.Request) int { return 0 }), middleware.WithHook(func(_ context.Context, d middleware.Decision) {
 		if d.Policy != "" || d.Status != 0 || d.Shadow {
 			t.Errorf("served, and told %+v", d)
 		}
@@ -231,7 +231,7 @@ func TestOptions(t *testing.T) {
 	expect("unknown tier", statuses(h, 2, with("X-User", "u"), with("Plan", "gold")), 200, 429)
 
 	var shadows, refused, first int
-	h = wrap(t, local(t, one), middleware.Everyone(), middleware.WithShadow(), middleware.WithHook(nil), middleware.WithHook(func(*http.Request, middleware.Decision) { first++ }), middleware.WithHook(func(_ *http.Request, d middleware.Decision) {
+	h = wrap(t, local(t, one), middleware.Everyone(), middleware.WithShadow(), middleware.WithHook(nil), middleware.WithHook(func(context.Context, middleware.Decision) { first++ }), middleware.WithHook(func(_ context.Context, d middleware.Decision) {
 		if d.Shadow {
 			shadows++
 		}
@@ -299,7 +299,7 @@ func TestMultiPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	var last middleware.Decision
-	h := wrap(t, both, middleware.Header("X-User"), middleware.WithHook(func(_ *http.Request, d middleware.Decision) { last = d }))
+	h := wrap(t, both, middleware.Header("X-User"), middleware.WithHook(func(_ context.Context, d middleware.Decision) { last = d }))
 	for i, want := range []struct{ user, denied string }{{"a", ""}, {"a", ""}, {"a", "per user"}, {"b", ""}, {"b", ""}, {"c", ""}, {"d", "for all"}} {
 		resp := get(h, with("X-User", want.user))
 		if (resp.StatusCode == 200) != (want.denied == "") || last.Policy != want.denied {
@@ -515,7 +515,7 @@ func TestOwnClientLearns(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = lim.Close() })
-		mw, err := middleware.New(lim, middleware.Header("X-Client"), middleware.WithHook(func(_ *http.Request, d middleware.Decision) {
+		mw, err := middleware.New(lim, middleware.Header("X-Client"), middleware.WithHook(func(_ context.Context, d middleware.Decision) {
 			if d.Status == 0 {
 				served.Add(1)
 			} else {
@@ -605,7 +605,7 @@ func TestBadConfiguration(t *testing.T) {
 			return middleware.New(failing{}, middleware.Everyone(), middleware.WithTier(func(*http.Request) limiter.Limit { return limiter.Limit{} }))
 		},
 	} {
-		if _, err := make(); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
+		if _, err := make(); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.HasPrefix(err.Error(), "middleware: "+want) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}

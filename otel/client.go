@@ -2,7 +2,6 @@ package holdfastotel
 
 import (
 	"context"
-	"net/http"
 	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -33,8 +32,7 @@ type client struct {
 	own    []metric.AddOption
 }
 
-func (c *client) attempt(a httpclient.AttemptInfo) {
-	ctx := a.Request.Context()
+func (c *client) attempt(ctx context.Context, a httpclient.AttemptInfo) {
 	labels := []attribute.KeyValue{c.policy, method(a.Request)}
 	if a.Status != 0 {
 		labels = append(labels, semconv.HTTPResponseStatusCode(a.Status))
@@ -49,26 +47,25 @@ func (c *client) attempt(a httpclient.AttemptInfo) {
 	event(ctx, "holdfast.attempt", append(labels, semconv.HTTPRequestResendCount(a.Number-1), durationKey.Float64(a.Took.Seconds()))...)
 }
 
-func (c *client) wait(w httpclient.WaitInfo) {
-	ctx := w.Request.Context()
+func (c *client) wait(ctx context.Context, w httpclient.WaitInfo) {
 	if int(w.Why) < len(c.waited) {
 		c.waits.Record(ctx, w.For.Seconds(), c.waited[w.Why]...)
 	}
 	event(ctx, "holdfast.wait", c.policy, reasonKey.String(w.Why.String()), waitKey.Float64(w.For.Seconds()), headerKey.String(w.Source))
 }
 
-func (c *client) cooldown(httpclient.CooldownInfo) {
-	c.cooldowns.Add(context.Background(), 1, c.own...)
+func (c *client) cooldown(ctx context.Context, _ httpclient.CooldownInfo) {
+	c.cooldowns.Add(ctx, 1, c.own...)
 }
 
-func (c *client) giveUp(r *http.Request, e *httpclient.Error) {
-	reason := reasonKey.String(word(e.Reason.String()))
-	c.giveUps.Add(r.Context(), 1, metric.WithAttributes(c.policy, reason))
-	event(r.Context(), "holdfast.give_up", c.policy, reason, waitKey.Float64(e.Wait.Seconds()))
+func (c *client) giveUp(ctx context.Context, g httpclient.GiveUpInfo) {
+	reason := reasonKey.String(word(g.Error.Reason.String()))
+	c.giveUps.Add(ctx, 1, metric.WithAttributes(c.policy, reason))
+	event(ctx, "holdfast.give_up", c.policy, reason, waitKey.Float64(g.Error.Wait.Seconds()))
 }
 
-func (c *client) changed(ch retry.ThrottleChange) {
-	c.clientTransitions.Add(context.Background(), 1, metric.WithAttributes(c.policy, throttlingKey.Bool(ch.Throttling)))
+func (c *client) changed(ctx context.Context, ch retry.ThrottleChange) {
+	c.clientTransitions.Add(ctx, 1, metric.WithAttributes(c.policy, throttlingKey.Bool(ch.Throttling)))
 }
 
 // event is put on the span of ctx, if that is recorded.

@@ -289,9 +289,9 @@ func TestPrometheusSeesHTTP(t *testing.T) {
 	must(t, err)
 	resp.Body.Close()
 	s.expect(map[string]float64{
-		"server_requests_total{http_response_status_code=400,outcome=refused,policy=api}":                                       1,
+		"server_requests_total{http_response_status_code=400,outcome=rejected,policy=api}":                                      1,
 		"server_requests_total{outcome=served,policy=api}":                                                                      1,
-		"server_requests_total{denied_by=requests,http_response_status_code=429,outcome=refused,policy=api}":                    1,
+		"server_requests_total{denied_by=requests,http_response_status_code=429,outcome=rejected,policy=api}":                   1,
 		"client_attempt_duration_seconds{error_type=400,http_request_method=GET,http_response_status_code=400,policy=payments}": 1,
 		"client_attempt_duration_seconds{http_request_method=_OTHER,http_response_status_code=200,policy=payments}":             1,
 		"client_cooldowns_total{policy=payments}":                                                                               1,

@@ -1,6 +1,7 @@
 package holdfastotel
 
 import (
+	"context"
 	"net/http"
 	"sync"
 
@@ -34,7 +35,7 @@ type requestSeries struct {
 	tally  *tally
 }
 
-func (s *server) decided(r *http.Request, d middleware.Decision) {
+func (s *server) decided(ctx context.Context, d middleware.Decision) {
 	key := requestLabels{"served", d.Policy, d.Status}
 	switch {
 	case d.Shadow:
@@ -42,7 +43,7 @@ func (s *server) decided(r *http.Request, d middleware.Decision) {
 	case d.Err != nil && d.Status != http.StatusBadRequest && d.Status != http.StatusUnauthorized:
 		key.outcome = "error"
 	case d.Status != 0:
-		key.outcome = "refused"
+		key.outcome = "rejected"
 	}
 	v, ok := s.known.Load(key)
 	if !ok {
@@ -50,7 +51,7 @@ func (s *server) decided(r *http.Request, d middleware.Decision) {
 	}
 	to := v.(*requestSeries)
 	to.tally.n.Add(1)
-	if span := trace.SpanFromContext(r.Context()); span.IsRecording() {
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.SetAttributes(to.labels...)
 	}
 }

@@ -152,7 +152,7 @@ func TestClientsAndServersMarkTheirSpans(t *testing.T) {
 			}
 		}
 	}
-	if got := strings.Join(servers, " "); got != "served refused refused" {
+	if got := strings.Join(servers, " "); got != "served rejected rejected" {
 		t.Errorf("servers: %s", got)
 	}
 	if got := strings.Join(events, " "); got != "attempt attempt wait attempt give_up" {

@@ -2,38 +2,12 @@ package retry
 
 import (
 	"net/http"
-	"strconv"
 	"time"
 )
 
-// Verdict says what an attempt's outcome means for another one.
-type Verdict uint8
-
-const (
-	// Default is that nothing is said.
-	Default Verdict = iota
-	// Final: it is the outcome; another attempt makes no sense.
-	Final
-	// Failed: what was done is not known. Another attempt makes sense if doing the
-	// work twice does no harm.
-	Failed
-	// Refused: the server did not process the request, which may be sent again.
-	Refused
-)
-
-var verdicts = [...]string{"default", "final", "failed", "refused"}
-
-// String returns the verdict in lower-case words.
-func (v Verdict) String() string {
-	if int(v) < len(verdicts) {
-		return verdicts[v]
-	}
-	return "verdict(" + strconv.Itoa(int(v)) + ")"
-}
-
 // Answer is what a response says about another attempt.
 type Answer struct {
-	// Verdict is Final, Failed or Refused.
+	// Verdict is Final, Failed or Rejected.
 	Verdict Verdict
 	// Asked says that the server named a wait that is meant for this request: the
 	// Hint, whose Remaining is 0 where it is the end of a quota. Without, the Hint
@@ -45,9 +19,9 @@ type Answer struct {
 // ParseAnswer reads a response by its status and headers, whose names must be in
 // canonical form.
 //
-// Every server is understood that keeps to RFC 9110: 429 is a refusal, and so are 503
+// Every server is understood that keeps to RFC 9110: 429 is a rejection, and so are 503
 // and 403 with a wait (a 503 without may come from a proxy behind which the work was
-// done; a 403 with a wait is how some refuse by quota); 408, 500, 502, 504 and other 503
+// done; a 403 with a wait is how some reject by quota); 408, 500, 502, 504 and other 503
 // are failures; the rest is final. The wait is that of [ParseRetryAfter], which is about
 // the request. That of [ParseQuota], which many servers send with every response, counts
 // only after 429 or where nothing is left. now and format are those of ParseQuota.
@@ -96,15 +70,15 @@ func waitOf(status int, h http.Header, now time.Time, format ResetFormat) (Hint,
 func byStatus(status int, asked bool) Verdict {
 	switch status {
 	case http.StatusTooManyRequests:
-		return Refused
+		return Rejected
 	case http.StatusServiceUnavailable:
 		if asked {
-			return Refused
+			return Rejected
 		}
 		return Failed
 	case http.StatusForbidden:
 		if asked {
-			return Refused
+			return Rejected
 		}
 		return Final
 	case http.StatusRequestTimeout, http.StatusInternalServerError,

@@ -54,11 +54,11 @@ func FuzzAnswer(f *testing.F) {
 		a := retry.ParseAnswer(status, h, now, retry.ResetGuess)
 		forbidden := strings.EqualFold(strings.Trim(stripe, " \t\r\n"), "false") || strings.EqualFold(strings.Trim(stainless, " \t\r\n"), "false")
 		switch {
-		case a.Verdict < retry.Final || a.Verdict > retry.Refused, a.Wait < 0, !a.Asked && a.Hint != retry.Hint{}:
+		case a.Verdict < retry.Final || a.Verdict > retry.Rejected, a.Wait < 0, !a.Asked && a.Hint != retry.Hint{}:
 			t.Errorf("%+v", a)
 		case (status < 400 || forbidden) && a.Verdict != retry.Final:
 			t.Errorf("%d %q: %v", status, h, a.Verdict)
-		case status == 429 && !forbidden && a.Verdict != retry.Refused:
+		case status == 429 && !forbidden && a.Verdict != retry.Rejected:
 			t.Errorf("%q: %v", h, a.Verdict)
 		}
 		if again := retry.ParseAnswer(status, h, now.Add(time.Hour), retry.ResetGuess); again != a {

@@ -138,15 +138,3 @@ func (s *Sequence) Next() time.Duration {
 		return d
 	}
 }
-
-// Spread returns a random time in [d, d+over], at most most. It is the jitter
-// for a wait that a server asked for, which must not be shortened: coming back
-// sooner than asked is what gets clients banned. If d is not less than most it
-// is returned as it is.
-func Spread(d, over, most time.Duration) time.Duration {
-	over = min(over, most-d)
-	if over <= 0 {
-		return d
-	}
-	return d + rand.N(over+1)
-}

@@ -1,6 +1,7 @@
 package retry
 
 import (
+	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,8 @@ type BudgetSettings struct {
 // Budget bounds the load that retries add: within any Window, at most Ratio
 // retries per success, and Floor per second besides. Share one among all calls
 // to the same server. Make it with [NewBudget]; the zero value must not be
-// used. It is safe for concurrent use and runs no goroutine.
+// used. It is safe for concurrent use and runs no goroutine. A nil Budget
+// allows every retry.
 //
 // Successes pay, not requests. When a server answers nobody, nothing is paid
 // in, and what retries add shrinks to the floor within one Window, however
@@ -69,9 +71,9 @@ type bucket struct{ paid, spent int }
 // NewBudget returns a budget with only its floor to spend. The error is a
 // [*ConfigError].
 func NewBudget(s BudgetSettings) (*Budget, error) {
-	def(&s.Ratio, DefaultBudgetRatio)
-	def(&s.Window, DefaultBudgetWindow)
-	def(&s.Floor, DefaultBudgetFloor)
+	s.Ratio = cmp.Or(s.Ratio, DefaultBudgetRatio)
+	s.Window = cmp.Or(s.Window, DefaultBudgetWindow)
+	s.Floor = cmp.Or(s.Floor, DefaultBudgetFloor)
 	switch {
 	case !(s.Ratio <= 10): // also refuses NaN
 		return nil, &ConfigError{"BudgetSettings.Ratio", s.Ratio, "must be at most 10"}
@@ -91,7 +93,7 @@ func NewBudget(s BudgetSettings) (*Budget, error) {
 
 // Deposit pays for one success.
 func (b *Budget) Deposit() {
-	if b.pending.Add(1)%budgetPending != 0 {
+	if b == nil || b.pending.Add(1)%budgetPending != 0 {
 		return
 	}
 	b.mu.Lock()
@@ -103,6 +105,9 @@ func (b *Budget) Deposit() {
 // Withdraw takes one retry from the budget. If it reports false there is
 // nothing left, and there should be no retry.
 func (b *Budget) Withdraw() bool {
+	if b == nil {
+		return true
+	}
 	b.mu.Lock()
 	b.settle() // to when the clock was last looked at: none came later than now
 	b.advance()
@@ -140,11 +145,4 @@ func (b *Budget) advance() {
 		}
 	}
 	b.at = now
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }

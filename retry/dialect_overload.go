@@ -5,7 +5,7 @@ import "net/http"
 // overload is 529, by which Anthropic and others turn a request away, for any caller.
 func overload(status int, _ http.Header) Verdict {
 	if status == 529 {
-		return Refused
+		return Rejected
 	}
 	return Default
 }

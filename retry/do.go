@@ -1,8 +1,12 @@
 package retry
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/wait"
 )
 
 // The defaults of [Policy].
@@ -31,9 +35,15 @@ type Policy struct {
 	// RetryIf reports whether an error is worth another attempt. By default
 	// every error is but those marked by [Permanent], for which it is not asked.
 	RetryIf func(error) bool
-	// OnRetry is called before each wait with how many attempts were made, the
-	// last error, and how long the wait will be.
-	OnRetry func(attempts int, err error, wait time.Duration)
+	// OnRetry is called before each wait.
+	OnRetry func(context.Context, RetryInfo)
+}
+
+// RetryInfo is one wait before another attempt.
+type RetryInfo struct {
+	Attempts int           // made so far
+	Err      error         // of the last one
+	Wait     time.Duration // until the next one; jitter included
 }
 
 // Validate returns nil, or a [*ConfigError] that names the field, its value and
@@ -69,8 +79,8 @@ func DoValue[T any](ctx context.Context, p Policy, f func(context.Context) (T, e
 	if err := p.Validate(); err != nil {
 		return v, err
 	}
-	def(&p.Attempts, DefaultAttempts)
-	def(&p.MaxWait, DefaultMaxWait)
+	p.Attempts = cmp.Or(p.Attempts, DefaultAttempts)
+	p.MaxWait = cmp.Or(p.MaxWait, DefaultMaxWait)
 	c := call{p: p, start: time.Now()}
 	for {
 		if err := ctx.Err(); err != nil {
@@ -80,17 +90,11 @@ func DoValue[T any](ctx context.Context, p Policy, f func(context.Context) (T, e
 		v, err = f(ctx)
 		c.attempts++
 		if err == nil {
-			if p.Budget != nil {
-				p.Budget.Deposit()
-			}
+			p.Budget.Deposit()
 			return v, nil
 		}
-		wait, e := c.next(ctx, err)
-		if e != nil {
-			return v, e
-		}
-		if err := sleep(ctx, wait); err != nil {
-			return v, c.giveUp(Canceled, 0, err)
+		if err := c.pause(ctx, err); err != nil {
+			return v, err
 		}
 	}
 }
@@ -104,67 +108,47 @@ type call struct {
 	waits    *Sequence
 }
 
-// next returns the wait before the next attempt, or why there is none. The
-// budget is asked last, so that it is spent only on retries that are made.
-func (c *call) next(ctx context.Context, err error) (time.Duration, error) {
+// bounds says what it means that a wait does not fit.
+var bounds = [...]Reason{
+	wait.Each: WaitTooLong, wait.Total: ElapsedSpent, wait.Deadline: DeadlineTooNear, wait.Budget: BudgetSpent,
+}
+
+// pause waits until the next attempt, or returns why there is none.
+func (c *call) pause(ctx context.Context, err error) error {
 	m := marksOf(err)
 	c.err = m.err
-	d := m.wait
+	d, over := m.wait, m.wait/2
 	switch {
 	case ctx.Err() != nil:
-		return 0, c.giveUp(Canceled, 0, ctx.Err())
+		return c.giveUp(Canceled, 0, ctx.Err())
 	case m.final || c.p.RetryIf != nil && !c.p.RetryIf(m.err):
-		return 0, c.giveUp(PermanentError, 0, nil)
+		return c.giveUp(PermanentError, 0, nil)
 	case c.p.Attempts > 0 && c.attempts >= c.p.Attempts:
-		return 0, c.giveUp(AttemptsSpent, d, nil)
+		return c.giveUp(AttemptsSpent, d, nil)
 	}
 	if !m.asked {
 		if c.waits == nil {
 			c.waits = c.p.Backoff.Start()
 		}
-		d = c.waits.Next()
+		d, over = c.waits.Next(), 0
 	}
-	most := c.p.MaxWait
-	if d > most {
-		return 0, c.giveUp(WaitTooLong, d, nil)
-	}
+	allow := wait.Allowance{Each: c.p.MaxWait, Total: math.MaxInt64}
 	if c.p.MaxElapsed > 0 {
-		if most = min(most, c.p.MaxElapsed-time.Since(c.start)); d > most {
-			return 0, c.giveUp(ElapsedSpent, d, nil)
-		}
+		allow.Total = c.p.MaxElapsed - time.Since(c.start)
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		// A wait that ends at the very deadline leaves no time to try.
-		if most = min(most, time.Until(deadline)-1); d > most {
-			return 0, c.giveUp(DeadlineTooNear, d, context.DeadlineExceeded)
-		}
-	}
-	if c.p.Budget != nil && !c.p.Budget.Withdraw() {
-		return 0, c.giveUp(BudgetSpent, d, nil)
-	}
-	if m.asked {
-		d = Spread(d, d/2, most)
+	d, bound := allow.Next(ctx, d, over, c.p.Budget)
+	if bound != 0 {
+		return c.giveUp(bounds[bound], d, bound.Err())
 	}
 	if c.p.OnRetry != nil {
-		c.p.OnRetry(c.attempts, m.err, d)
+		c.p.OnRetry(ctx, RetryInfo{c.attempts, m.err, d})
 	}
-	return d, nil
+	if !allow.Sleep(ctx, d, nil) {
+		return c.giveUp(Canceled, 0, ctx.Err())
+	}
+	return nil
 }
 
-func (c *call) giveUp(r Reason, wait time.Duration, ctxErr error) error {
-	return &Error{Reason: r, Attempts: c.attempts, Elapsed: time.Since(c.start), Wait: wait, Err: c.err, ctx: ctxErr}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+func (c *call) giveUp(r Reason, next time.Duration, ctxErr error) error {
+	return &Error{Reason: r, Attempts: c.attempts, Elapsed: time.Since(c.start), Wait: next, Err: c.err, ctx: ctxErr}
 }

@@ -248,8 +248,8 @@ func TestDoRefusesBadPolicies(t *testing.T) {
 func TestDoTellsOfRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		p := steady(retry.Policy{OnRetry: func(n int, err error, d time.Duration) {
-			told = append(told, fmt.Sprint(n, err, d))
+		p := steady(retry.Policy{OnRetry: func(_ context.Context, r retry.RetryInfo) {
+			told = append(told, fmt.Sprint(r.Attempts, r.Err, r.Wait))
 		}})
 		retry.Do(t.Context(), p, func(context.Context) error { return errDown })
 		if got := strings.Join(told, "; "); got != "1 down 1s; 2 down 2s" {

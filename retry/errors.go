@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 // Reason says why a call was not tried again. The zero value is no reason.
@@ -102,7 +104,7 @@ type ConfigError struct {
 
 // Error names field, value and rule.
 func (e *ConfigError) Error() string {
-	return fmt.Sprintf("retry: %s = %v: %s", e.Field, e.Value, e.Rule)
+	return (*configerr.Error)(e).Text("retry")
 }
 
 // Permanent marks an error as one that another attempt would not mend. [Do]

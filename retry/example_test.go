@@ -65,7 +65,7 @@ func ExampleNewBudget() {
 func ExampleNewBudget_invalid() {
 	_, err := retry.NewBudget(retry.BudgetSettings{Window: time.Millisecond})
 	fmt.Println(err)
-	// Output: retry: BudgetSettings.Window = 1ms: must be from 1s to 1h
+	// Output: retry: BudgetSettings.Window is 1ms: must be from 1s to 1h
 }
 
 func ExampleBackoff_Start() {

@@ -20,6 +20,9 @@ type Hint struct {
 	Source string
 }
 
+// amzRetryAfter is a wait in milliseconds.
+const amzRetryAfter = "X-Amz-Retry-After"
+
 // millisHeaders name a wait in milliseconds, finer than Retry-After can. The
 // second is Azure's, the third that of AWS.
 var millisHeaders = [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms", amzRetryAfter}
@@ -146,4 +149,16 @@ func clock(h http.Header, now time.Time) time.Time {
 // until returns the time from now to t, at least 0. Both may be any time.
 func until(t, now time.Time) time.Duration {
 	return max(0, t.Sub(now)) // Sub saturates
+}
+
+// shouldRetry reads a header that says whether to try again. "true" says nothing of whether the
+// work was done: stripe and the like expect a key by which they tell repetitions.
+func shouldRetry(h http.Header, name string) Verdict {
+	switch v := first(h, name); {
+	case strings.EqualFold(v, "true"):
+		return Failed
+	case strings.EqualFold(v, "false"):
+		return Final
+	}
+	return Default
 }

@@ -1,6 +1,8 @@
 package retry
 
 import (
+	"cmp"
+	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -45,8 +47,9 @@ type ThrottleSettings struct {
 	Rand func() float64
 	// OnChange, if not nil, is called once when throttling begins, which is
 	// when half of the calls are rejected, and once when none is rejected any
-	// more; in order, outside every lock, on the goroutine of a Report.
-	OnChange func(ThrottleChange)
+	// more; in order, outside every lock, on the goroutine of a Report, with the
+	// context of the Report that changed it.
+	OnChange func(context.Context, ThrottleChange)
 }
 
 // ThrottleChange is the begin or the end of throttling.
@@ -96,8 +99,13 @@ type Throttle struct {
 
 	throttling bool
 	since      time.Time
-	pending    []ThrottleChange // not yet delivered
+	pending    []pendingChange // not yet delivered
 	delivering bool
+}
+
+type pendingChange struct {
+	ctx context.Context
+	ThrottleChange
 }
 
 // outcome is the time of a request in seconds since epoch, doubled, and one more
@@ -107,9 +115,9 @@ type outcome uint32
 // NewThrottle returns a throttle that rejects nothing yet. The error is a
 // [*ConfigError].
 func NewThrottle(s ThrottleSettings) (*Throttle, error) {
-	def(&s.Multiplier, DefaultThrottleMultiplier)
-	def(&s.Window, DefaultThrottleWindow)
-	def(&s.MinRequests, DefaultThrottleMinRequests)
+	s.Multiplier = cmp.Or(s.Multiplier, DefaultThrottleMultiplier)
+	s.Window = cmp.Or(s.Window, DefaultThrottleWindow)
+	s.MinRequests = cmp.Or(s.MinRequests, DefaultThrottleMinRequests)
 	switch {
 	case !(s.Multiplier >= 1 && s.Multiplier <= 100): // also refuses NaN
 		return nil, &ConfigError{"ThrottleSettings.Multiplier", s.Multiplier, "must be from 1 to 100"}
@@ -165,7 +173,7 @@ func (t *Throttle) Wait() time.Duration {
 
 // Report tells the outcome of a call that was sent. Do not report what says
 // nothing about the server, such as a call that its caller gave up.
-func (t *Throttle) Report(accepted bool) {
+func (t *Throttle) Report(ctx context.Context, accepted bool) {
 	t.mu.Lock()
 	t.expire()
 	if t.n == maxOutcomes {
@@ -191,7 +199,7 @@ func (t *Throttle) Report(accepted bool) {
 	if throttling := p >= throttledAt || t.throttling && p > 0; throttling != t.throttling {
 		now := time.Now()
 		if t.cfg.OnChange != nil {
-			t.pending = append(t.pending, ThrottleChange{t.cfg.Name, throttling, now, t.since, t.n, t.accepts})
+			t.pending = append(t.pending, pendingChange{ctx, ThrottleChange{t.cfg.Name, throttling, now, t.since, t.n, t.accepts}})
 		}
 		t.throttling, t.since = throttling, now
 	}
@@ -242,12 +250,12 @@ func (t *Throttle) unlock() {
 }
 
 // deliver calls OnChange with mu released, whether or not it panics.
-func (t *Throttle) deliver(c ThrottleChange) {
+func (t *Throttle) deliver(c pendingChange) {
 	t.delivering = true
 	t.mu.Unlock()
 	defer func() {
 		t.mu.Lock()
 		t.delivering = false
 	}()
-	t.cfg.OnChange(c)
+	t.cfg.OnChange(c.ctx, c.ThrottleChange)
 }

@@ -1,6 +1,7 @@
 package retry_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -52,7 +53,7 @@ func TestThrottleFormula(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			th := newThrottle(t, retry.ThrottleSettings{})
 			for _, o := range c.outcomes {
-				th.Report(o == '+')
+				th.Report(t.Context(), o == '+')
 			}
 			for critical, want := range map[bool]float64{false: c.normal, true: c.critical} {
 				if got := th.Probability(critical); math.Abs(got-want) > 1e-9 {
@@ -78,7 +79,7 @@ func run(th *retry.Throttle, d, every time.Duration, works func() bool) (calls, 
 		if sent++; ok {
 			accepted++
 		}
-		th.Report(ok)
+		th.Report(context.Background(), ok)
 	}
 	return calls, sent, accepted
 }
@@ -153,7 +154,7 @@ func TestThrottleForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		th := newThrottle(t, retry.ThrottleSettings{Window: time.Minute})
 		for range 20 {
-			th.Report(false)
+			th.Report(t.Context(), false)
 		}
 		time.Sleep(60 * time.Second)
 		if th.Probability(false) == 0 {
@@ -178,16 +179,16 @@ func TestThrottleChanges(t *testing.T) {
 		made := time.Now()
 		var th *retry.Throttle
 		var changes []retry.ThrottleChange
-		th = newThrottle(t, retry.ThrottleSettings{Name: "a.test", OnChange: func(c retry.ThrottleChange) {
+		th = newThrottle(t, retry.ThrottleSettings{Name: "a.test", OnChange: func(_ context.Context, c retry.ThrottleChange) {
 			if changes = append(changes, c); c.Throttling {
 				for range 100 {
-					th.Report(true)
+					th.Report(t.Context(), true)
 				}
 			}
 		}})
 		time.Sleep(time.Second)
 		for range 20 {
-			th.Report(false)
+			th.Report(t.Context(), false)
 		}
 		down := made.Add(time.Second)
 		want := []retry.ThrottleChange{
@@ -209,7 +210,7 @@ func TestThrottleChanges(t *testing.T) {
 // TestThrottleChangesUnderLoad: they alternate, whoever reports them.
 func TestThrottleChangesUnderLoad(t *testing.T) {
 	last, n := false, 0 // not guarded: OnChange is never called twice at once
-	th := newThrottle(t, retry.ThrottleSettings{OnChange: func(c retry.ThrottleChange) {
+	th := newThrottle(t, retry.ThrottleSettings{OnChange: func(_ context.Context, c retry.ThrottleChange) {
 		if c.Throttling == last {
 			t.Errorf("twice %+v", c)
 		}
@@ -220,7 +221,7 @@ func TestThrottleChangesUnderLoad(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for i := range 4000 {
-				th.Report(i/100%2 == 0)
+				th.Report(t.Context(), i/100%2 == 0)
 				th.Probability(i%2 == 0)
 				th.Wait()
 			}
@@ -234,13 +235,13 @@ func TestThrottleChangesUnderLoad(t *testing.T) {
 
 func TestThrottleSettings(t *testing.T) {
 	for field, s := range map[string]retry.ThrottleSettings{
-		"Multiplier = 0.5":  {Multiplier: 0.5},
-		"Multiplier = NaN":  {Multiplier: math.NaN()},
-		"Multiplier = 101":  {Multiplier: 101},
-		"Window = 1ms":      {Window: time.Millisecond},
-		"Window = 2h":       {Window: 2 * time.Hour},
-		"MinRequests = -1":  {MinRequests: -1},
-		"MinRequests = 201": {MinRequests: 201},
+		"Multiplier is 0.5":  {Multiplier: 0.5},
+		"Multiplier is NaN":  {Multiplier: math.NaN()},
+		"Multiplier is 101":  {Multiplier: 101},
+		"Window is 1ms":      {Window: time.Millisecond},
+		"Window is 2h":       {Window: 2 * time.Hour},
+		"MinRequests is -1":  {MinRequests: -1},
+		"MinRequests is 201": {MinRequests: 201},
 	} {
 		_, err := retry.NewThrottle(s)
 		if e, ok := errors.AsType[*retry.ConfigError](err); !ok || !strings.Contains(strings.ReplaceAll(fmt.Sprint(err), "h0m0s", "h"), field) || e.Rule == "" {

@@ -33,7 +33,7 @@ type observed struct {
 var observers = []observer{
 	{"nothing", "", func() (observed, error) { return observed{}, nil }},
 	{"`middleware.WithHook`, which does nothing", "", func() (observed, error) {
-		hook := middleware.WithHook(func(*http.Request, middleware.Decision) {})
+		hook := middleware.WithHook(func(context.Context, middleware.Decision) {})
 		return observed{middleware: []middleware.Option{hook}}, nil
 	}},
 	{"`limiter.WithHooks`, which counts decisions", "", func() (observed, error) {

@@ -472,7 +472,7 @@ func TestClientAddress(t *testing.T) {
 	}
 	got := ""
 	mw, err := middleware.New(lim, middleware.XForwardedFor(netip.MustParsePrefix("10.0.0.0/8")),
-		middleware.WithHook(func(_ *http.Request, d middleware.Decision) { got = d.Key }))
+		middleware.WithHook(func(_ context.Context, d middleware.Decision) { got = d.Key }))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,13 +42,13 @@ func (c *caller) printf(format string, args ...any) {
 	fmt.Fprintf(c.out, format, args...)
 }
 
-func (c *caller) attempt(a httpclient.AttemptInfo) {
+func (c *caller) attempt(_ context.Context, a httpclient.AttemptInfo) {
 	if a.Request.URL.Path != crowded.path {
 		c.printf("    attempt %d: %d\n", a.Number, a.Status)
 	}
 }
 
-func (c *caller) wait(w httpclient.WaitInfo) {
+func (c *caller) wait(_ context.Context, w httpclient.WaitInfo) {
 	if w.Request.URL.Path == crowded.path {
 		return
 	}

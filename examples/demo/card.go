@@ -90,8 +90,8 @@ func newCard(a algorithm, rdb *redis.Client, prefix string, budget time.Duration
 	c.limit, err = middleware.New(remembers{c}, middleware.KeyFunc(func(*http.Request) (string, error) { return visitor, nil }),
 		middleware.WithPolicy(a.Slug),
 		middleware.WithCost(func(r *http.Request) int { return askedBy(r).n }),
-		middleware.WithHook(func(r *http.Request, d middleware.Decision) {
-			if a := askedBy(r); a.n > 0 && d.Err == nil {
+		middleware.WithHook(func(_ context.Context, d middleware.Decision) {
+			if a := askedBy(d.Request); a.n > 0 && d.Err == nil {
 				a.decided = c.record(d.Result, newDecision(d.Result, a.n, time.Since(a.start)))
 			}
 		}),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"sync"
@@ -35,7 +36,7 @@ func startThirdParty() (*thirdParty, error) {
 	p := &thirdParty{quota: lim}
 	limit, err := middleware.New(lim, middleware.Everyone(),
 		middleware.WithHeaders(middleware.RetryAfter),
-		middleware.WithHook(func(_ *http.Request, d middleware.Decision) { p.count(d.Status == 0) }),
+		middleware.WithHook(func(_ context.Context, d middleware.Decision) { p.count(d.Status == 0) }),
 	)
 	if err != nil {
 		return nil, err

@@ -200,7 +200,7 @@ func TestWhatIsSaid(t *testing.T) {
 		t.Errorf("%v decisions by Redis", n)
 	}
 	served := s.metric("holdfast_server_requests_total", map[string]string{"holdfast_policy": "per-user", "holdfast_outcome": "served"})
-	refused := s.metric("holdfast_server_requests_total", map[string]string{"holdfast_policy": "per-user", "holdfast_outcome": "refused", "http_response_status_code": "429"})
+	refused := s.metric("holdfast_server_requests_total", map[string]string{"holdfast_policy": "per-user", "holdfast_outcome": "rejected", "http_response_status_code": "429"})
 	if served+refused != 18 || refused < 3 {
 		t.Errorf("%v served and %v refused, of 18", served, refused)
 	}

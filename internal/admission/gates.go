@@ -1,4 +1,4 @@
-package cooldown
+package admission
 
 import (
 	"sync"
@@ -7,15 +7,15 @@ import (
 
 // Max bounds how long one answer can close a gate. Hourly quotas are common; a
 // longer wait is more likely a mistake, and one request an hour to find out does
-// no harm. What callers are told is the wait that the server named.
+// no harm. Callers get the wait that the server named.
 const Max = time.Hour
 
-// MaxGates is how many keys may cool down at once, at about 150 bytes each.
-const MaxGates = 1 << 16
+// maxGates is how many keys may cool down at once, at about 150 bytes each.
+const maxGates = 1 << 16
 
 // Gates holds the cooldowns of this process: until when nothing may be sent to
 // a key because its server asked for a pause. Keys that never had one take no
-// space. It is safe for concurrent use. Make it with NewGates.
+// space. It is safe for concurrent use. Make it with newGates.
 type Gates struct {
 	t *Table[gate]
 }
@@ -30,8 +30,8 @@ type gate struct {
 	spread time.Duration
 }
 
-// NewGates returns gates for max keys, all open.
-func NewGates(max int) *Gates {
+// newGates returns gates for max keys, all open.
+func newGates(max int) *Gates {
 	return &Gates{NewTable(max, func(g *gate) bool {
 		left, _, _ := g.left()
 		return left > 0
@@ -62,10 +62,10 @@ func (gs *Gates) Close(key string, asked time.Duration) (wasOpen bool, longer ti
 	return g.close(asked)
 }
 
-// Prolongs reports whether the fleet needs to hear of a cooldown of d that lasts
+// prolongs reports whether the fleet needs to hear of a cooldown of d that lasts
 // longer by longer than the one before. Of many requests that come back with one
-// refusal each prolongs it by a moment.
-func Prolongs(longer, d time.Duration) bool { return longer > d/10 }
+// rejection each prolongs it by a moment.
+func prolongs(longer, d time.Duration) bool { return longer > d/10 }
 
 func (g *gate) left() (left, spread, asked time.Duration) {
 	g.mu.Lock()

@@ -61,9 +61,9 @@ func denied(t *testing.T, c testgrpc.TestServiceClient) map[string]func() (heade
 	}
 }
 
-// TestRefusal: what a refused call of each kind is told, and that it is told in trailers
+// TestRejection: what a refused call of each kind is told, and that it is told in trailers
 // alone, without which grpc-go does not retry.
-func TestRefusal(t *testing.T) {
+func TestRejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lim := local(t, limiter.GCRA(limiter.Per(1, 90*time.Second), 1))
 		b := &backend{}
@@ -118,7 +118,7 @@ func TestPushback(t *testing.T) {
 }
 
 // TestNameThatIsNoText: a policy whose name is no UTF-8, as a part of a Multi may have,
-// costs the refusal nothing but that name.
+// costs the rejection nothing but that name.
 func TestNameThatIsNoText(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -172,10 +172,10 @@ func TestErrors(t *testing.T) {
 		want codes.Code
 		text string
 	}{
-		{secret, codes.Internal, "the limit cannot be asked for"},
+		{secret, codes.Internal, "the rate limiter failed"},
 		{fmt.Errorf("no: %w", status.Error(codes.PermissionDenied, "token expired")), codes.PermissionDenied, "no: rpc error: code = PermissionDenied desc = token expired"},
-		{holdfastgrpc.ErrNoKey, codes.InvalidArgument, "the call does not say on whose behalf it is made"},
-		{okStatus{}, codes.Internal, "the limit cannot be asked for"},
+		{holdfastgrpc.ErrNoKey, codes.InvalidArgument, "the call has no rate-limit key"},
+		{okStatus{}, codes.Internal, "the rate limiter failed"},
 	} {
 		key := holdfastgrpc.KeyFunc(func(context.Context, holdfastgrpc.RPC) (string, error) { return "", c.err })
 		err := call(t.Context(), dial(t, serve(t, &backend{}, limited(t, local(t, one), key)...)))

@@ -1,10 +1,8 @@
-package httpclient
+package admission
 
 import (
 	"sync"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/cooldown"
 )
 
 // What adaptive pacing does, after the client-side limiter of AWS's SDKs: a
@@ -17,7 +15,7 @@ const (
 	// answers nothing but 429 is still asked now and then.
 	adaptiveMin = 0.5
 	// adaptiveSettle is the time that a cut takes to show: a server that counts
-	// by windows goes on refusing until the current one ends.
+	// by windows goes on rejecting until the current one ends.
 	adaptiveSettle = time.Second
 	// adaptiveOver is the multiple of the rate at the cut at which pacing ends.
 	// It takes 26 s of growth, without another 429, to get there.
@@ -41,14 +39,14 @@ type pace struct {
 	cutAt float64       // the rate at the last cut
 	cut   time.Duration // when that was
 	grown time.Duration // until when growth has been added
-	next  time.Duration // the first free slot
+	next  time.Duration // the first free turn
 }
 
 func newPace() *pace { return &pace{epoch: time.Now()} }
 
-// paces is the bounded map of them by key.
-func newPaces(max int) *cooldown.Table[pace] {
-	return cooldown.NewTable(max, func(p *pace) bool {
+// newPaces returns the bounded map of them by key.
+func newPaces(max int) *Table[pace] {
+	return NewTable(max, func(p *pace) bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.grow(time.Since(p.epoch))
@@ -56,7 +54,7 @@ func newPaces(max int) *cooldown.Table[pace] {
 	})
 }
 
-// delay returns how long a request must wait for its slot, and takes the slot
+// delay returns how long a request must wait for its turn, and takes the turn
 // if that is at most most.
 func (p *pace) delay(most time.Duration) (d time.Duration, ok bool) {
 	p.mu.Lock()

@@ -1,25 +1,25 @@
-package caller_test
+package inbound_test
 
 import (
 	"net/netip"
 	"strings"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/caller"
+	"github.com/holdfast-go/holdfast/internal/inbound"
 )
 
 func TestShort(t *testing.T) {
 	long := strings.Repeat("x", 129)
-	hash := caller.Short(long)
-	for _, key := range []string{"", "a", long[:128], caller.Shared} {
-		if got := caller.Short(key); got != key {
+	hash := inbound.Short(long)
+	for _, key := range []string{"", "a", long[:128], inbound.Shared} {
+		if got := inbound.Short(key); got != key {
 			t.Errorf("%q: %q", key, got)
 		}
 	}
 	if !strings.HasPrefix(hash, "sha256:") || len(hash) != 71 {
 		t.Errorf("a long key is %q", hash)
 	}
-	if caller.Short(hash) == hash {
+	if inbound.Short(hash) == hash {
 		t.Error("a hash is its own key: whoever names it has that of another")
 	}
 }
@@ -28,25 +28,25 @@ func TestIP(t *testing.T) {
 	for s, want := range map[string]string{
 		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
 	} {
-		if got := caller.IP(netip.MustParseAddr(s)); got != want {
+		if got := inbound.IP(netip.MustParseAddr(s)); got != want {
 			t.Errorf("%s: %q, want %q", s, got, want)
 		}
 	}
-	if got := caller.IP(netip.Addr{}); got != "" {
+	if got := inbound.IP(netip.Addr{}); got != "" {
 		t.Errorf("no address: %q", got)
 	}
 }
 
 func TestCredentials(t *testing.T) {
 	for header, want := range map[string]string{"Bearer abc": "abc", "bearer  abc ": "abc", "Basic abc": "", "Bearer": "", "Bearer ": "", "": ""} {
-		if got := caller.Bearer(header); got != want {
+		if got := inbound.Bearer(header); got != want {
 			t.Errorf("%q: %q, want %q", header, got, want)
 		}
 	}
-	if got := caller.Credential("abc"); got != "key:ba7816bf8f01cfea414140de5dae2223" {
+	if got := inbound.Credential("abc"); got != "key:ba7816bf8f01cfea414140de5dae2223" {
 		t.Error(got)
 	}
-	if caller.Credential("") != "" {
+	if inbound.Credential("") != "" {
 		t.Error("no credential has a key")
 	}
 }
@@ -55,7 +55,7 @@ func FuzzJoined(f *testing.F) {
 	f.Add("1:1", "1", "1", "1:1")
 	f.Add("", "", "", "0:")
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
-		var x, y caller.Joined
+		var x, y inbound.Joined
 		x.Add(a)
 		x.Add(b)
 		y.Add(c)

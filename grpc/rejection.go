@@ -1,7 +1,6 @@
 package holdfastgrpc
 
 import (
-	"context"
 	"errors"
 	"math"
 	"strconv"
@@ -18,20 +17,20 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-// refusal is what a call gets instead of being served. What it says is the same for
-// every caller: keys and causes are not theirs to see.
-type refusal struct {
+// rejection is what a call gets instead of being served. What it says is the same for
+// every caller: keys and causes are not shown to them.
+type rejection struct {
 	err     error
 	trailer metadata.MD
 }
 
-func newRefusal(d *Decision) *refusal {
+func newRejection(d *Decision) *rejection {
 	if d.status != nil {
-		return &refusal{err: d.status.Err()}
+		return &rejection{err: d.status.Err()}
 	}
 	st, wait := status.New(d.Code, reasonOf(d)), waitOf(d)
 	if wait == 0 {
-		return &refusal{err: st.Err()}
+		return &rejection{err: st.Err()}
 	}
 	details := []protoadapt.MessageV1{&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)}}
 	if d.Code == codes.ResourceExhausted {
@@ -42,10 +41,10 @@ func newRefusal(d *Decision) *refusal {
 	if with, err := st.WithDetails(details...); err == nil {
 		st = with
 	}
-	return &refusal{st.Err(), metadata.Pairs(pushbackKey, pushback(wait))}
+	return &rejection{st.Err(), metadata.Pairs(pushbackKey, pushback(wait))}
 }
 
-// waitOf is when to come back; 0 is that it is not said.
+// waitOf returns when to come back; 0 is not known.
 func waitOf(d *Decision) time.Duration {
 	switch {
 	case d.Code != codes.ResourceExhausted && d.Code != codes.Unavailable:
@@ -58,47 +57,31 @@ func waitOf(d *Decision) time.Duration {
 	return 0
 }
 
-// reasonOf is the message of a refusal.
+// reasonOf returns the message of a rejection.
 func reasonOf(d *Decision) string {
 	switch {
 	case d.Code == codes.ResourceExhausted:
 		return "rate limit " + strconv.Quote(d.Policy) + " reached; retry in " + waitOf(d).String()
 	case errors.Is(d.Err, ErrNoKey):
-		return "the call does not say on whose behalf it is made"
+		return "the call has no rate-limit key"
 	case errors.Is(d.Err, limiter.ErrCostExceedsLimit):
 		return "the call costs more than the limit can ever admit"
 	case errors.Is(d.Err, limiter.ErrInvalidCost):
 		return "the cost of the call is negative"
 	case d.Code == codes.InvalidArgument:
-		return "the key of the call cannot be used"
+		return "the rate-limit key of the call cannot be used"
 	case d.Code == codes.Unavailable:
-		return "the limit cannot be asked for now"
+		return "the rate limiter is unavailable"
 	case d.Code == codes.Canceled, d.Code == codes.DeadlineExceeded:
-		return "the call ended before the limit had answered"
+		return "the call ended before the rate limiter had answered"
 	}
-	return "the limit cannot be asked for"
-}
-
-// codeOf says what an error of the Allower means to who asked.
-func codeOf(err error) codes.Code {
-	switch {
-	case errors.Is(err, limiter.ErrCostExceedsLimit), errors.Is(err, limiter.ErrInvalidCost), errors.Is(err, limiter.ErrInvalidKey):
-		return codes.InvalidArgument
-	// First, as its cause may be the end of the time for asking Redis.
-	case errors.Is(err, limiter.ErrUnavailable), errors.Is(err, limiter.ErrClosed):
-		return codes.Unavailable
-	case errors.Is(err, context.Canceled):
-		return codes.Canceled
-	case errors.Is(err, context.DeadlineExceeded):
-		return codes.DeadlineExceeded
-	}
-	return codes.Internal
+	return "the rate limiter failed"
 }
 
 // pushbackKey is the trailer by which a server says when to retry (gRFC A6).
 const pushbackKey = "grpc-retry-pushback-ms"
 
-// pushback is a wait in whole milliseconds, rounded up; "-1", which is not to retry,
+// pushback returns a wait in whole milliseconds, rounded up; "-1", which is not to retry,
 // where they do not fit the 32 bits of gRFC A6.
 func pushback(d time.Duration) string {
 	ms := d / time.Millisecond

@@ -1,4 +1,4 @@
-package cooldown
+package admission
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 // one that cools down, nor grow the table.
 func TestFloodNeverForgetsACooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gs := NewGates(10)
+		gs := newGates(10)
 		gs.Close("hot", time.Hour)
 		for i := range 1000 {
 			gs.Close(fmt.Sprint("short", i), time.Second)
@@ -38,7 +38,7 @@ func TestFloodNeverForgetsACooldown(t *testing.T) {
 
 func TestGateNeverShortens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gs := NewGates(10)
+		gs := newGates(10)
 		if wasOpen, longer := gs.Close("k", 10*time.Second); !wasOpen || longer != 10*time.Second {
 			t.Error(wasOpen, longer)
 		}
@@ -65,7 +65,7 @@ func TestGateNeverShortens(t *testing.T) {
 // learn what the server said, of several answers the longest.
 func TestGateKnowsWhatWasAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gs := NewGates(10)
+		gs := newGates(10)
 		check := func(wantLeft, wantAsked time.Duration) {
 			t.Helper()
 			if left, _, asked := gs.Left("k"); left != wantLeft || asked != wantAsked {

@@ -1,0 +1,228 @@
+package httpclient
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// The shortest waits when the server names none, or zero. A 429 is a request
+// for a pause: half a second of jittered backoff would not be one.
+const (
+	minBackoff   = 500 * time.Millisecond
+	minThrottled = time.Second
+)
+
+// exchange is one call of RoundTrip. It is not safe for concurrent use.
+type exchange struct {
+	adm  admission.Call
+	cfg  *config
+	base http.RoundTripper
+	orig *http.Request // the caller's
+	req  *http.Request // what is sent: orig, or a copy with its body in memory
+	call Call
+	host *host
+
+	last    *http.Response // of the last attempt, parked
+	lastErr error          // of the last attempt
+	up      *upload        // of the last attempt; nil without a body
+}
+
+func (x *exchange) run() (*http.Response, error) {
+	for {
+		if s := x.adm.Admit(); s != nil {
+			return x.stop(s)
+		}
+		r, err := x.attempt()
+		if err != nil {
+			return x.stop(&admission.Stop{Reason: admission.ReplayFailed, Err: err})
+		}
+		resp, err := x.send(r)
+		wait, again := x.judge(resp, err)
+		if !again {
+			return resp, err
+		}
+		if x.last, x.lastErr = resp, err; resp != nil {
+			park(resp)
+		}
+		if s := x.adm.Wait(wait); s != nil {
+			return x.stop(s)
+		}
+	}
+}
+
+// attempt returns the request to send, and lets go of the last response.
+func (x *exchange) attempt() (*http.Request, error) {
+	r := x.req
+	if x.adm.Sent() > 0 {
+		var err error
+		if r, err = again(x.req); err != nil {
+			return nil, err
+		}
+	}
+	x.drop()
+	return r, nil
+}
+
+func (x *exchange) drop() {
+	if x.last != nil {
+		x.last.Body.Close() //nolint:errcheck // nobody will read it
+		x.last = nil
+	}
+}
+
+// send makes one attempt and reports it to the throttle.
+func (x *exchange) send(r *http.Request) (resp *http.Response, err error) {
+	number := x.adm.Send()
+	start := time.Now()
+	if d := x.cfg.attemptTimeout; d > 0 {
+		resp, err = sendWithin(x.transmit, r, d)
+	} else {
+		resp, err = x.transmit(r)
+	}
+	took := time.Since(start)
+	switch {
+	case resp == nil && err == nil:
+		err = errNothing
+	case resp != nil && err != nil: // so does http.Client
+		if resp.Body != nil {
+			resp.Body.Close() //nolint:errcheck // the error is the one to return
+		}
+		resp = nil
+	}
+	status, shown := 0, evidence(0)
+	if err != nil {
+		shown = evidenceOfError(err, gone(x.orig), took, x.up)
+	} else {
+		if status = resp.StatusCode; resp.Body == nil {
+			resp.Body = http.NoBody
+		}
+		shown = evidenceOfStatus(status, x.up)
+		if resp.Request == nil || resp.Request == r {
+			resp.Request = x.orig // not ours to show
+		}
+	}
+	if th := x.host.throttle; th != nil && shown != 0 {
+		th.Report(x.orig.Context(), shown == accepted)
+	}
+	if f := x.cfg.hooks.Attempt; f != nil {
+		f(x.orig.Context(), AttemptInfo{x.orig, number, status, err, took})
+	}
+	return resp, err
+}
+
+// transmit sends r through the base, with its bodies watched.
+func (x *exchange) transmit(r *http.Request) (*http.Response, error) {
+	var sent *http.Request
+	sent, x.up = watched(r)
+	resp, err := x.base.RoundTrip(sent)
+	if resp != nil && resp.Request == sent {
+		resp.Request = r
+	}
+	return resp, err
+}
+
+// judge learns from an attempt and decides whether there is another, and after
+// which wait. If there is none, resp and err are the outcome of the call, and
+// resp knows why.
+func (x *exchange) judge(resp *http.Response, err error) (w admission.Wait, again bool) {
+	kind, a := Final, retry.Answer{}
+	switch {
+	case err == nil:
+		a = answerOf(resp, x.cfg.resetFormat(x.host.name))
+		kind = x.cfg.classify(resp, nil, a.Verdict)
+		x.learn(kind, resp, a)
+	case x.up.broken(): // it would fail again
+	case gone(x.orig) == nil && !errors.Is(err, context.Canceled) && !permanent(err):
+		kind = x.cfg.classify(nil, err, Failed)
+	}
+	if kind == Final || x.up.broken() {
+		if err == nil && !x.up.broken() {
+			x.host.budget.Deposit()
+		}
+		return w, false
+	}
+	w, s := x.next(kind, resp, a)
+	if s == nil {
+		return w, true
+	}
+	e := x.giveUp(s)
+	if resp != nil {
+		gaveUp(resp, x.orig, e)
+	}
+	return w, false
+}
+
+// next returns the wait before the next attempt, or why there is none.
+func (x *exchange) next(kind Verdict, resp *http.Response, a retry.Answer) (w admission.Wait, s *admission.Stop) {
+	reason := admission.Reason(0)
+	switch {
+	case kind == Failed && !isIdempotent(x.orig, x.call):
+		reason = admission.NotIdempotent
+	case x.adm.Sent() >= x.adm.Attempts:
+		reason = admission.AttemptsSpent
+	case !replayable(x.req):
+		reason = admission.NotReplayable
+	}
+	if reason != 0 {
+		return w, &admission.Stop{Reason: reason, Wait: a.Wait}
+	}
+	least := time.Duration(0)
+	switch {
+	case resp != nil && resp.StatusCode == http.StatusTooManyRequests:
+		least = minThrottled
+	case a.Asked:
+		least = minBackoff
+	}
+	return x.adm.Next(admission.Answer{Asked: a.Asked, Wait: a.Wait, Source: a.Source, Least: least})
+}
+
+// learn closes the gate of the key, or slows adaptive pacing, as a response says.
+func (x *exchange) learn(kind Verdict, resp *http.Response, a retry.Answer) {
+	switch {
+	case a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == Rejected):
+		d := x.adm.Cool(a.Wait, a.Source, x.host.name)
+		if f := x.cfg.hooks.Cooldown; f != nil && d > 0 {
+			f(x.orig.Context(), CooldownInfo{x.adm.Key, d, a.Source})
+		}
+	case resp.StatusCode == http.StatusTooManyRequests:
+		x.adm.Slow()
+	}
+}
+
+// stop ends the call without another attempt.
+func (x *exchange) stop(s *admission.Stop) (*http.Response, error) {
+	if x.adm.Sent() == 0 {
+		closeBody(x.req)
+	}
+	if s.Reason == admission.CallerGone {
+		x.drop()
+		return nil, gone(x.orig)
+	}
+	e := x.giveUp(s)
+	switch {
+	case x.last != nil:
+		return gaveUp(x.last, x.orig, e), nil
+	case x.lastErr != nil:
+		return nil, x.lastErr
+	default:
+		return nil, e
+	}
+}
+
+// giveUp reports why there is no attempt, or no other one.
+func (x *exchange) giveUp(s *admission.Stop) *Error {
+	e := &Error{Reason: Reason(s.Reason), Key: x.host.name, Wait: s.Wait, Err: s.Err}
+	switch e.Reason {
+	case Throttled, CoolingDown, LimiterFailed:
+		e.Key = x.adm.Key
+	}
+	if f := x.cfg.hooks.GiveUp; f != nil {
+		f(x.orig.Context(), GiveUpInfo{x.orig, e})
+	}
+	return e
+}

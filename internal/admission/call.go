@@ -1,0 +1,271 @@
+package admission
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/wait"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// minPause keeps a limiter that denies without a time to retry from being asked in a
+// busy loop.
+const minPause = time.Millisecond
+
+// Call is one call of a client, with all of its attempts. It is not safe for concurrent
+// use. Make it with Begin; the exported fields may then be set before its first
+// method is called.
+type Call struct {
+	Key      string // of limit and cooldown; "" is none
+	Cost     int    // what an attempt takes from the limiter
+	Attempts int    // at most
+	Allow    wait.Allowance
+	Throttle *retry.Throttle // of the host; nil is none
+	Budget   *retry.Budget   // of retries
+	// Canceled also ends the call, beside its context; nil is nothing else.
+	Canceled <-chan struct{}
+	// OnWait, if not nil, is called before each wait.
+	OnWait func(Wait)
+
+	c       *Client
+	ctx     context.Context
+	pace    *pace           // nil is not adaptive
+	backoff *retry.Sequence // made when needed
+	sent    int             // attempts so far
+	sentAt  time.Duration   // when the last one was sent, by pace
+	draw    float64         // of the throttle, for this attempt
+	drawn   bool
+}
+
+// Begin returns a call of a client with a key; "" is none: then neither limit nor cooldown
+// apply.
+func Begin(ctx context.Context, c *Client, key string) Call {
+	x := Call{
+		Key: key, Cost: 1, Attempts: c.s.Attempts,
+		Allow: wait.Allowance{Each: c.s.MaxWait, Total: c.s.MaxTotal},
+		c:     c, ctx: ctx,
+	}
+	if c.paces != nil && key != "" {
+		x.pace = c.paces.GetOrAdd(key, newPace)
+	}
+	return x
+}
+
+// Admit waits until an attempt may be sent: cooldown, throttle, limiter, in this order,
+// so that a call never takes from the limit only to find the key cooling down, or that
+// it is not sent.
+func (x *Call) Admit() *Stop {
+	if x.gone() {
+		return &Stop{}
+	}
+	x.drawn = false
+	if x.Key != "" {
+		if s := x.cooldown(); s != nil {
+			return s
+		}
+		// What the throttle rejects must not take from a limit that others share.
+		if s := x.throttle(); s != nil {
+			return s
+		}
+		if s := x.limit(); s != nil {
+			return s
+		}
+		if s := x.adapt(); s != nil {
+			return s
+		}
+	}
+	return x.throttle() // the host may have failed during the waits
+}
+
+// Send counts an attempt that is about to be sent, and returns its number, from 1.
+func (x *Call) Send() int {
+	x.sent++
+	if x.pace != nil {
+		x.sentAt = x.pace.start()
+	}
+	return x.sent
+}
+
+// Sent returns how many attempts were sent.
+func (x *Call) Sent() int { return x.sent }
+
+// Slow cuts the rate of adaptive pacing, after an attempt that the server has throttled
+// without a time to come back.
+func (x *Call) Slow() {
+	if x.pace != nil {
+		x.pace.throttled(x.sentAt)
+	}
+}
+
+// Cool makes the key cool down for the time that its server asks for, in this process
+// and, where the limiter can, in the fleet. It returns for how long, or 0 when the key
+// cools down at least as long already. host names the server in the log.
+func (x *Call) Cool(asked time.Duration, source string, host string) time.Duration {
+	if x.Key == "" || asked <= 0 {
+		return 0
+	}
+	d := min(asked, Max)
+	wasOpen, longer := x.c.gates.Close(x.Key, asked)
+	if longer <= 0 {
+		return 0
+	}
+	if wasOpen {
+		x.c.logger.LogAttrs(x.ctx, slog.LevelInfo, "holdfast: cooling down",
+			slog.String("host", host), slog.Duration("for", d), slog.Time("until", time.Now().Add(d)), slog.String("source", source))
+	}
+	if x.c.block != nil && prolongs(longer, d) {
+		// When Redis is unavailable this process still waits for the gate, which is all
+		// that can be done.
+		_ = x.c.block.Block(x.ctx, x.Key, d)
+	}
+	return d
+}
+
+// Answer is what a failed attempt says about the wait before another one.
+type Answer struct {
+	Asked  bool // the server named the wait
+	Wait   time.Duration
+	Source string        // what named it
+	Least  time.Duration // the shortest wait when the server names none, or 0
+}
+
+// Next returns the wait before another attempt, or why it does not fit.
+func (x *Call) Next(a Answer) (Wait, *Stop) {
+	w := Wait{For: a.Wait, Why: Server, Source: a.Source}
+	if !a.Asked {
+		if x.backoff == nil {
+			x.backoff = x.c.s.Backoff.Start()
+		}
+		w = Wait{For: x.backoff.Next(), Why: Backoff}
+	}
+	over := w.For / 2
+	switch {
+	case a.Asked && w.For > 0:
+	case w.For < a.Least: // "now" is no pause, and neither is a backoff of no length
+		w.For, over = a.Least, a.Least/2
+	default:
+		over = 0 // backoff has its own jitter
+	}
+	d, b := x.Allow.Next(x.ctx, w.For, over, x.Budget)
+	switch b {
+	case 0:
+		w.For = d
+		return w, nil
+	case wait.Budget:
+		return Wait{}, &Stop{Reason: BudgetSpent, Wait: d}
+	default:
+		return Wait{}, &Stop{Reason: WaitTooLong, Wait: d, Err: b.Err()}
+	}
+}
+
+// RestartBackoff begins the waits of the backoff anew.
+func (x *Call) RestartBackoff() { x.backoff = nil }
+
+// Wait waits as Next says.
+func (x *Call) Wait(w Wait) *Stop {
+	if x.OnWait != nil {
+		x.OnWait(w)
+	}
+	if x.gone() || !x.Allow.Sleep(x.ctx, w.For, x.Canceled) {
+		return &Stop{}
+	}
+	return nil
+}
+
+// gone reports whether the caller has given up.
+func (x *Call) gone() bool {
+	select {
+	case <-x.Canceled:
+		return true
+	default:
+		return x.ctx.Err() != nil
+	}
+}
+
+// throttle rejects the attempt, at random, in the measure in which the host fails.
+func (x *Call) throttle() *Stop {
+	th := x.Throttle
+	if th == nil || !th.Rejecting() {
+		return nil
+	}
+	if !x.drawn {
+		x.draw, x.drawn = th.Draw(), true
+	}
+	if x.draw >= th.Probability(limiter.IsCritical(x.ctx)) {
+		return nil
+	}
+	return &Stop{Reason: HostFailing, Wait: th.Wait()}
+}
+
+// cooldown waits until the key does not cool down, which may be prolonged meanwhile. The
+// waiters of one cooldown come back spread over half its length.
+func (x *Call) cooldown() *Stop {
+	for {
+		left, over, asked := x.c.gates.Left(x.Key)
+		if left <= 0 {
+			return nil
+		}
+		if s := x.pause(left, over, Cooldown, CoolingDown); s != nil {
+			s.Wait = asked
+			return s
+		}
+	}
+}
+
+// limit waits until the limiter admits the call.
+func (x *Call) limit() *Stop {
+	for x.c.s.Limiter != nil {
+		res, err := x.c.s.Limiter.AllowN(x.ctx, x.Key, x.Cost)
+		switch {
+		case err != nil && x.gone():
+			return &Stop{}
+		case err != nil:
+			return &Stop{Reason: LimiterFailed, Err: err}
+		}
+		d, over := res.Delay, time.Duration(0)
+		if !res.Allowed {
+			d = max(minPause, res.RetryAfter)
+			rate := res.Limit.Rate()
+			over = wait.Crowd(d, rate.N, rate.Per, x.Cost)
+		}
+		if d <= 0 {
+			return nil
+		}
+		if s := x.pause(d, over, Limiter, Throttled); s != nil {
+			return s
+		}
+		// A cooldown may have begun during the wait.
+		if s := x.cooldown(); s != nil || res.Allowed {
+			return s
+		}
+	}
+	return nil
+}
+
+// adapt waits for the turn of adaptive pacing.
+func (x *Call) adapt() *Stop {
+	if x.pace == nil {
+		return nil
+	}
+	d, ok := x.pace.delay(x.Allow.Most(x.ctx))
+	if ok && d == 0 {
+		return nil
+	}
+	// If it did not get the turn, neither does the wait fit.
+	if s := x.pause(d, 0, Adaptive, Throttled); s != nil {
+		return s
+	}
+	return x.cooldown()
+}
+
+// pause waits for d, lengthened by up to over; where d does not fit, it returns the
+// reason at once.
+func (x *Call) pause(d, over time.Duration, why Why, reason Reason) *Stop {
+	d, b := x.Allow.Next(x.ctx, d, over, nil)
+	if b != 0 {
+		return &Stop{Reason: reason, Wait: d, Err: b.Err()}
+	}
+	return x.Wait(Wait{For: d, Why: why})
+}

@@ -1,0 +1,82 @@
+// Package admission decides when a call may leave: what package httpclient and the client
+// of gRPC share. A call waits for the cooldown of its key, the throttle of its host, the
+// limiter and adaptive pacing, in this order, and again before another attempt; a wait
+// that does not fit ends it. Errors, hooks and what a server's answer means are those of
+// the two packages.
+package admission
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"reflect"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// Settings are those of a Client. Make them with Defaults.
+type Settings struct {
+	Limiter  limiter.Allower // nil is none
+	Attempts int             // in all
+	Backoff  retry.Backoff
+	MaxWait  time.Duration // of a single wait
+	MaxTotal time.Duration // of the sum of a call's waits
+	Adaptive bool
+	Logger   *slog.Logger // nil is slog.Default
+}
+
+// Defaults returns the settings that hold unless others are given.
+func Defaults() Settings {
+	return Settings{Attempts: 3, MaxWait: 2 * time.Minute, MaxTotal: 5 * time.Minute}
+}
+
+func (s *Settings) validate() *configerr.Error {
+	switch r := reflect.ValueOf(s.Limiter); {
+	case r.Kind() == reflect.Pointer && r.IsNil():
+		return configerr.New("limiter", "nil", "must not be a nil pointer")
+	case s.Attempts < 1 || s.Attempts > 100: // what needs more needs a queue
+		return configerr.New("attempts", s.Attempts, "must be from 1 to 100")
+	case s.MaxWait < 0 || s.MaxWait > time.Hour:
+		return configerr.New("max wait", s.MaxWait, "must be from 0 to 1h")
+	case s.MaxTotal < 0 || s.MaxTotal > 24*time.Hour:
+		return configerr.New("max total wait", s.MaxTotal, "must be from 0 to 24h")
+	}
+	if e, ok := s.Backoff.Validate().(*retry.ConfigError); ok { //nolint:errorlint // it is not wrapped
+		return (*configerr.Error)(e)
+	}
+	return nil
+}
+
+// Client is what the calls of one client share. It is safe for concurrent use. Make it
+// with New.
+type Client struct {
+	s      Settings
+	logger *slog.Logger
+	gates  *Gates
+	paces  *Table[pace] // nil is not adaptive
+	block  blocker      // nil if the limiter can't
+}
+
+// blocker is what limiters implement that can deny a key for the whole fleet.
+type blocker interface {
+	Block(ctx context.Context, key string, d time.Duration, opts ...limiter.CallOption) error
+}
+
+// New returns a Client, or which of the settings breaks which rule.
+func New(s Settings) (*Client, *configerr.Error) {
+	if e := s.validate(); e != nil {
+		return nil, e
+	}
+	c := &Client{s: s, logger: cmp.Or(s.Logger, slog.Default()), gates: newGates(maxGates)}
+	if s.Adaptive {
+		c.paces = newPaces(maxPaces)
+	}
+	c.block, _ = s.Limiter.(blocker)
+	return c, nil
+}
+
+// Logger returns where changes of state are logged.
+func (c *Client) Logger() *slog.Logger { return c.logger }

@@ -1,0 +1,202 @@
+// Package inbound decides on the requests of callers: what package middleware and the
+// server of gRPC share. A request has a key, or is rejected for having none; it has a cost
+// and a limit, and is decided on; and it may hold a slot while it is served. What callers
+// are answered is the matter of the two packages.
+package inbound
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// Missing says what becomes of a request without a key. Packages have types of their own
+// with these values.
+type Missing uint8
+
+// What becomes of a request without a key.
+const (
+	MissingRejected        Missing = iota // NoKey
+	MissingUnauthenticated                // Unauthenticated
+	MissingShared                         // all of them share one key
+)
+
+// Problem says why a request is not served. The zero value is that it is.
+type Problem uint8
+
+// The problems.
+const (
+	Denied          Problem = iota + 1 // by the limit, or as all slots are held
+	NoKey                              // by MissingRejected
+	Unauthenticated                    // by MissingUnauthenticated
+	KeyFailed                          // the key function returned an error
+	Invalid                            // the cost or the key cannot be used
+	Unavailable                        // the limiter is closed, or Redis is unavailable
+	Canceled
+	Expired // the deadline
+	Failed  // for another reason
+	Problems
+)
+
+// ProblemOf says what an error of a limiter means for the request.
+func ProblemOf(err error) Problem {
+	switch {
+	case errors.Is(err, limiter.ErrCostExceedsLimit), errors.Is(err, limiter.ErrInvalidCost), errors.Is(err, limiter.ErrInvalidKey):
+		return Invalid
+	// Before the context's errors: the cause may be the end of the budget for Redis.
+	case errors.Is(err, limiter.ErrUnavailable), errors.Is(err, limiter.ErrClosed):
+		return Unavailable
+	case errors.Is(err, context.Canceled):
+		return Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return Expired
+	}
+	return Failed
+}
+
+// Decision is what was decided on a request.
+type Decision struct {
+	Key     string // long ones are hashed; "" is none
+	Result  limiter.Result
+	Parts   []limiter.PartResult // of a Multi
+	Policy  string               // that denied; "" is none
+	Problem Problem
+	Err     error // why there is no decision
+}
+
+// Rules say how requests of type R are decided. Check must be called before the first
+// decision; then Rules are safe for concurrent use.
+type Rules[R any] struct {
+	Allower limiter.Allower
+	Key     Key[R]
+	Missing Missing
+	Cost    func(context.Context, R) int           // nil is 1
+	Tier    func(context.Context, R) limiter.Limit // nil, or a zero Limit, is the limiter's own
+	Policy  string                                 // the name of the limit
+
+	Slots       *limiter.Concurrency // nil is no bound
+	SlotsPolicy string               // its name
+
+	multi  *limiter.Multi
+	tiered decider
+}
+
+// decider is an Allower that takes a limit per call.
+type decider interface {
+	Decide(ctx context.Context, key string, n int, opts ...limiter.CallOption) (limiter.Result, error)
+}
+
+// New returns rules with their defaults.
+func New[R any](allower limiter.Allower, key Key[R]) Rules[R] {
+	return Rules[R]{Allower: allower, Key: key, Policy: "default", SlotsPolicy: "concurrency"}
+}
+
+// Check returns which of the rules is not valid.
+func (r *Rules[R]) Check() *configerr.Error {
+	if v := reflect.ValueOf(r.Allower); r.Allower == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return configerr.New("allower", "nil", "must not be nil")
+	}
+	r.multi, _ = r.Allower.(*limiter.Multi)
+	r.tiered, _ = r.Allower.(decider)
+	switch {
+	case r.Key.Err != nil:
+		return r.Key.Err
+	case r.Key.Of == nil:
+		return configerr.New("key", "the zero value", "must be made by one of the functions that return a Key")
+	case r.Tier != nil && r.tiered == nil:
+		return configerr.New("tier", "a function", "needs a limiter that takes a limit per call, such as limiter.Limiter")
+	case r.Missing > MissingShared:
+		return configerr.New("missing key", uint8(r.Missing), "must be one of the constants")
+	}
+	for _, name := range []string{r.Policy, r.SlotsPolicy} {
+		if !Printable(name) {
+			return configerr.New("policy", name, "must be printable ASCII and not empty")
+		}
+	}
+	return nil
+}
+
+// Printable reports whether s is printable ASCII and not empty.
+func Printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// Decide finds the key of a request and decides on it.
+func (r *Rules[R]) Decide(ctx context.Context, req R) (d Decision) {
+	key, err := r.Key.Of(ctx, req)
+	switch {
+	case err == nil:
+	case !errors.Is(err, ErrNoKey):
+		return Decision{Problem: KeyFailed, Err: err}
+	case r.Missing == MissingShared:
+		key = Shared
+	case r.Missing == MissingUnauthenticated:
+		return Decision{Problem: Unauthenticated, Err: err}
+	default:
+		return Decision{Problem: NoKey, Err: err}
+	}
+	d.Key = Short(key)
+	cost := 1
+	if r.Cost != nil {
+		cost = r.Cost(ctx, req)
+	}
+	d.Err = r.ask(ctx, req, cost, &d)
+	switch {
+	case d.Err != nil:
+		d.Problem, d.Parts = ProblemOf(d.Err), nil
+	case cost == 0:
+		d.Policy = "" // a peek is not denied
+	case !d.Result.Allowed:
+		d.Problem = Denied
+	}
+	return d
+}
+
+// ask fills in what the limiter answers.
+func (r *Rules[R]) ask(ctx context.Context, req R, cost int, d *Decision) (err error) {
+	if r.multi != nil {
+		all, err := r.multi.Decide(ctx, d.Key, cost)
+		d.Result, d.Policy, d.Parts = all.Result, all.Denied, all.Parts
+		return err
+	}
+	var limit limiter.Limit
+	if r.Tier != nil {
+		limit = r.Tier(ctx, req)
+	}
+	if limit.IsZero() {
+		d.Result, err = r.Allower.AllowN(ctx, d.Key, cost)
+	} else {
+		d.Result, err = r.tiered.Decide(ctx, d.Key, cost, limiter.UseLimit(limit))
+	}
+	if err == nil && !d.Result.Allowed {
+		d.Policy = r.Policy
+	}
+	return err
+}
+
+// Acquire takes a slot for a request that is to be served, if there is a bound. The slot,
+// if it is not nil, is to be released when the request was served.
+func (r *Rules[R]) Acquire(ctx context.Context, d *Decision) *limiter.Slot {
+	if r.Slots == nil || d.Problem != 0 {
+		return nil
+	}
+	slot, err := r.Slots.TryAcquire(ctx, d.Key)
+	switch {
+	case err != nil:
+		d.Err, d.Problem = err, ProblemOf(err)
+	case !slot.Allowed:
+		d.Problem, d.Policy = Denied, r.SlotsPolicy
+		d.Result.Allowed, d.Result.RetryAfter = false, slot.RetryAfter
+	default:
+		return slot
+	}
+	return nil
+}

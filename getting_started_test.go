@@ -106,8 +106,8 @@ func TestFirstTenMinutes(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		defer cmd.Wait()         //nolint:errcheck // it was killed
-		defer cmd.Process.Kill() //nolint:errcheck // it may be gone
+		defer cmd.Wait()
+		defer cmd.Process.Kill()
 		end := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 		defer end.Stop()
 		lines := bufio.NewScanner(out)

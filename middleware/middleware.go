@@ -63,7 +63,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if d.Status == 0 && h.slots != nil {
 		slot := h.acquire(r, &d)
 		if slot != nil {
-			defer slot.Release()
+			defer slot.Release() //nolint:errcheck // it ends with its time to live then
 		}
 	}
 	d.Shadow = h.shadow && d.Status != 0

@@ -1,4 +1,24 @@
-.PHONY: demo outage-demo screenshots client worker tokens slots priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound fuzz
+.PHONY: help check lint cross api demo outage-demo screenshots client worker tokens slots priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound fuzz
+
+# Lists the targets.
+help:
+	@awk '/^# / { if (!text) text = substr($$0, 3); next } /^[a-z-]+:/ && text { sub(/:.*/, ""); printf "%-14s %s\n", $$0, text } { text = "" }' Makefile
+
+# Half a minute before each commit: format, vet, lint, tests without servers.
+check:
+	@scripts/check
+
+# Runs the linter that .golangci.yml configures on every module.
+lint:
+	@scripts/lint
+
+# Vets for other systems, and tests what computes in 32 bits.
+cross:
+	@scripts/cross
+
+# Writes down in api what the packages export, which a test compares.
+api:
+	@cd scripts && GOWORK=off go run ./api
 
 # A page at http://localhost:8080: the algorithms, and a Redis to be killed.
 demo:

@@ -74,6 +74,9 @@ func main() {
 // does with each module what its user does: get it in an empty module, write a program,
 // and run that.
 func TestStrangerGetsModules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles what modules require anew")
+	}
 	version, proxy := newest(t), t.TempDir()
 	for _, m := range published {
 		serve(t, proxy, m.dir, version)

@@ -63,6 +63,9 @@ func TestSkipsNeedReasons(t *testing.T) {
 
 // TestRun runs go test on modules that pass, skip, fail, and do not compile.
 func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("links a program per case")
+	}
 	for _, tt := range []struct {
 		name, body string
 		strict     bool

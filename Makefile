@@ -72,17 +72,14 @@ screenshots:
 outage:
 	@go run ./bench/outage -out docs/outage.md
 
-# Measures what the transport adds to a request, next to others, and writes
-# docs/http.md.
+# What the transport adds to a request, next to others; writes docs/http.md.
 bench-http:
 	@go run ./bench/http -out docs/http.md
 
-# Measures decisions through Redis, in one process and in front of handlers, next to
-# others.
+# The four that follow: decisions next to those of others.
 bench: bench-redis bench-local bench-beyond bench-inbound
 
-# Measures what a middleware adds to a handler, next to others, and what observing
-# its decisions adds to that; writes docs/inbound.md.
+# What a middleware and observing it add to a handler; writes docs/inbound.md.
 bench-inbound:
 	@go run ./bench/inbound -out docs/inbound.md
 
@@ -98,7 +95,8 @@ bench-local:
 bench-beyond:
 	@go run ./bench/beyond -out docs/beyond.md
 
-# Each fuzz target for a while: make fuzz FUZZTIME=1m
 FUZZTIME ?= 10s
+
+# Each fuzz target for a while: make fuzz FUZZTIME=1m
 fuzz:
 	@scripts/fuzz $(FUZZTIME)

@@ -2,7 +2,7 @@
 // prints without -v. Where HOLDFAST_NO_SKIPS is 1, a test that skips fails the run, unless
 // a line of the file that -skips names says why it may.
 //
-//	gotest [-skips file] [-tally file] arguments of go test
+//	gotest [-skips file] [-tally file] -- arguments of go test
 //
 // With -tally, numbers of tests that passed, failed and skipped are added to the file.
 package main

@@ -1,4 +1,24 @@
-.PHONY: demo outage-demo screenshots client worker tokens slots priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound fuzz
+.PHONY: help check lint cross api demo outage-demo screenshots client worker tokens slots priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound fuzz
+
+# Lists the targets.
+help:
+	@awk '/^# / { if (!text) text = substr($$0, 3); next } /^[a-z-]+:/ && text { sub(/:.*/, ""); printf "%-14s %s\n", $$0, text } { text = "" }' Makefile
+
+# Half a minute before each commit: format, vet, lint, tests without servers.
+check:
+	@scripts/check
+
+# Runs the linter that .golangci.yml configures on every module.
+lint:
+	@scripts/lint
+
+# Vets for other systems, and tests what computes in 32 bits.
+cross:
+	@scripts/cross
+
+# Writes down in api what the packages export, which a test compares.
+api:
+	@cd scripts && GOWORK=off go run ./api
 
 # A page at http://localhost:8080: the algorithms, and a Redis to be killed.
 demo:
@@ -52,17 +72,14 @@ screenshots:
 outage:
 	@go run ./bench/outage -out docs/outage.md
 
-# Measures what the transport adds to a request, next to others, and writes
-# docs/http.md.
+# What the transport adds to a request, next to others; writes docs/http.md.
 bench-http:
 	@go run ./bench/http -out docs/http.md
 
-# Measures decisions through Redis, in one process and in front of handlers, next to
-# others.
+# The four that follow: decisions next to those of others.
 bench: bench-redis bench-local bench-beyond bench-inbound
 
-# Measures what a middleware adds to a handler, next to others, and what observing
-# its decisions adds to that; writes docs/inbound.md.
+# What a middleware and observing it add to a handler; writes docs/inbound.md.
 bench-inbound:
 	@go run ./bench/inbound -out docs/inbound.md
 
@@ -78,7 +95,8 @@ bench-local:
 bench-beyond:
 	@go run ./bench/beyond -out docs/beyond.md
 
-# Each fuzz target for a while: make fuzz FUZZTIME=1m
 FUZZTIME ?= 10s
+
+# Each fuzz target for a while: make fuzz FUZZTIME=1m
 fuzz:
 	@scripts/fuzz $(FUZZTIME)

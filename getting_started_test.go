@@ -64,7 +64,7 @@ func (l lesson) build(t *testing.T, addr string) string {
 		t.Helper()
 		cmd := exec.Command("go", args...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
+		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -trimpath")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
@@ -113,8 +113,8 @@ func TestFirstTenMinutes(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		defer cmd.Wait()         //nolint:errcheck // it was killed
-		defer cmd.Process.Kill() //nolint:errcheck // it may be gone
+		defer cmd.Wait()
+		defer cmd.Process.Kill()
 		end := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 		defer end.Stop()
 		lines := bufio.NewScanner(out)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"go/format"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 
 // TestDocsCompile builds every Go block of the README and of docs/ as a program inside
 // this module, or the nested one that it needs, through an overlay, so that nothing is
-// written into the tree.
+// written into the tree. One command builds all blocks of a module.
 func TestDocsCompile(t *testing.T) {
 	root, err := os.Getwd()
 	if err != nil {
@@ -25,6 +26,7 @@ func TestDocsCompile(t *testing.T) {
 		t.Fatal(err)
 	}
 	peers, seen := peers(t), map[string]int{}
+	programs := map[string]map[string][]byte{} // by module and name
 	for _, doc := range append(docs, "README.md") {
 		text, err := os.ReadFile(doc)
 		if err != nil {
@@ -34,11 +36,21 @@ func TestDocsCompile(t *testing.T) {
 			dir := moduleOf(block[1], peers)
 			seen[doc]++
 			seen[dir]++
-			t.Run(fmt.Sprint(doc, " block ", i+1), func(t *testing.T) {
-				t.Parallel()
-				compile(t, filepath.Join(root, dir), block[1])
-			})
+			name := fmt.Sprint(strings.TrimSuffix(filepath.Base(doc), ".md"), "-block", i+1)
+			if programs[dir] == nil {
+				programs[dir] = map[string][]byte{}
+			}
+			programs[dir][name] = block[1]
+			if formatted, err := format.Source(block[1]); err != nil || !bytes.Equal(formatted, block[1]) {
+				t.Errorf("%s is not formatted: %v", name, err)
+			}
 		}
+	}
+	for dir, blocks := range programs {
+		t.Run(filepath.Join("holdfast", dir), func(t *testing.T) {
+			t.Parallel()
+			compile(t, filepath.Join(root, dir), blocks)
+		})
 	}
 	for name, want := range map[string]int{
 		"README.md": 1, "docs/getting-started.md": 4, "docs/usage.md": 3, "docs/httpclient.md": 1, "docs/middleware.md": 1,
@@ -50,29 +62,29 @@ func TestDocsCompile(t *testing.T) {
 	}
 }
 
-// compile builds a program in the module at dir.
-func compile(t *testing.T, dir string, program []byte) {
-	tmp := t.TempDir()
-	src, file := filepath.Join(tmp, "main.go"), filepath.Join(tmp, "overlay.json")
-	if err := os.WriteFile(src, program, 0o600); err != nil {
-		t.Fatal(err)
+// compile builds programs in the module at dir.
+func compile(t *testing.T, dir string, programs map[string][]byte) {
+	tmp, replace := t.TempDir(), map[string]string{}
+	args := []string{"list", "-export", "-overlay", filepath.Join(tmp, "overlay.json")} // compiles, and does not link
+	for name, program := range programs {
+		src := filepath.Join(tmp, name+".go")
+		if err := os.WriteFile(src, program, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		replace[filepath.Join(dir, "docsblock", name, "main.go")] = src
+		args = append(args, "./docsblock/"+name)
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
-		filepath.Join(dir, "docsblock", "main.go"): src,
-	}})
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, overlay, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(tmp, "overlay.json"), overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "list", "-export", "-overlay", file, "./docsblock") // compiles, and does not link
+	build := exec.Command("go", args...)
 	build.Dir = dir
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
-	}
-	if out, err := exec.Command("gofmt", "-l", src).CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("not formatted: %s %v", out, err)
 	}
 }
 

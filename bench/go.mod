@@ -7,8 +7,8 @@ require (
 	github.com/go-chi/httprate v0.16.1
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/hashicorp/go-retryablehttp v0.7.8
-	github.com/holdfast-go/holdfast v0.0.0
-	github.com/holdfast-go/holdfast/otel v0.0.0
+	github.com/holdfast-go/holdfast v0.1.0
+	github.com/holdfast-go/holdfast/otel v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/sethvargo/go-limiter v0.7.1

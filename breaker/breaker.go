@@ -75,7 +75,7 @@ func New(s Settings) (*Breaker, error) {
 		Timeout:       time.Nanosecond,
 		ReadyToTrip:   b.readyToTrip,
 		IsSuccessful:  func(err error) bool { return err == nil },
-		IsExcluded:    func(err error) bool { return err == errNeutral },
+		IsExcluded:    func(err error) bool { return err == errNeutral }, //nolint:errorlint // it is not wrapped
 		OnStateChange: b.onStateChange,
 	})
 	return b, nil

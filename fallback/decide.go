@@ -22,10 +22,9 @@ func newClock() func() int64 {
 func (e *entry) decide(p algo.Params, now, n int64) algo.Decision {
 	e.revive(p, now)
 	var d algo.Decision
-	switch {
-	case p.Kind == algo.TokenBucket:
+	if p.Kind == algo.TokenBucket {
 		d = e.tokenBucket(p, now, n, e.state.Blocked(now))
-	default:
+	} else {
 		d = algo.Decide(p, &e.state, now, n)
 	}
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)

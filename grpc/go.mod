@@ -3,7 +3,7 @@ module github.com/holdfast-go/holdfast/grpc
 go 1.26.0
 
 require (
-	github.com/holdfast-go/holdfast v0.0.0
+	github.com/holdfast-go/holdfast v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b
 	google.golang.org/grpc v1.85.0

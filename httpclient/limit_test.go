@@ -150,7 +150,7 @@ func (c cancels) AllowN(ctx context.Context, _ string, _ int) (limiter.Result, e
 func TestCallerLeavesDuringTheDecision(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := newTransport(t, scripted(status(200)), httpclient.WithLimiter(cancels{cancel})).RoundTrip(get(t, api).WithContext(ctx))
-	if err != context.Canceled { //nolint:errorlint // it is the context's own
+	if err != context.Canceled {
 		t.Errorf("error %v", err)
 	}
 }

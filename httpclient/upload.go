@@ -98,10 +98,10 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 		return n, err
 	}
 	b.n += int64(n)
-	if d := b.declared; d >= 0 && (b.n > d || b.n < d && err == io.EOF) {
+	if d := b.declared; d >= 0 && (b.n > d || b.n < d && err == io.EOF) { //nolint:errorlint // readers return it as it is
 		err = fmt.Errorf("httpclient: ContentLength is %d, and %d bytes of the body were read", d, b.n)
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && err != io.EOF { //nolint:errorlint // the same
 		b.u.failed.Store(true)
 	}
 	b.u.reading.Store(false)

@@ -26,6 +26,9 @@ const patience = 40 * time.Second
 // has to be one.
 func chromium(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a browser")
+	}
 	names := []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}
 	if own := os.Getenv("HOLDFAST_CHROMIUM"); own != "" {
 		names = []string{own}

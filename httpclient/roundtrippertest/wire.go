@@ -56,9 +56,9 @@ func (n *network) dial(context.Context, string, string) (net.Conn, error) {
 func serve(t *testing.T, h http.Handler) (*http.Transport, *network) {
 	t.Helper()
 	n := &network{conns: make(chan net.Conn), closed: make(chan struct{})}
-	srv := &http.Server{Handler: h} //nolint:gosec // it is on no network
+	srv := &http.Server{Handler: h}
 	var wg sync.WaitGroup
-	wg.Go(func() { srv.Serve(n) }) //nolint:errcheck // it ends with Close
+	wg.Go(func() { srv.Serve(n) })
 	tr := &http.Transport{DialContext: n.dial}
 	t.Cleanup(func() {
 		tr.CloseIdleConnections()

@@ -135,7 +135,7 @@ func (q *queue) leave(ctx context.Context, o *Op, why error) (breaker.Class, err
 	case queued:
 		o.state = left
 		q.mu.Unlock()
-		if why == errBudget {
+		if why == errBudget { //nolint:errorlint // it is not wrapped
 			why = errNoTurn
 		}
 		o.fail(q.classify(ctx, why, 0), why)
@@ -149,7 +149,7 @@ func (q *queue) leave(ctx context.Context, o *Op, why error) (breaker.Class, err
 	var next *flight
 	var late []*Op
 	if last {
-		if f.sending.withdraw() && why == errBudget {
+		if f.sending.withdraw() && why == errBudget { //nolint:errorlint // the same
 			why = errUnsent
 		}
 		close(f.gone)

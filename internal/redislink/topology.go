@@ -84,7 +84,7 @@ func (l *Link) watch(failed bool) {
 func (m *slotMap) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	//lint:ignore SA1019 Redis 6.2 has no CLUSTER SHARDS
+	// Redis 6.2 has no CLUSTER SHARDS
 	ranges, err := m.rdb.ClusterSlots(ctx).Result()
 	if err != nil || len(ranges) == 0 {
 		return

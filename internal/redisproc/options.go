@@ -23,7 +23,7 @@ func Find() (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("%w (%v)", ErrNotFound, err)
+		return "", fmt.Errorf("%w (%w)", ErrNotFound, err)
 	}
 	return path, nil
 }

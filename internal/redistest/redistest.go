@@ -76,15 +76,20 @@ func StartSentinel(t testing.TB, replicas, sentinels int) *redisproc.Sentinel {
 }
 
 // VerifyNoLeaks runs the tests of a package and fails when a goroutine is left.
-// One of go-redis itself sleeps for up to a second after its client is closed,
-// when dialling had failed before.
+// Two of go-redis itself sleep for up to a second after their client is closed: one
+// between attempts to dial, and one when dialling had failed before.
 func VerifyNoLeaks(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	const pool = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool)."
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pool+"dialConn"), goleak.IgnoreAnyFunction(pool+"tryDial"))
 }
 
-// Require skips the test, or fails it, where there is no redis-server.
+// Require skips the test, or fails it, where there is no redis-server. It also skips with
+// -short, which is for tests that need no server.
 func Require(t testing.TB) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a server")
+	}
 	_, err := redisproc.Find()
 	fatal, reason := missing(err, os.Getenv("HOLDFAST_REQUIRE_REDIS"))
 	switch {

@@ -1,4 +1,4 @@
-.PHONY: help check lint cross api demo outage-demo screenshots client worker tokens slots priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound fuzz
+.PHONY: help check lint cross api demo outage-demo screenshots client worker tokens slots priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
 
 # Lists the targets.
 help:
@@ -82,6 +82,10 @@ bench: bench-redis bench-local bench-beyond bench-inbound
 # What a middleware and observing it add to a handler; writes docs/inbound.md.
 bench-inbound:
 	@go run ./bench/inbound -out docs/inbound.md
+
+# Decisions of a cluster that is 8 ms away; writes docs/cluster.md.
+bench-cluster:
+	@cd bench && GOWORK=off go run ./cluster -out ../docs/cluster.md
 
 # Decisions through Redis; writes docs/redis.md, docs/throughput.md and docs/redis.svg.
 bench-redis:

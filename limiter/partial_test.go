@@ -213,6 +213,19 @@ func cutOff(t *testing.T, proxy *faultproxy.Proxy, lim *limiter.Limiter) {
 	})
 }
 
+// untilCharged waits until Redis knows of all local use. Only what is charged shows that
+// it can be told.
+func untilCharged(t *testing.T, lim *limiter.Limiter) {
+	t.Helper()
+	n := 0
+	until(t, "all are charged", func() bool {
+		n++
+		_, err := lim.Allow(t.Context(), fmt.Sprint("other", n))
+		must(t, err)
+		return lim.Health().Owed == 0
+	})
+}
+
 // TestAllDebtsAreCharged: what was admitted locally is charged for every key, however
 // many they are and whatever stands before Redis.
 func TestAllDebtsAreCharged(t *testing.T) {
@@ -246,13 +259,7 @@ func TestAllDebtsAreCharged(t *testing.T) {
 				}
 			}
 			proxy.Pass()
-			n := 0
-			until(t, "all are charged", func() bool {
-				n++
-				_, err := lim.Allow(t.Context(), fmt.Sprint("other", n))
-				must(t, err)
-				return lim.Health().Owed == 0
-			})
+			untilCharged(t, lim)
 			if got := lim.Health().Reconciled; got < uint64(c.keys) {
 				t.Errorf("%d of %d keys are reconciled", got, c.keys)
 			}
@@ -279,13 +286,7 @@ func TestReconciledLogIsChargedInPieces(t *testing.T) {
 		}
 	}
 	proxy.Pass()
-	n := 0
-	until(t, "all are charged", func() bool {
-		n++
-		_, err := lim.Allow(t.Context(), fmt.Sprint("other", n))
-		must(t, err)
-		return lim.Health().Owed == 0
-	})
+	untilCharged(t, lim)
 	scripts := redistest.Calls(t, srv, "evalsha") - int64(lim.Health().Decisions[limiter.SourceRedis])
 	for i := range keys {
 		if res, err := lim.Peek(t.Context(), fmt.Sprint("k", i)); err != nil || res.Remaining != 1 {

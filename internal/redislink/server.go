@@ -1,7 +1,6 @@
 package redislink
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,10 +105,7 @@ func (s *servers) make(name string) *Server {
 	if name != "" {
 		set.Name += "@" + name
 	}
-	b, err := breaker.New(set)
-	if err != nil {
-		panic(fmt.Sprint("settings that were checked: ", err))
-	}
+	b, _ := breaker.New(set) // the settings were checked
 	srv := &Server{Name: set.Name, Addr: name, Breaker: b}
 	srv.queue = newQueue(s.link, srv, s.oneSlot)
 	return srv

@@ -1,0 +1,168 @@
+package redislink
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// what is a kind of command that several requests can share.
+type what uint8
+
+const (
+	other what = iota
+	decisions
+	giveBacks
+	keeps
+)
+
+// command is one command of a flight, with the requests that share it.
+type command struct {
+	what  what
+	kind  algo.Kind
+	looks bool
+	slot  int // -1 where that does not matter
+	items int
+	work  int64
+
+	decide lua.Decide
+	back   lua.GiveBack
+	keep   lua.KeepSlots
+	other  lua.Command
+	ticket ticket
+
+	class breaker.Class
+	err   error
+	// items that were sent apart have classes and errors of their own.
+	apart []outcome
+}
+
+type outcome struct {
+	class breaker.Class
+	err   error
+	nonce string // of the command that it was sent in, and its place there
+	place int
+}
+
+// add makes an item of o.
+func (c *command) add(o *Op) int {
+	switch {
+	case o.Args != nil:
+		count := max(1, o.Count)
+		if o.Cost <= 0 {
+			count = 1
+		}
+		c.decide.Items = append(c.decide.Items, lua.Item{Keys: o.Keys, Params: *o.Args, Cost: o.Cost, Count: count})
+	case o.Taken != nil:
+		c.back.Items = append(c.back.Items, *o.Taken)
+	case o.Keep != nil:
+		c.keep.Of, c.keep.TTL = append(c.keep.Of, *o.Keep), o.TTL
+	default:
+		c.other = o.Command
+	}
+	c.items++
+	return c.items - 1
+}
+
+// command returns what is sent.
+func (c *command) command() lua.Command {
+	switch c.what {
+	case decisions:
+		return &c.decide
+	case giveBacks:
+		return &c.back
+	case keeps:
+		return &c.keep
+	}
+	return c.other
+}
+
+// id is that of an item.
+func (c *command) id(i int) string {
+	switch c.what {
+	case decisions:
+		return c.decide.Items[i].Keys.ID()
+	case giveBacks:
+		return c.back.Items[i].Keys.ID()
+	}
+	return c.keep.Of[i].ID
+}
+
+// piece is the command for some of the items.
+func (c *command) piece(at []int, nonce string) lua.Command {
+	switch c.what {
+	case decisions:
+		return &lua.Decide{Nonce: nonce, Items: pick(c.decide.Items, at)}
+	case giveBacks:
+		return &lua.GiveBack{Nonce: nonce, Items: pick(c.back.Items, at)}
+	}
+	return &lua.KeepSlots{TTL: c.keep.TTL, Of: pick(c.keep.Of, at)}
+}
+
+func pick[T any](all []T, at []int) []T {
+	out := make([]T, len(at))
+	for i, k := range at {
+		out[i] = all[k]
+	}
+	return out
+}
+
+// put takes the answer for a piece.
+func (c *command) put(at []int, piece lua.Command, err error) {
+	class := classify(context.Background(), err, 0, 0)
+	lost := 0
+	for i, k := range at {
+		c.apart[k] = outcome{class: class, err: err}
+		switch p := piece.(type) {
+		case *lua.Decide:
+			c.decide.Items[k] = p.Items[i]
+			if len(p.Out) == len(p.Items) { // also where a key is broken
+				c.decide.Out[k], c.apart[k] = p.Out[i], outcome{nonce: p.Nonce.(string), place: i}
+			}
+		case *lua.GiveBack:
+			if err == nil {
+				c.back.Given[k] = p.Given[i]
+			}
+		case *lua.KeepSlots:
+			if err == nil {
+				n := len(p.Of[i].Callers)
+				if c.keep.Lost == nil {
+					c.keep.Lost = make([]bool, c.keep.First(c.items))
+				}
+				copy(c.keep.Lost[c.keep.First(k):], p.Lost[lost:lost+n])
+				lost += n
+			}
+		}
+	}
+}
+
+// answer gives o its part of what Redis decided on its item.
+func (c *command) answer(o *Op, at place) {
+	it := &c.decide.Items[at.item]
+	if it.Broken {
+		o.fail(breaker.ClassBug, it.BrokenError())
+		return
+	}
+	o.fail(breaker.ClassOK, nil)
+	o.Whole = c.decide.Out[at.item]
+	o.Out = o.Whole
+	o.At, o.First = it.At, at.turn*it.Cost+1
+	o.Admitted = min(max(0, it.Admitted-at.turn), max(1, o.Count))
+	o.Behind = max(0, it.Admitted-at.turn-o.Admitted) * it.Cost
+	if o.Named {
+		if o.Member = lua.Member(string(c.ticket.nonce), at.item); c.apart != nil {
+			o.Member = lua.Member(c.apart[at.item].nonce, c.apart[at.item].place)
+		}
+	}
+	switch {
+	case it.Count == 1:
+	case at.turn < it.Admitted:
+		// Those after it took what it saw remaining.
+		o.Out.Allowed, o.Out.RetryAfter = true, 0
+		o.Out.Remaining += o.Behind
+	default:
+		o.Out.Allowed = false
+	}
+}

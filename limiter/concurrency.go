@@ -98,7 +98,6 @@ func NewConcurrency(rdb redis.UniversalClient, max int, opts ...Option) (*Concur
 	if c.claimed, err = claim(l, "slots", fmt.Sprintf("a max of %d", max)); err != nil {
 		return nil, err
 	}
-	c.start(c.Health)
 	return c, nil
 }
 

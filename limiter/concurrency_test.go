@@ -99,7 +99,7 @@ func TestSlotsAgreeWithAModel(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	var all []*limiter.Concurrency
 	for i := range 3 {
-		all = append(all, newConcurrency(t, rdb, 5, patient(), limiter.WithReserve(0.4), limiter.WithProcess(fmt.Sprint(i))))
+		all = append(all, newConcurrency(t, rdb, 5, patient(), limiter.WithCriticalHeadroom(0.4), limiter.WithProcess(fmt.Sprint(i))))
 	}
 	var keys atomic.Int64
 	rapid.Check(t, func(rt *rapid.T) {
@@ -381,7 +381,7 @@ func TestLostSlots(t *testing.T) {
 func TestSlotsInAnOutage(t *testing.T) {
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{MaxRetries: -1, DialerRetries: 1})
-	c := newConcurrency(t, rdb, 6, limiter.WithShare(0.5), limiter.WithReserve(0.34), limiter.WithSlotTTL(300*time.Millisecond))
+	c := newConcurrency(t, rdb, 6, limiter.WithShare(0.5), limiter.WithCriticalHeadroom(0.34), limiter.WithSlotTTL(300*time.Millisecond))
 	before := acquire(t, c, "k")
 	proxy.Set(faultproxy.Mode{Refuse: true})
 	proxy.Reset()
@@ -492,7 +492,7 @@ func TestNoSlotLeaks(t *testing.T) {
 	for range 3 {
 		proxy.Set(faultproxy.Mode{HalfOpen: true})
 		until(t, "calls get stuck", func() bool {
-			return c.Health().Decisions[limiter.SourceLocal] > 0 || c.Health().Shards[0].LastFailure != breaker.ClassOK
+			return c.Health().Decisions[limiter.SourceLocal] > 0 || c.Health().Servers[0].LastFailure != breaker.ClassOK
 		})
 		proxy.Pass()
 		proxy.Reset()
@@ -546,7 +546,9 @@ func TestBadConcurrency(t *testing.T) {
 		},
 		"key shards":  func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(rdb, 9, limiter.WithKeyShards(2)) },
 		"slot TTL is": func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(rdb, 1, limiter.WithSlotTTL(0)) },
-		"reserve is":  func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(rdb, 1, limiter.WithReserve(0.5)) },
+		"reserve is": func() (*limiter.Concurrency, error) {
+			return limiter.NewConcurrency(rdb, 1, limiter.WithCriticalHeadroom(0.5))
+		},
 	} {
 		if _, err := make(); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)

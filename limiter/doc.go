@@ -22,7 +22,7 @@
 //
 // Beyond one limit: [Limiter.Reserve] for costs that are known only afterwards,
 // [NewMulti] for several limits at once, [NewConcurrency] for how many are in flight,
-// [WithReserve] and [Critical] for calls that matter more, [NewSampled] for fleets too
+// [WithCriticalHeadroom] and [Critical] for calls that matter more, [NewSampled] for fleets too
 // large for a call per decision.
 //
 // Of the module's documents, [choosing] says which to take for what, [guarantees] what

@@ -293,8 +293,8 @@ func ExampleNewSampled() {
 	// Output: true 999 local <nil>
 }
 
-func ExampleWithReserve() {
-	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerHour(10), 10), limiter.WithReserve(0.2))
+func ExampleWithCriticalHeadroom() {
+	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerHour(10), 10), limiter.WithCriticalHeadroom(0.2))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -113,7 +113,7 @@ func (l *load) end(t *testing.T, budget time.Duration) {
 // stateOf is the state of the only breaker, or of one that is not closed.
 func stateOf(lim interface{ Health() limiter.Health }) func() breaker.State {
 	return func() breaker.State {
-		for _, sh := range lim.Health().Shards {
+		for _, sh := range lim.Health().Servers {
 			if sh.State != breaker.Closed {
 				return sh.State
 			}

@@ -191,7 +191,7 @@ func faultTable(t *testing.T, opts ...limiter.Option) {
 		var mu sync.Mutex
 		transitions := int64(0)
 		lim := newLimiter(t, s.rdb, limiter.TokenBucket(limiter.PerSecond(rate), burst), append(opts, limiter.WithHooks(limiter.Hooks{
-			BreakerChange: func(breaker.Change) { mu.Lock(); transitions++; mu.Unlock() },
+			BreakerChange: func(context.Context, breaker.Change) { mu.Lock(); transitions++; mu.Unlock() },
 		}))...)
 		check := func(f fault, elapsed time.Duration) {
 			// Each decision that timed out alone is a transition there and back.
@@ -289,7 +289,7 @@ func TestFaultTableSlots(t *testing.T) {
 func TestFaultTableSampled(t *testing.T) {
 	faultRows(t, func(t *testing.T, s *scene) subject {
 		lim := newSampled(t, s.rdb, limiter.PerSecond(1000), limiter.WithInterval(100*time.Millisecond),
-			limiter.WithBreaker(breaker.Settings{FailuresInRow: 2, OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond}))
+			limiter.WithBreaker(breaker.Settings{ConsecutiveFailures: 2, OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond}))
 		return subject{Allower: sampledAsRedis{lim}, state: stateOf(lim), close: []func() error{lim.Close}, stays: "one connection, slow by 40 ms"}
 	})
 }
@@ -403,7 +403,7 @@ func TestDialBlackHole(t *testing.T) {
 			t.Errorf("%+v, %v after %v", res, err, took)
 		}
 	}
-	if s := lim.Health().Shards[0].State; s != breaker.Open {
+	if s := lim.Health().Servers[0].State; s != breaker.Open {
 		t.Errorf("the breaker is %v", s)
 	}
 	close(never)

@@ -11,9 +11,9 @@ import (
 
 // Health is a limiter's state at one moment.
 type Health struct {
-	// Shards has one entry per Redis server that can fail on its own: the only
+	// Servers has one entry per Redis server that can fail on its own: the only
 	// one, each master of a cluster, each node of a ring; sorted by name.
-	Shards []ShardHealth
+	Servers []ServerHealth
 	// Share is the part of the limit that this process may use while Redis
 	// cannot decide.
 	Share float64
@@ -33,8 +33,8 @@ type Health struct {
 	FunctionsError error
 }
 
-// ShardHealth is the state of one Redis server as this limiter sees it.
-type ShardHealth struct {
+// ServerHealth is the state of one Redis server as this limiter sees it.
+type ServerHealth struct {
 	// Name is the prefix, and in a cluster or ring the server's address.
 	Name string
 	// State of its circuit breaker.
@@ -69,14 +69,14 @@ func (l *link) health() Health {
 	for _, sh := range l.redis.Servers() {
 		snap := sh.Breaker.Snapshot()
 		own := decisionsOf(sh)
-		h.Shards = append(h.Shards, ShardHealth{
+		h.Servers = append(h.Servers, ServerHealth{
 			Name: sh.Name, State: snap.State, Since: snap.Since, LastFailure: snap.LastFailure, RetryAt: snap.OpenUntil, Decisions: own,
 		})
 		for s, n := range own {
 			h.Decisions[s] += n
 		}
 	}
-	slices.SortFunc(h.Shards, func(a, b ShardHealth) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(h.Servers, func(a, b ServerHealth) int { return cmp.Compare(a.Name, b.Name) })
 	return h
 }
 

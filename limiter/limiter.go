@@ -61,7 +61,6 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 	if l.claimed, err = claim(l.link, limit.Algorithm().String(), limit); err != nil {
 		return nil, err
 	}
-	l.start(l.Health)
 	return l, nil
 }
 

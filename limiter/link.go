@@ -22,8 +22,6 @@ type link struct {
 	rdb   redis.UniversalClient
 	names *lua.Namer
 	peers *peers
-
-	stop func() // of Hooks.Start; nil is none
 }
 
 // newLink checks the client and the options.
@@ -51,7 +49,7 @@ func newLink(rdb redis.UniversalClient, opts []Option) (*link, error) {
 	}
 	if c.hooks.Call != nil {
 		of.OnCall = func(server string, class breaker.Class, err error, took time.Duration) {
-			l.hooks.Call(CallInfo{Shard: server, Class: class, Err: err, Took: took})
+			l.hooks.Call(context.Background(), CallInfo{Server: server, Class: class, Err: err, Took: took})
 		}
 	}
 	if l.redis, err = redislink.New(of); err != nil {
@@ -72,17 +70,10 @@ func isNil(rdb redis.UniversalClient) bool {
 // close ends what runs in the background, waits for calls under way, and deregisters the
 // process. last is what has to be sent to Redis before that.
 func (l *link) close(last func()) {
-	l.redis.Close(func() { invoke(l.stop) }, func() {
+	l.redis.Close(func() {
 		last()
 		l.deregister()
 	})
-}
-
-// start tells the hooks where to ask for the limiter's state.
-func (l *link) start(health func() Health) {
-	if l.hooks.Start != nil {
-		l.stop = l.hooks.Start(health)
-	}
 }
 
 // callerError is the error of a decision that the fallback must not hide.
@@ -165,6 +156,6 @@ func (l *link) breakerChanged(ch breaker.Change) {
 		l.logger.Debug("holdfast: asking Redis again", append(args, "cause", ch.Cause.String(), "open_for", ch.OpenFor)...)
 	}
 	if l.hooks.BreakerChange != nil {
-		l.hooks.BreakerChange(ch)
+		l.hooks.BreakerChange(context.Background(), ch)
 	}
 }

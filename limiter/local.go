@@ -22,7 +22,7 @@ type Local struct {
 var _ Allower = (*Local)(nil)
 
 // NewLocal returns a limiter for this process. Of the options,
-// WithMaxLocalKeys, WithReserve and the hook Decision of WithHooks matter; the others
+// WithMaxLocalKeys, WithCriticalHeadroom and the hook Decision of WithHooks matter; the others
 // concern Redis. The error is a *ConfigError.
 func NewLocal(limit Limit, opts ...Option) (*Local, error) {
 	c, err := newConfig(opts)

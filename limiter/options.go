@@ -150,14 +150,14 @@ func WithLease(k int, maxAge time.Duration) Option {
 	return func(c *config) { c.lease, c.leaseAge, c.leaseSet = k, maxAge, true }
 }
 
-// WithReserve keeps the last part f of the limit for calls that are marked with
+// WithCriticalHeadroom keeps the last part f of the limit for calls that are marked with
 // Critical; others are denied as if the limit ended before it. Above 0 and below
 // 1. The part is one of the burst, or of the window's units, rounded up; the rate
 // is not divided, so others may use all of it while there is no critical call, but
 // what is left of a bucket never falls below the reserve for them. The limit must
 // leave at least one unit to both. Every process should use the same reserve. It
 // holds in the fallback too, except in shares of a single unit.
-func WithReserve(f float64) Option {
+func WithCriticalHeadroom(f float64) Option {
 	return func(c *config) { c.reserve, c.reserveSet = f, true }
 }
 

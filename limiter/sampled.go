@@ -110,7 +110,6 @@ func NewSampled(rdb redis.UniversalClient, rate Rate, opts ...Option) (*Sampled,
 	if s.claimed, err = claim(l, "sampled", rate); err != nil {
 		return nil, err
 	}
-	s.start(s.Health)
 	return s, nil
 }
 

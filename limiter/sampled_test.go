@@ -339,7 +339,7 @@ func TestBadSampled(t *testing.T) {
 		"top keys is 0":   limiter.WithTopKeys(0),
 		"lease is":        limiter.WithLease(1, time.Second),
 		"key shards":      limiter.WithKeyShards(2),
-		"reserve is":      limiter.WithReserve(0.5),
+		"reserve is":      limiter.WithCriticalHeadroom(0.5),
 		"slot TTL is":     limiter.WithSlotTTL(time.Second),
 	} {
 		if _, err := limiter.NewSampled(rdb, limiter.PerSecond(1), opt); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {

@@ -40,7 +40,7 @@ func TestClusterMasterKilled(t *testing.T) {
 	const keys = 300
 	until(t, "the limiter knows the masters", func() bool {
 		sources(t, lim, keys)
-		return len(lim.Health().Shards) >= 4 // and the one of before it knew
+		return len(lim.Health().Servers) >= 4 // and the one of before it knew
 	})
 	if n := sources(t, lim, keys); n[limiter.SourceRedis] != keys {
 		t.Fatalf("decisions before: %v", n)
@@ -49,7 +49,7 @@ func TestClusterMasterKilled(t *testing.T) {
 	must(t, c.Masters[0].Kill())
 	until(t, "the dead master's breaker opens", func() bool {
 		sources(t, lim, 30)
-		for _, sh := range lim.Health().Shards {
+		for _, sh := range lim.Health().Servers {
 			if strings.HasSuffix(sh.Name, c.Masters[0].Addr()) {
 				return sh.State == breaker.Open
 			}
@@ -59,7 +59,7 @@ func TestClusterMasterKilled(t *testing.T) {
 	if n := sources(t, lim, keys); n[limiter.SourceRedis] < keys/2 {
 		t.Errorf("with one of three masters dead: %v", n)
 	}
-	for _, sh := range lim.Health().Shards {
+	for _, sh := range lim.Health().Servers {
 		if sh.State != breaker.Closed && !strings.HasSuffix(sh.Name, c.Masters[0].Addr()) && strings.Contains(sh.Name, "@") {
 			t.Errorf("the breaker of %s is %v", sh.Name, sh.State)
 		}
@@ -121,12 +121,12 @@ func TestRing(t *testing.T) {
 	})
 	defer rdb.Close()
 	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(1000), 1000))
-	if n := sources(t, lim, 100); n[limiter.SourceRedis] != 100 || len(lim.Health().Shards) != 2 {
-		t.Fatalf("before: %v, %+v", n, lim.Health().Shards)
+	if n := sources(t, lim, 100); n[limiter.SourceRedis] != 100 || len(lim.Health().Servers) != 2 {
+		t.Fatalf("before: %v, %+v", n, lim.Health().Servers)
 	}
 	must(t, a.Kill())
 	state := func(addr string) breaker.State {
-		for _, sh := range lim.Health().Shards {
+		for _, sh := range lim.Health().Servers {
 			if strings.HasSuffix(sh.Name, addr) {
 				return sh.State
 			}

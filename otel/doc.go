@@ -4,6 +4,7 @@
 //	in, err := holdfastotel.New()
 //	...
 //	lim, err := limiter.New(rdb, limit, in.Limiter("per-customer"))
+//	stop, err := in.Observe("per-customer", lim) // gauges of its state
 //	client, err := httpclient.NewClient(in.Client("payments"))
 //	mw, err := middleware.New(lim, key, in.Middleware("api"))
 //
@@ -15,9 +16,9 @@
 //
 //	holdfast.limiter.decisions           {decision}    counter: policy, outcome, source, error.type
 //	holdfast.limiter.decision.duration   s             histogram: the same
-//	holdfast.redis.call.duration         s             histogram: policy, shard, error.type
-//	holdfast.breaker.transitions         {transition}  counter: policy, shard, breaker.state, cause
-//	holdfast.breaker.state               {breaker}     gauge: policy, shard, breaker.state
+//	holdfast.redis.call.duration         s             histogram: policy, server, error.type
+//	holdfast.breaker.transitions         {transition}  counter: policy, server, breaker.state, cause
+//	holdfast.breaker.state               {breaker}     gauge: policy, server, breaker.state
 //	holdfast.limiter.share               1             gauge: policy
 //	holdfast.limiter.processes           {process}     gauge: policy
 //	holdfast.fallback.keys               {key}         gauge: policy; remembered in the process
@@ -36,7 +37,7 @@
 // decisions are those of 10 µs or more.
 //
 // All labels but error.type and those of HTTP have the prefix holdfast. The outcome of a
-// decision is allowed, denied, spared (it had room, but another part of a Multi denied)
+// decision is allowed, denied, not_charged (it had room, but another part of a Multi denied)
 // or error; that of a request served, refused, shadowed or error. Limiters of one name are
 // counted together; those whose state is to be told apart need different names.
 // Prometheus gets all of it through its exporter.

@@ -58,13 +58,15 @@ var decisionBounds = []float64{1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5
 // Attempts and waits are those of networks and of quotas.
 var clientBounds = []float64{5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// New makes the instruments. The error is that of the provider.
+// New makes the instruments. The error is that of the provider, or says that an option is
+// nil.
 func New(opts ...Option) (*Instrumentation, error) {
 	c := config{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
 	for _, o := range opts {
-		if o != nil {
-			o(&c)
+		if o == nil {
+			return nil, errors.New("holdfastotel: option is nil")
 		}
+		o(&c)
 	}
 	if c.meters == nil || c.tracers == nil {
 		return nil, errors.New("holdfastotel: provider is nil: leave it out for the global one")

@@ -29,13 +29,13 @@ func TestNew(t *testing.T) {
 	if _, err := holdfastotel.New(holdfastotel.WithMeterProvider(failing{})); !errors.Is(err, errMeter) {
 		t.Errorf("a provider that fails: %v", err)
 	}
-	for _, o := range []holdfastotel.Option{holdfastotel.WithMeterProvider(nil), holdfastotel.WithTracerProvider(nil)} {
-		if _, err := holdfastotel.New(o); err == nil || !strings.Contains(err.Error(), "provider is nil") {
+	for _, o := range []holdfastotel.Option{holdfastotel.WithMeterProvider(nil), holdfastotel.WithTracerProvider(nil), nil} {
+		if _, err := holdfastotel.New(o); err == nil || !strings.Contains(err.Error(), " is nil") {
 			t.Errorf("without a provider: %v", err)
 		}
 	}
 	// Without options the global providers are told, which by default tell nobody.
-	in, err := holdfastotel.New(nil)
+	in, err := holdfastotel.New()
 	must(t, err)
 	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(1), 1), in.Limiter("p"))
 	must(t, err)

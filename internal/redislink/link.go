@@ -130,10 +130,9 @@ func (l *Link) called(srv *Server, class breaker.Class, err error, took time.Dur
 
 // Close ends what runs in the background and waits for calls under way. last may make
 // requests by Last.
-func (l *Link) Close(begin, last func()) {
+func (l *Link) Close(last func()) {
 	l.closing.Do(func() {
 		close(l.closed)
-		begin()
 		l.Background.close()
 		for _, srv := range l.servers.list() {
 			srv.queue.stop()

@@ -6,7 +6,8 @@
 //	...
 //	mux.Handle("/debug/limits", top)
 //
-// A [Top] is for one limiter, in this process: a Limiter, Local, Sampled or Concurrency.
+// A [Top] is for one limiter, in this process: a Limiter, a Local, a
+// sampled.Limiter or a semaphore.Semaphore.
 // [Top.Report] reads it, and as an http.Handler it answers in JSON; [Handler] does for
 // several.
 //

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/caller"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // Server limits the calls that a grpc.Server serves. Make one with [NewServer]; the zero
@@ -90,7 +91,7 @@ func (s *Server) Stream() grpc.StreamServerInterceptor {
 }
 
 // admit decides on a call. slot, if it is not nil, is to be released at its end.
-func (s *Server) admit(ctx context.Context, rpc RPC) (slot *limiter.Slot, refused *refusal) {
+func (s *Server) admit(ctx context.Context, rpc RPC) (slot *semaphore.Permit, refused *refusal) {
 	if s.skip != nil && s.skip(ctx, rpc) {
 		return nil, nil
 	}
@@ -162,7 +163,7 @@ func (s *Server) ask(ctx context.Context, rpc RPC, key string, cost int) (res li
 }
 
 // acquire takes a slot for as long as the call is served.
-func (s *Server) acquire(ctx context.Context, d *Decision) *limiter.Slot {
+func (s *Server) acquire(ctx context.Context, d *Decision) *semaphore.Permit {
 	slot, err := s.slots.TryAcquire(ctx, d.Key)
 	switch {
 	case err != nil:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // ServerOption tunes a [Server].
@@ -48,7 +49,7 @@ type serverConfig struct {
 	shadow    bool
 	missing   Missing
 	name      string
-	slots     *limiter.Concurrency
+	slots     semaphore.Acquirer
 	slotsName string
 	hook      func(context.Context, Decision)
 }
@@ -88,7 +89,7 @@ func WithMissingKey(m Missing) ServerOption { return func(c *serverConfig) { c.m
 // WithConcurrency also bounds how many calls of a key are served at once; name is its
 // policy's. A call, or stream, holds its slot until its handler has returned, also by a
 // panic. One beyond that gets codes.ResourceExhausted.
-func WithConcurrency(slots *limiter.Concurrency, name string) ServerOption {
+func WithConcurrency(slots semaphore.Acquirer, name string) ServerOption {
 	return func(c *serverConfig) { c.slots, c.slotsName = slots, name }
 }
 
@@ -119,6 +120,8 @@ func newServerConfig(allower limiter.Allower, key Key, opts []ServerOption) (*se
 		return nil, configError("key", "the zero value", "must be made by one of the functions that return a Key")
 	case c.tier != nil && c.tiered == nil:
 		return nil, configError("tier", "a function", "needs a limiter that takes a limit per call, such as limiter.Limiter")
+	case c.slots != nil && isNil(c.slots):
+		return nil, configError("semaphore", "nil", "must not be nil")
 	case c.missing > MissingShared:
 		return nil, configError("missing key", uint8(c.missing), "must be one of the constants")
 	}

@@ -13,7 +13,7 @@
 // otherwise), behind a circuit breaker per Redis server. When Redis cannot
 // decide, a policy of package [fallback] does; the default decides in the process
 // by the same algorithm. That a request is denied is a [Result], not an error,
-// and neither is a sick Redis, except under the policy Closed.
+// and neither is a Redis that is unavailable, except under the policy Closed.
 //
 // [New] makes a [Limiter]; [NewLocal] one of this process alone, without Redis.
 // Both are an [Allower]. The limits are [FixedWindow], [SlidingWindowLog],
@@ -21,9 +21,9 @@
 // [GCRA].
 //
 // Beyond one limit: [Limiter.Reserve] for costs that are known only afterwards,
-// [NewMulti] for several limits at once, [NewConcurrency] for how many are in flight,
-// [WithCriticalHeadroom] and [Critical] for calls that matter more, [NewSampled] for fleets too
-// large for a call per decision.
+// [NewMulti] for several limits at once, [WithCriticalHeadroom] and [Critical] for calls that
+// matter more. Package semaphore bounds how many are in flight, package sampled is for fleets
+// too large for a call per decision.
 //
 // Of the module's documents, [choosing] says which to take for what, [guarantees] what
 // holds, by how much a limit can be exceeded across an outage, and which test would

@@ -23,7 +23,7 @@ import (
 const slack = 500 * time.Millisecond
 
 // fast makes recovery quick enough for a test.
-func fast() limiter.Option {
+func fast() limiter.RedisOption {
 	return limiter.WithBreaker(breaker.Settings{OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond})
 }
 

@@ -2,10 +2,8 @@ package limiter
 
 import (
 	"context"
-	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
@@ -175,7 +173,7 @@ func (l *Limiter) giveBackSoon(items []lua.Taken) {
 // charged; what was not executed is kept until Redis answers. It reports whether Redis
 // took all of them.
 func (l *Limiter) giveBack(ctx context.Context, items []lua.Taken) bool {
-	return l.giveBackBy(items, func(ops []*redislink.Op) []error { return l.doAll(ctx, ops) })
+	return l.giveBackBy(items, func(ops []*redislink.Op) []error { return l.redis.AskAll(ctx, ops) })
 }
 
 func (l *Limiter) giveBackBy(items []lua.Taken, send func([]*redislink.Op) []error) bool {
@@ -199,23 +197,8 @@ func (l *Limiter) giveBackBy(items []lua.Taken, send func([]*redislink.Op) []err
 func (l *Limiter) flush() {
 	for {
 		back := l.take(func(id string) bool { return l.redis.Server(id).Answers() })
-		if len(back) == 0 || !l.giveBackBy(back, l.lastAll) {
+		if len(back) == 0 || !l.giveBackBy(back, l.redis.LastAll) {
 			return
 		}
 	}
-}
-
-// lastAll is doAll for what Close has to say.
-func (l *link) lastAll(ops []*redislink.Op) []error {
-	errs := make([]error, len(ops))
-	var wg sync.WaitGroup
-	for i, o := range ops {
-		wg.Go(func() {
-			if class, err := l.redis.Last(o); class != breaker.ClassOK {
-				errs[i] = &callError{class, err}
-			}
-		})
-	}
-	wg.Wait()
-	return errs
 }

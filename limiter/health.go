@@ -1,8 +1,6 @@
 package limiter
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
@@ -51,42 +49,14 @@ type ServerHealth struct {
 
 // Health reports without asking Redis.
 func (l *Limiter) Health() Health {
-	h := l.health()
-	h.Reconciled, h.Owed, h.LocalKeys = l.settled.Load(), l.local.Owed()+int(l.underway.Load()), l.local.Len()
-	return h
-}
-
-// health is what every limiter knows of Redis.
-func (l *link) health() Health {
+	servers, decisions := redislink.Health[Source](l.redis)
 	h := Health{
-		Share:     l.currentShare(),
-		Processes: int(l.peers.alive.Load()),
-		Decisions: make(map[Source]uint64, numSources),
+		Share: l.redis.Share(), Processes: l.redis.Processes(), Decisions: decisions,
+		Reconciled: l.settled.Load(), Owed: l.local.Owed() + int(l.underway.Load()), LocalKeys: l.local.Len(),
+		FunctionsError: l.redis.FunctionsError(),
 	}
-	if l.functions {
-		_, h.FunctionsError = l.redis.Functions()
+	for _, srv := range servers {
+		h.Servers = append(h.Servers, ServerHealth(srv))
 	}
-	for _, sh := range l.redis.Servers() {
-		snap := sh.Breaker.Snapshot()
-		own := decisionsOf(sh)
-		h.Servers = append(h.Servers, ServerHealth{
-			Name: sh.Name, State: snap.State, Since: snap.Since, LastFailure: snap.LastFailure, RetryAt: snap.OpenUntil, Decisions: own,
-		})
-		for s, n := range own {
-			h.Decisions[s] += n
-		}
-	}
-	slices.SortFunc(h.Servers, func(a, b ServerHealth) int { return cmp.Compare(a.Name, b.Name) })
 	return h
-}
-
-// decisionsOf returns the counts by source.
-func decisionsOf(srv *redislink.Server) map[Source]uint64 {
-	m := make(map[Source]uint64, numSources)
-	for i := range numSources {
-		if n := srv.Counts[i].Load(); n > 0 {
-			m[Source(i)] = n
-		}
-	}
-	return m
 }

@@ -38,7 +38,7 @@ type DecisionInfo struct {
 	// part denied it, so nothing was charged.
 	NotCharged bool
 	// Took is how long the decision took: of a part that of the whole Multi, and of
-	// Concurrency.Acquire with the time in the queue.
+	// Semaphore.Acquire with the time in the queue.
 	Took time.Duration
 }
 

@@ -171,11 +171,11 @@ func TestHooksOfAMulti(t *testing.T) {
 	}
 }
 
-func TestHooksOfSlotsAndSamples(t *testing.T) {
+func TestHooksOfPermitsAndSamples(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	var h heard
 	with := limiter.WithHooks(h.hooks())
-	c := newConcurrency(t, rdb, 1, patient(), with)
+	c := newSemaphore(t, rdb, 1, patient(), with)
 	slot := acquire(t, c, "k")
 	if d := h.one(t); d.Key != "k" || d.Cost != 1 || !d.Result.Allowed || d.Result != slot.Result {
 		t.Errorf("told %+v", d)
@@ -222,14 +222,14 @@ func TestHooksInAnOutage(t *testing.T) {
 func TestHooksAreAdded(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	var order []string
-	named := func(name string) limiter.Option {
+	named := func(name string) limiter.HooksOption {
 		return limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) { order = append(order, name) }})
 	}
-	for name, open := range map[string]func(...limiter.Option) (limiter.Allower, error){
-		"limiter": func(h ...limiter.Option) (limiter.Allower, error) {
+	for name, open := range map[string]func(...limiter.HooksOption) (limiter.Allower, error){
+		"limiter": func(h ...limiter.HooksOption) (limiter.Allower, error) {
 			return limiter.New(rdb, good, quiet(), h[0], h[1], h[2], h[3])
 		},
-		"local": func(h ...limiter.Option) (limiter.Allower, error) {
+		"local": func(h ...limiter.HooksOption) (limiter.Allower, error) {
 			return limiter.NewLocal(good, h[0], h[1], h[2], h[3])
 		},
 	} {

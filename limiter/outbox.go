@@ -78,7 +78,7 @@ func (l *Limiter) afterRedis(s *spec, key string, n int, d algo.Decision) {
 	charged := d.Allowed && n > 0
 	if l.policy == fallback.Local {
 		l.local.Observe(key, s.args.Params, d, charged)
-		l.beatIfDue()
+		l.redis.Beat()
 	}
 	if charged && l.owes() && l.outbox.turn.Due(l.redis.Now(), reconcileEvery) && l.sending.CompareAndSwap(false, true) {
 		if !l.redis.Background.Start(l.reconcile) {
@@ -161,7 +161,7 @@ func (l *Limiter) chargeDebts(ctx context.Context, of []fallback.Debtor) bool {
 		debts = append(debts, d)
 	}
 	failed := make([]int64, len(debts))
-	errs := l.doAll(ctx, ops)
+	errs := l.redis.AskAll(ctx, ops)
 	took := true
 	for i, err := range errs {
 		if err != nil {
@@ -178,15 +178,4 @@ func (l *Limiter) chargeDebts(ctx context.Context, of []fallback.Debtor) bool {
 		}
 	}
 	return took
-}
-
-// doAll makes requests side by side, so that they share calls.
-func (l *link) doAll(ctx context.Context, ops []*redislink.Op) []error {
-	errs := make([]error, len(ops))
-	var wg sync.WaitGroup
-	for i, o := range ops {
-		wg.Go(func() { errs[i] = l.execWithin(ctx, l.budget, l.redis.Server(o.ID), o) })
-	}
-	wg.Wait()
-	return errs
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/limiter/limitertest"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // rejectWrites are ways in which Redis answers reads and rejects writes, or does not
@@ -296,12 +297,12 @@ func TestReconciledLogIsChargedInPieces(t *testing.T) {
 	}
 }
 
-// TestOneShardClusterKeepsSlots: the heartbeat of slots of several keys, and leases that
+// TestOneShardClusterKeepsPermits: the heartbeat of slots of several keys, and leases that
 // go back, also learn that there is a cluster behind a plain client.
-func TestOneShardClusterKeepsSlots(t *testing.T) {
+func TestOneShardClusterKeepsPermits(t *testing.T) {
 	_, rdb, srv := oneShard(t)
 	admin := redistest.Admin(t, srv)
-	c := newConcurrency(t, rdb, 1, patient(), limiter.WithSlotTTL(600*time.Millisecond))
+	c := newSemaphore(t, rdb, 1, patient(), semaphore.WithTTL(600*time.Millisecond))
 	end := map[string]float64{}
 	for i := range 5 {
 		s, err := c.TryAcquire(t.Context(), fmt.Sprint("k", i))

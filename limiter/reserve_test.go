@@ -33,18 +33,20 @@ func slow(n int) []limiter.Limit { return limitertest.Limits(limiter.Per(n, 300*
 
 // eachKind runs a test for every algorithm on Redis, in process, and behind an
 // open breaker.
-func eachKind(t *testing.T, n int, opts []limiter.Option, run func(t *testing.T, lim reserver, limit limiter.Limit)) {
+func eachKind(t *testing.T, n int, opts []limiter.HeadroomOption, run func(t *testing.T, lim reserver, limit limiter.Limit)) {
 	kinds := map[string]func(*testing.T, limiter.Limit) reserver{
 		"redis": func(t *testing.T, limit limiter.Limit) reserver {
-			return newLimiter(t, redistest.Client(t, redistest.Start(t)), limit, append(opts, patient())...)
+			return newLimiter(t, redistest.Client(t, redistest.Start(t)), limit, append(convert[limiter.Option](opts), patient())...)
 		},
 		"local": func(t *testing.T, limit limiter.Limit) reserver {
-			lim, err := limiter.NewLocal(limit, opts...)
+			lim, err := limiter.NewLocal(limit, convert[limiter.LocalOption](opts)...)
 			must(t, err)
 			t.Cleanup(func() { _ = lim.Close() })
 			return lim
 		},
-		"down": func(t *testing.T, limit limiter.Limit) reserver { return down(t, limit, opts...) },
+		"down": func(t *testing.T, limit limiter.Limit) reserver {
+			return down(t, limit, convert[limiter.Option](opts)...)
+		},
 	}
 	for name, newKind := range kinds {
 		for _, limit := range slow(n) {
@@ -431,7 +433,7 @@ func TestReservationsOfParts(t *testing.T) {
 // TestReserveForCritical: the last part is for critical calls, in Redis, in
 // process and in the fallback.
 func TestReserveForCritical(t *testing.T) {
-	eachKind(t, 10, []limiter.Option{limiter.WithCriticalHeadroom(0.2)}, func(t *testing.T, lim reserver, limit limiter.Limit) {
+	eachKind(t, 10, []limiter.HeadroomOption{limiter.WithCriticalHeadroom(0.2)}, func(t *testing.T, lim reserver, limit limiter.Limit) {
 		ctx := t.Context()
 		critical := limiter.Critical(ctx)
 		allow := func(ctx context.Context, n int, admitted bool, remaining int) {

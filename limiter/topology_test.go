@@ -14,6 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/limiter/limitertest"
+	"github.com/holdfast-go/holdfast/sampled"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // sources asks once for each of many keys and counts who decided.
@@ -233,7 +235,7 @@ func TestLeastRightsOfOthers(t *testing.T) {
 		}
 		must(t, r.Cancel(ctx))
 	}
-	c := newConcurrency(t, limitedUser(t, evalUser+" "+inSlots, false), 1, patient(), limiter.WithSlotTTL(300*time.Millisecond))
+	c := newSemaphore(t, limitedUser(t, evalUser+" "+inSlots, false), 1, patient(), semaphore.WithTTL(300*time.Millisecond))
 	first, err := c.Acquire(ctx, "k")
 	must(t, err)
 	got := make(chan error, 1)
@@ -251,7 +253,7 @@ func TestLeastRightsOfOthers(t *testing.T) {
 		must(t, err)
 		return n == 1
 	})
-	s := newSampled(t, limitedUser(t, evalUser+" "+inSampled, false), limiter.PerSecond(100), limiter.WithInterval(100*time.Millisecond), limiter.WithBudget(10*time.Second))
+	s := newSampled(t, limitedUser(t, evalUser+" "+inSampled, false), limiter.PerSecond(100), sampled.WithInterval(100*time.Millisecond), limiter.WithBudget(10*time.Second))
 	until(t, "reports", func() bool {
 		res, err := s.Allow(ctx, "k")
 		must(t, err)

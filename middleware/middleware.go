@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/caller"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // Decision is what was decided on a request.
@@ -135,7 +136,7 @@ func (h *handler) ask(r *http.Request, key string, cost int) (res limiter.Result
 }
 
 // acquire takes a slot for as long as the request is served.
-func (h *handler) acquire(r *http.Request, d *Decision) *limiter.Slot {
+func (h *handler) acquire(r *http.Request, d *Decision) *semaphore.Permit {
 	slot, err := h.slots.TryAcquire(r.Context(), d.Key)
 	switch {
 	case err != nil:

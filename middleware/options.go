@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // Option tunes a middleware.
@@ -69,7 +70,7 @@ type config struct {
 	missing   Missing
 	challenge string
 	name      string
-	slots     *limiter.Concurrency
+	slots     semaphore.Acquirer
 	slotsName string
 	hook      func(*http.Request, Decision)
 	responder func(http.ResponseWriter, *http.Request, Decision)
@@ -112,7 +113,7 @@ func WithChallenge(challenge string) Option { return func(c *config) { c.challen
 
 // WithConcurrency also bounds how many requests of a key are served at once; name is
 // its policy's. One beyond that gets 429.
-func WithConcurrency(slots *limiter.Concurrency, name string) Option {
+func WithConcurrency(slots semaphore.Acquirer, name string) Option {
 	return func(c *config) { c.slots, c.slotsName = slots, name }
 }
 
@@ -151,6 +152,8 @@ func newConfig(allower limiter.Allower, key Key, opts []Option) (*config, error)
 		return nil, configError("tier", "a function", "needs a limiter that takes a limit per call, such as limiter.Limiter")
 	case c.headers > AllHeaders:
 		return nil, configError("headers", uint8(c.headers), "must be made of the constants")
+	case c.slots != nil && isNil(c.slots):
+		return nil, configError("semaphore", "nil", "must not be nil")
 	case c.missing > MissingShared:
 		return nil, configError("missing key", uint8(c.missing), "must be one of the constants")
 	}

@@ -21,7 +21,7 @@ import (
 // breakers, under the name of a policy, which should be one of a few. It is an option of
 // every constructor of a limiter; a Local has decisions only. Give it to the limiter of
 // each part of a Multi. Observe reports a limiter's state.
-func (in *Instrumentation) Limiter(name string) limiter.Option {
+func (in *Instrumentation) Limiter(name string) limiter.HooksOption {
 	l := &limited{Instrumentation: in, policy: policy(name)}
 	for o := range l.decided {
 		for s := range l.decided[o] {

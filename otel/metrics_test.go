@@ -29,6 +29,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 	holdfastotel "github.com/holdfast-go/holdfast/otel"
 	"github.com/holdfast-go/holdfast/retry"
+	"github.com/holdfast-go/holdfast/sampled"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // scrape is a program's /metrics.
@@ -119,9 +121,9 @@ func (s *scrape) expect(want map[string]float64) {
 	}
 }
 
-func quiet() limiter.Option { return limiter.WithLogger(slog.New(slog.DiscardHandler)) }
+func quiet() limiter.RedisOption { return limiter.WithLogger(slog.New(slog.DiscardHandler)) }
 
-func patient() limiter.Option { return limiter.WithBudget(5 * time.Second) }
+func patient() limiter.RedisOption { return limiter.WithBudget(5 * time.Second) }
 
 // TestPrometheusSeesALimiter: real text, fetched over HTTP and parsed by Prometheus' own
 // parser, of decisions by Redis, by the cache and by the fallback.
@@ -230,11 +232,11 @@ func TestPrometheusSeesAllLimiters(t *testing.T) {
 	must(t, err)
 	local, err := limiter.NewLocal(limiter.GCRA(limiter.PerHour(1), 1), s.in.Limiter(""))
 	must(t, err)
-	slots, err := limiter.NewConcurrency(rdb, 1, quiet(), patient(), limiter.WithPrefix("slots"), s.in.Limiter("slots"))
+	slots, err := semaphore.New(rdb, 1, quiet(), patient(), limiter.WithPrefix("slots"), s.in.Limiter("slots"))
 	must(t, err)
 	t.Cleanup(func() { _ = slots.Close() })
 	s.observe("slots", slots)
-	sampled, err := limiter.NewSampled(rdb, limiter.PerSecond(100), quiet(), limiter.WithPrefix("sampled"), s.in.Limiter("sampled"))
+	sampled, err := sampled.New(rdb, limiter.PerSecond(100), quiet(), limiter.WithPrefix("sampled"), s.in.Limiter("sampled"))
 	must(t, err)
 	t.Cleanup(func() { _ = sampled.Close() })
 	s.observe("sampled", sampled)

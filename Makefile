@@ -43,7 +43,7 @@ tokens:
 
 # A few at a time, in turn, also when one of them dies.
 slots:
-	@go run ./examples/slots
+	@go run ./examples/permits
 
 # The last part of a limit is for critical calls, and a limit changes while it is used.
 priorities:

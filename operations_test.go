@@ -41,7 +41,8 @@ func TestEveryLogLineIsExplained(t *testing.T) {
 				ast.Inspect(fn, func(n ast.Node) bool {
 					if call, ok := n.(*ast.CallExpr); ok {
 						if line, ok := logged(t, path, fn, call); ok {
-							line.pkg = path[:strings.LastIndex(path, "/")]
+							dir := path[:strings.LastIndex(path, "/")]
+							line.pkg = dir[strings.LastIndex(dir, "/")+1:]
 							written[line] = true
 						}
 					}

@@ -26,12 +26,12 @@ func BenchmarkDecision(b *testing.B) {
 		for _, with := range []string{"bare", "hook", "analytics"} {
 			b.Run(c.name+"/"+with, func(b *testing.B) {
 				top := newTop(b, 100)
-				var opts []limiter.Option
+				var opts []limiter.LocalOption
 				switch with {
 				case "hook":
-					opts = []limiter.Option{limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) {}})}
+					opts = []limiter.LocalOption{limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) {}})}
 				case "analytics":
-					opts = []limiter.Option{limiter.WithHooks(top.Hooks())}
+					opts = []limiter.LocalOption{limiter.WithHooks(top.Hooks())}
 				}
 				lim := newLocal(b, c.limit, opts...)
 				ctx := context.Background()

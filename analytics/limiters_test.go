@@ -11,6 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/middleware"
+	"github.com/holdfast-go/holdfast/sampled"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // want checks the counts of one key.
@@ -41,10 +43,10 @@ func TestRedis(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	top := newTop(t, 10)
 	limit := limiter.GCRA(limiter.PerHour(1), 2)
-	lim, err := limiter.New(rdb, limit, patient(), limiter.WithHooks(top.Hooks()))
+	lim, err := limiter.New(rdb, limit, patient, alone, quiet, limiter.WithHooks(top.Hooks()))
 	must(t, err)
 	defer lim.Close()
-	other, err := limiter.New(rdb, limit, patient())
+	other, err := limiter.New(rdb, limit, patient, alone, quiet)
 	must(t, err)
 	defer other.Close()
 	_, err = other.AllowN(t.Context(), "a", 2)
@@ -75,7 +77,7 @@ func TestRedis(t *testing.T) {
 func TestMulti(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	part := func(name string, burst int, top *analytics.Top) limiter.Part {
-		lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerHour(1), burst), patient(), limiter.WithPrefix(name), limiter.WithHooks(top.Hooks()))
+		lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerHour(1), burst), patient, alone, quiet, limiter.WithPrefix(name), limiter.WithHooks(top.Hooks()))
 		must(t, err)
 		t.Cleanup(func() { _ = lim.Close() })
 		return limiter.Part{Name: name, Limiter: lim}
@@ -94,10 +96,10 @@ func TestMulti(t *testing.T) {
 	want(t, large, "a", 0, 0, 0)
 }
 
-func TestConcurrency(t *testing.T) {
+func TestSemaphore(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	top := newTop(t, 10)
-	slots, err := limiter.NewConcurrency(rdb, 1, patient(), limiter.WithHooks(top.Hooks()))
+	slots, err := semaphore.New(rdb, 1, patient, alone, quiet, limiter.WithHooks(top.Hooks()))
 	must(t, err)
 	defer slots.Close()
 	slot, err := slots.TryAcquire(t.Context(), "a")
@@ -119,7 +121,7 @@ func TestConcurrency(t *testing.T) {
 func TestSampled(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	top := newTop(t, 10)
-	lim, err := limiter.NewSampled(rdb, limiter.PerSecond(5), patient(), limiter.WithInterval(time.Minute), limiter.WithHooks(top.Hooks()))
+	lim, err := sampled.New(rdb, limiter.PerSecond(5), patient, alone, quiet, sampled.WithInterval(time.Minute), limiter.WithHooks(top.Hooks()))
 	must(t, err)
 	defer lim.Close()
 	var denied, after int64

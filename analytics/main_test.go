@@ -31,7 +31,7 @@ func newTop(t testing.TB, capacity int, opts ...analytics.Option) *analytics.Top
 	return top
 }
 
-func newLocal(t testing.TB, limit limiter.Limit, opts ...limiter.Option) *limiter.Local {
+func newLocal(t testing.TB, limit limiter.Limit, opts ...limiter.LocalOption) *limiter.Local {
 	t.Helper()
 	lim, err := limiter.NewLocal(limit, opts...)
 	must(t, err)
@@ -40,9 +40,11 @@ func newLocal(t testing.TB, limit limiter.Limit, opts ...limiter.Option) *limite
 }
 
 // patient outlives any hiccup of a busy machine, so that Redis decides always.
-func patient() limiter.Option {
-	return limiter.Options(limiter.WithBudget(10*time.Second), limiter.WithShare(1), limiter.WithLogger(slog.New(slog.DiscardHandler)))
-}
+var (
+	patient = limiter.WithBudget(10 * time.Second)
+	alone   = limiter.WithShare(1)
+	quiet   = limiter.WithLogger(slog.New(slog.DiscardHandler))
+)
 
 // byKey finds a key in a report.
 func byKey(r analytics.Report, key string) (analytics.Key, bool) {

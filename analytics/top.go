@@ -85,7 +85,7 @@ func (t *Top) Hooks() limiter.Hooks { return limiter.Hooks{Decision: t.decided} 
 
 func (t *Top) decided(_ context.Context, d limiter.DecisionInfo) {
 	switch {
-	case d.Err != nil || d.Spared:
+	case d.Err != nil || d.NotCharged:
 	case d.Result.Allowed:
 		t.allowed(d.Key)
 	default:

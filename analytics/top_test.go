@@ -56,14 +56,14 @@ func TestNotCounted(t *testing.T) {
 	top := newTop(t, 10)
 	hook := top.Hooks().Decision
 	hook(t.Context(), limiter.DecisionInfo{Key: "k", Cost: 1, Err: limiter.ErrUnavailable})
-	hook(t.Context(), limiter.DecisionInfo{Key: "k", Cost: 1, Spared: true, Result: limiter.Result{Allowed: true}})
+	hook(t.Context(), limiter.DecisionInfo{Key: "k", Cost: 1, NotCharged: true, Result: limiter.Result{Allowed: true}})
 	hook(t.Context(), limiter.DecisionInfo{Key: "k", Cost: 1, Result: limiter.Result{Allowed: true}})
 	if r := top.Report(10); r.Denied != 0 || len(r.Keys) != 0 {
 		t.Errorf("%+v", r)
 	}
 	tell(top, "k", 1, false)
 	hook(t.Context(), limiter.DecisionInfo{Key: "k", Cost: 1, Err: context.Canceled, Result: limiter.Result{Allowed: true}})
-	hook(t.Context(), limiter.DecisionInfo{Key: "k", Cost: 1, Spared: true, Result: limiter.Result{Allowed: true}})
+	hook(t.Context(), limiter.DecisionInfo{Key: "k", Cost: 1, NotCharged: true, Result: limiter.Result{Allowed: true}})
 	if r := top.Report(10); r.Denied != 1 || len(r.Keys) != 1 || r.Keys[0].Denied != 1 || r.Keys[0].Allowed != 0 {
 		t.Errorf("%+v", r)
 	}

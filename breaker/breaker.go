@@ -23,23 +23,23 @@ type Breaker struct {
 
 	// mu guards all below, and serialises cb together with it: gobreaker calls
 	// onStateChange within its own lock, so the two can't be told apart later.
-	mu         sync.Mutex
-	cb         *gobreaker.TwoStepCircuitBreaker[struct{}]
-	state      State
-	since      time.Time
-	phase      time.Time // when it was last closed, or stopped being closed
-	generation uint64    // transitions so far
-	probe      *ticket   // the probe in flight; only when half-open
-	last       Class     // the last failure
-	row        uint32    // failures since the last success or transition
-	failed     time.Time // when a call failed that only an answer of need shows to be over
-	need       Proof
-	opens      uint64
-	openFor    time.Duration // of the last open
-	streak     uint          // opens without a healthy time in between, less one
-	pending    []Change      // not yet delivered
-	delivering bool
-	blanks     []*ticket // that have reported, to be used again
+	mu          sync.Mutex
+	cb          *gobreaker.TwoStepCircuitBreaker[struct{}]
+	state       State
+	since       time.Time
+	phase       time.Time // when it was last closed, or stopped being closed
+	generation  uint64    // transitions so far
+	probe       *ticket   // the probe in flight; only when half-open
+	last        Class     // the last failure
+	consecutive uint32    // failures since the last success or transition
+	failed      time.Time // when a call failed that only an answer of need shows to be over
+	need        Proof
+	opens       uint64
+	openFor     time.Duration // of the last open
+	streak      uint          // opens without a healthy time in between, less one
+	pending     []Change      // not yet delivered
+	delivering  bool
+	blanks      []*ticket // that have reported, to be used again
 }
 
 // ticket is one admitted call. done is nil once it has reported.
@@ -210,11 +210,11 @@ func (b *Breaker) report(t *ticket, c Class, proof Proof) {
 	case c.Failure():
 		b.doubt(c, proof)
 		b.last = c
-		b.row++
+		b.consecutive++
 		done(errFailure)
 	case c == ClassOK && b.proven(proof):
 		b.failed = time.Time{}
-		b.row = 0
+		b.consecutive = 0
 		done(nil)
 	default:
 		done(errNeutral)

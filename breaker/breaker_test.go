@@ -27,7 +27,7 @@ func TestOpensByRatioAndVolume(t *testing.T) {
 		{"below 0.07", breaker.Settings{FailureRatio: 0.07}, 93, 6, breaker.Closed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.s.FailuresInRow = never
+			tt.s.ConsecutiveFailures = never
 			b := newBreaker(t, tt.s)
 			results(t, b, tt.ok, breaker.ClassOK)
 			results(t, b, tt.fail-1, breaker.ClassUnavailable)
@@ -39,21 +39,21 @@ func TestOpensByRatioAndVolume(t *testing.T) {
 }
 
 // A breaker that has seen much success must not need as many failures to open.
-func TestOpensByFailuresInRow(t *testing.T) {
+func TestOpensByConsecutiveFailures(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		inRow     uint32
 		interrupt breaker.Class
 		want      breaker.State
 	}{
-		{"in a row", 0, breaker.ClassUnavailable, breaker.Open},
+		{"consecutive", 0, breaker.ClassUnavailable, breaker.Open},
 		{"neutral between", 0, breaker.ClassCaller, breaker.Open},
 		{"success between", 0, breaker.ClassOK, breaker.Closed},
 		{"as many as set", 12, breaker.ClassUnavailable, breaker.Open},
 		{"fewer than set", 13, breaker.ClassUnavailable, breaker.Closed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBreaker(t, breaker.Settings{FailuresInRow: tt.inRow})
+			b := newBreaker(t, breaker.Settings{ConsecutiveFailures: tt.inRow})
 			results(t, b, 1000, breaker.ClassOK)
 			results(t, b, 9, breaker.ClassUnavailable)
 			isState(t, b, breaker.Closed)
@@ -94,7 +94,7 @@ func TestUnreportedDoesNotCount(t *testing.T) {
 
 func TestWindowRolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreaker(t, breaker.Settings{Window: time.Second, FailuresInRow: never})
+		b := newBreaker(t, breaker.Settings{Window: time.Second, ConsecutiveFailures: never})
 		// Nine failures per window never reach the minimum, however they fall.
 		for range 200 {
 			results(t, b, 1, breaker.ClassUnavailable)
@@ -117,7 +117,7 @@ func TestWindowRolls(t *testing.T) {
 
 func TestSlowCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreaker(t, breaker.Settings{SlowCall: 20 * time.Millisecond, FailuresInRow: never})
+		b := newBreaker(t, breaker.Settings{SlowCall: 20 * time.Millisecond, ConsecutiveFailures: never})
 		for range 50 {
 			acquire(t, b).Done(breaker.ClassOK, 20*time.Millisecond) // exactly at the limit
 			acquire(t, b).Done(breaker.ClassBug, time.Second)        // neutral however slow

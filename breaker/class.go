@@ -103,6 +103,9 @@ func (c Class) String() string {
 	}
 }
 
+// MarshalText returns the class's name, for JSON and logs.
+func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
 // Proof says what an answer shows of Redis. The zero value is [ProofWrite]. A
 // failure is over when an answer proves what failed: that Redis can be reached
 // proves nothing about its ability to write.

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/breaker"
 )
 
-// never keeps FailuresInRow out of a test of the ratio.
+// never keeps ConsecutiveFailures out of a test of the ratio.
 const never = math.MaxUint32
 
 func newBreaker(t testing.TB, s breaker.Settings) *breaker.Breaker {

@@ -24,10 +24,10 @@ type Settings struct {
 	// neutral ones aside, at which the breaker opens. Default 0.5; in (0, 1].
 	FailureRatio float64
 
-	// FailuresInRow is how many failures without a success between them open
+	// ConsecutiveFailures is how many failures without a success between them open
 	// the breaker, whatever the ratio: after a busy healthy time it would take
 	// as many failures as there were successes in the window. Default 10.
-	FailuresInRow uint32
+	ConsecutiveFailures uint32
 
 	// OpenMin and OpenMax bound the open time before jitter. It is OpenMin
 	// first, doubles with each failed probe up to OpenMax, and returns to
@@ -73,7 +73,7 @@ func (s Settings) withDefaults() Settings {
 	def(&s.Window, 10*time.Second)
 	def(&s.MinRequests, 10)
 	def(&s.FailureRatio, 0.5)
-	def(&s.FailuresInRow, 10)
+	def(&s.ConsecutiveFailures, 10)
 	def(&s.OpenMin, time.Second)
 	def(&s.OpenMax, 30*time.Second)
 	def(&s.ProbeTimeout, 50*time.Millisecond)

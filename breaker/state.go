@@ -33,6 +33,9 @@ func (s State) String() string {
 	}
 }
 
+// MarshalText returns the state's name, for JSON and logs.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 func fromGobreaker(s gobreaker.State) State {
 	switch s {
 	case gobreaker.StateOpen:

@@ -131,7 +131,7 @@ func TestStressTransitions(t *testing.T) {
 
 // Many copies of one permit, reported at the same time, are one result.
 func TestStressDoneOnce(t *testing.T) {
-	b := newBreaker(t, breaker.Settings{MinRequests: 1000, FailureRatio: 1, FailuresInRow: never})
+	b := newBreaker(t, breaker.Settings{MinRequests: 1000, FailureRatio: 1, ConsecutiveFailures: never})
 	for range 999 {
 		p := acquire(t, b)
 		var wg sync.WaitGroup

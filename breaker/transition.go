@@ -10,7 +10,7 @@ import (
 // readyToTrip is asked after each failure while closed. It does not look at
 // gobreaker's consecutive failures: it forgets those together with old buckets.
 func (b *Breaker) readyToTrip(c gobreaker.Counts) bool {
-	if b.row >= b.cfg.FailuresInRow {
+	if b.consecutive >= b.cfg.ConsecutiveFailures {
 		return true
 	}
 	n := uint64(c.TotalSuccesses) + uint64(c.TotalFailures)
@@ -38,7 +38,7 @@ func (b *Breaker) onStateChange(_ string, from, to gobreaker.State) {
 		ch.Cause, ch.OpenFor = b.last, b.openFor
 	}
 	b.generation++
-	b.row = 0
+	b.consecutive = 0
 	b.state = ch.To
 	b.since = now
 	if b.cfg.OnChange != nil {

@@ -34,5 +34,8 @@ func (p Policy) String() string {
 	return fmt.Sprintf("unknown policy %d", uint8(p))
 }
 
+// MarshalText returns the policy's name, for JSON and logs.
+func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
 // Valid reports whether p is one of the policies.
 func (p Policy) Valid() bool { return p <= Closed }

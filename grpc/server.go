@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // Server limits the calls that a grpc.Server serves. Make one with [NewServer]; the zero
@@ -64,7 +65,7 @@ func (s *Server) Stream() grpc.StreamServerInterceptor {
 }
 
 // admit decides on a call. slot, if it is not nil, is to be released at its end.
-func (s *Server) admit(ctx context.Context, rpc RPC) (slot *limiter.Slot, rejected *rejection) {
+func (s *Server) admit(ctx context.Context, rpc RPC) (slot *semaphore.Permit, rejected *rejection) {
 	if s.skip != nil && s.skip(ctx, rpc) {
 		return nil, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/inbound"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // ServerOption tunes a [Server].
@@ -69,8 +70,8 @@ func WithMissingKey(m Missing) ServerOption {
 // WithConcurrency also bounds how many calls of a key are served at once; name is its
 // policy's. A call, or stream, holds its slot until its handler has returned, also by a
 // panic. One beyond that gets codes.ResourceExhausted.
-func WithConcurrency(slots *limiter.Concurrency, name string) ServerOption {
-	return func(c *serverConfig) { c.rules.Slots, c.rules.SlotsPolicy = slots, name }
+func WithConcurrency(sem semaphore.Acquirer, name string) ServerOption {
+	return func(c *serverConfig) { c.rules.Slots, c.rules.SlotsPolicy = sem, name }
 }
 
 // WithHook adds a function that is called once for each call that is decided on, before

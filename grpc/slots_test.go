@@ -13,6 +13,7 @@ import (
 	holdfastgrpc "github.com/holdfast-go/holdfast/grpc"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // recovering are interceptors that turn a panic into an error, as many servers have.
@@ -41,7 +42,7 @@ func recovering() []grpc.ServerOption {
 // when the handler has returned: by itself, because its client is gone, or by a panic.
 func TestSlots(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
-	slots, err := limiter.NewConcurrency(rdb, 2, limiter.WithBudget(5*time.Second), limiter.WithShare(1))
+	slots, err := semaphore.New(rdb, 2, limiter.WithBudget(5*time.Second), limiter.WithShare(1))
 	if err != nil {
 		t.Fatal(err)
 	}

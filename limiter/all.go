@@ -60,7 +60,7 @@ func (m *Multi) told(ctx context.Context, asks []Ask, res *MultiResult, failed i
 		for m.parts[i].Name != p.Name {
 			i++
 		}
-		tell(i, DecisionInfo{Result: p.Result, Spared: p.Allowed && !res.Allowed})
+		tell(i, DecisionInfo{Result: p.Result, NotCharged: p.Allowed && !res.Allowed})
 	}
 }
 

@@ -68,9 +68,9 @@ func TestAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(500, allow(leased, "k")); n != 0 {
 		t.Errorf("from a lease: %v allocations a decision", n)
 	}
-	sampled := newSampled(t, rdb, limiter.PerSecond(1_000_000), limiter.WithPrefix("sampled"))
-	allow(sampled, "k")()
-	if n := testing.AllocsPerRun(500, allow(sampled, "k")); n != 0 {
+	edge := newSampled(t, rdb, limiter.PerSecond(1_000_000), limiter.WithPrefix("sampled"))
+	allow(edge, "k")()
+	if n := testing.AllocsPerRun(500, allow(edge, "k")); n != 0 {
 		t.Errorf("sampled: %v allocations a decision", n)
 	}
 	local, err := limiter.NewLocal(long)

@@ -131,7 +131,7 @@ func TestOneCallersEndIsNotTheOthers(t *testing.T) {
 			t.Fatalf("caller %d: %+v, %v", i, a.res, a.err)
 		}
 	}
-	if sh := lim.Health().Shards[0]; sh.State != breaker.Closed || sh.LastFailure != breaker.ClassOK {
+	if sh := lim.Health().Servers[0]; sh.State != breaker.Closed || sh.LastFailure != breaker.ClassOK {
 		t.Errorf("%+v", sh)
 	}
 }
@@ -195,7 +195,7 @@ func TestClusterBehindAPlainClient(t *testing.T) {
 func TestCombinedFailureIsOneEvent(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := redistest.Client(t, srv)
-	lim := newLimiter(t, rdb, good, limiter.WithShare(1), limiter.WithBreaker(breaker.Settings{FailuresInRow: 8, MinRequests: 1000}))
+	lim := newLimiter(t, rdb, good, limiter.WithShare(1), limiter.WithBreaker(breaker.Settings{ConsecutiveFailures: 8, MinRequests: 1000}))
 	if _, err := lim.Allow(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestCombinedFailureIsOneEvent(t *testing.T) {
 			t.Fatalf("%+v, %v", a.res, a.err)
 		}
 	}
-	if sh := lim.Health().Shards[0]; sh.State != breaker.Closed || sh.LastFailure != breaker.ClassSlow {
+	if sh := lim.Health().Servers[0]; sh.State != breaker.Closed || sh.LastFailure != breaker.ClassSlow {
 		t.Errorf("%+v", sh)
 	}
 	must(t, srv.Thaw())

@@ -28,7 +28,7 @@ func TestFiveHundredCallersOnAFrozenServer(t *testing.T) {
 	rdb := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": srv.Addr()}, PoolSize: 4, HeartbeatFrequency: time.Hour})
 	t.Cleanup(func() { _ = rdb.Close() })
 	const inFlight = 16
-	lim := newLimiter(t, rdb, good, limiter.WithMaxInFlight(inFlight), limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, FailuresInRow: 1e6}))
+	lim := newLimiter(t, rdb, good, limiter.WithMaxInFlight(inFlight), limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, ConsecutiveFailures: 1e6}))
 	if _, err := lim.Allow(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestFiveHundredCallersOnAFrozenServer(t *testing.T) {
 func TestOneBudgetForAllCalls(t *testing.T) {
 	const budget = 2 * time.Second
 	opts := []limiter.Option{limiter.WithBudget(budget), limiter.WithShare(1), limiter.WithoutDenialCache(),
-		limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, FailuresInRow: 1e6})}
+		limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, ConsecutiveFailures: 1e6})}
 	within := func(t *testing.T, decide func() (limiter.Result, error)) limiter.Result {
 		t.Helper()
 		start := time.Now()
@@ -105,7 +105,7 @@ func TestOneBudgetForAllCalls(t *testing.T) {
 				if i < 2 {
 					freeze = append(freeze, srv.Freeze)
 				} else if back { // the others stand still as soon as the last one has answered
-					own = append(own, limiter.WithHooks(limiter.Hooks{Call: func(limiter.CallInfo) {
+					own = append(own, limiter.WithHooks(limiter.Hooks{Call: func(context.Context, limiter.CallInfo) {
 						if armed.Swap(false) {
 							all()
 						}
@@ -154,7 +154,7 @@ func TestOverloadIsNoFault(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	sh := lim.Health().Shards[0]
+	sh := lim.Health().Servers[0]
 	if sh.State != breaker.Closed || sh.LastFailure != breaker.ClassOK || sh.Decisions[limiter.SourceLocal] < 10 {
 		t.Errorf("after an overload: %+v", sh)
 	}
@@ -171,13 +171,13 @@ func TestSlowOpensTheBreaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy.Set(faultproxy.Mode{ReplyDelay: 450 * time.Millisecond})
-	for i := 0; lim.Health().Shards[0].State == breaker.Closed; i++ {
+	for i := 0; lim.Health().Servers[0].State == breaker.Closed; i++ {
 		res, err := lim.Allow(t.Context(), "k")
 		if err != nil || res.Source != limiter.SourceRedis || i > 20 {
 			t.Fatalf("decision %d: %+v, %v", i, res, err)
 		}
 	}
-	if sh := lim.Health().Shards[0]; sh.LastFailure != breaker.ClassSlow {
+	if sh := lim.Health().Servers[0]; sh.LastFailure != breaker.ClassSlow {
 		t.Errorf("the breaker is open because of %v", sh.LastFailure)
 	}
 }
@@ -189,7 +189,7 @@ func TestCloseWaitsForCalls(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": srv.Addr()}, HeartbeatFrequency: time.Hour})
 	t.Cleanup(func() { _ = ring.Close() })
 	var over atomic.Int32
-	lim := newLimiter(t, ring, good, limiter.WithShare(1), limiter.WithHooks(limiter.Hooks{Call: func(limiter.CallInfo) { over.Add(1) }}))
+	lim := newLimiter(t, ring, good, limiter.WithShare(1), limiter.WithHooks(limiter.Hooks{Call: func(context.Context, limiter.CallInfo) { over.Add(1) }}))
 	if _, err := lim.Allow(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestCallerInAHurry(t *testing.T) {
 			t.Log("the machine was too busy to answer within 100 ms of the deadline")
 		}
 		cancel()
-		if s := lim.Health().Shards[0].State; s != breaker.Closed {
+		if s := lim.Health().Servers[0].State; s != breaker.Closed {
 			t.Fatalf("callers in a hurry made the breaker %v", s)
 		}
 		if res.Source == limiter.SourceLocal {

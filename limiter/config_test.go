@@ -212,7 +212,7 @@ func down(t *testing.T, limit limiter.Limit, opts ...limiter.Option) *limiter.Li
 	if _, err := lim.Allow(context.Background(), "the one that opens the breaker"); err != nil && !errors.Is(err, limiter.ErrUnavailable) {
 		t.Fatal(err)
 	}
-	if s := lim.Health().Shards[0].State; s != breaker.Open {
+	if s := lim.Health().Servers[0].State; s != breaker.Open {
 		t.Fatalf("the breaker is %v", s)
 	}
 	return lim

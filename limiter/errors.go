@@ -28,8 +28,6 @@ var (
 	ErrSettled = errors.New("limiter: reservation already settled")
 	// ErrNotReserved: the request was denied, so there is nothing to settle.
 	ErrNotReserved = errors.New("limiter: nothing was reserved")
-	// ErrReleased: the slot was released before.
-	ErrReleased = errors.New("limiter: slot already released")
 	// ErrState: what Redis holds under the key, or what it answered, is not the
 	// limiter's; the error is a *StateError. It is not a failure of Redis, so
 	// the fallback does not hide it.

@@ -254,47 +254,8 @@ func ExampleNewMulti() {
 	// 1: true "" <nil>
 }
 
-func ExampleNewConcurrency() {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	defer rdb.Close()
-	exports, err := limiter.NewConcurrency(rdb, 2, limiter.WithPrefix("exports"), quiet())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer exports.Close()
-	ctx := context.Background()
-	first, _ := exports.Acquire(ctx, "tenant:7")
-	second, _ := exports.Acquire(ctx, "tenant:7")
-	third, err := exports.TryAcquire(ctx, "tenant:7")
-	fmt.Println(first.Allowed, second.Allowed, third.Allowed, err)
-	fmt.Println(first.Release(), errors.Is(first.Release(), limiter.ErrReleased))
-	third, err = exports.TryAcquire(ctx, "tenant:7")
-	fmt.Println(third.Allowed, err)
-	// Output:
-	// true true false <nil>
-	// <nil> true
-	// true <nil>
-}
-
-func ExampleNewSampled() {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	defer rdb.Close()
-	// A million per second over the fleet, of which this process has a thousandth
-	// until it knows what the others are asked for.
-	lim, err := limiter.NewSampled(rdb, limiter.PerSecond(1_000_000), limiter.WithPrefix("edge"), limiter.WithShare(0.001), quiet())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer lim.Close()
-	res, err := lim.Allow(context.Background(), "route:/search")
-	fmt.Println(res.Allowed, res.Remaining, res.Source, err)
-	// Output: true 999 local <nil>
-}
-
-func ExampleWithReserve() {
-	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerHour(10), 10), limiter.WithReserve(0.2))
+func ExampleWithCriticalHeadroom() {
+	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerHour(10), 10), limiter.WithCriticalHeadroom(0.2))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -23,7 +23,7 @@ import (
 const slack = 500 * time.Millisecond
 
 // fast makes recovery quick enough for a test.
-func fast() limiter.Option {
+func fast() limiter.RedisOption {
 	return limiter.WithBreaker(breaker.Settings{OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond})
 }
 
@@ -113,7 +113,7 @@ func (l *load) end(t *testing.T, budget time.Duration) {
 // stateOf is the state of the only breaker, or of one that is not closed.
 func stateOf(lim interface{ Health() limiter.Health }) func() breaker.State {
 	return func() breaker.State {
-		for _, sh := range lim.Health().Shards {
+		for _, sh := range lim.Health().Servers {
 			if sh.State != breaker.Closed {
 				return sh.State
 			}

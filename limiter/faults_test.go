@@ -21,6 +21,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/sampled"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // scene is one limiter in front of one server, with a proxy between them; or what else
@@ -191,7 +193,7 @@ func faultTable(t *testing.T, opts ...limiter.Option) {
 		var mu sync.Mutex
 		transitions := int64(0)
 		lim := newLimiter(t, s.rdb, limiter.TokenBucket(limiter.PerSecond(rate), burst), append(opts, limiter.WithHooks(limiter.Hooks{
-			BreakerChange: func(breaker.Change) { mu.Lock(); transitions++; mu.Unlock() },
+			BreakerChange: func(context.Context, breaker.Change) { mu.Lock(); transitions++; mu.Unlock() },
 		}))...)
 		check := func(f fault, elapsed time.Duration) {
 			// Each decision that timed out alone is a transition there and back.
@@ -270,17 +272,17 @@ func TestFaultTableReservations(t *testing.T) {
 	})
 }
 
-// TestFaultTableSlots: the same of slots, each taken and released.
-func TestFaultTableSlots(t *testing.T) {
+// TestFaultTablePermits: the same of permits, each acquired and released.
+func TestFaultTablePermits(t *testing.T) {
 	faultRows(t, func(t *testing.T, s *scene) subject {
-		c := newConcurrency(t, s.rdb, 10, limiter.WithSlotTTL(300*time.Millisecond))
+		c := newSemaphore(t, s.rdb, 10, semaphore.WithTTL(300*time.Millisecond))
 		check := func(fault, time.Duration) {
 			until(t, "nothing is held", func() bool {
 				n, err := c.InFlight(t.Context(), "k0")
 				return err == nil && n == 0
 			})
 		}
-		return subject{Allower: slotAllower{c}, state: stateOf(c), close: []func() error{c.Close}, check: check, budget: 2 * limiter.DefaultBudget}
+		return subject{Allower: permitAllower{c}, state: stateOf(c), close: []func() error{c.Close}, check: check, budget: 2 * limiter.DefaultBudget}
 	})
 }
 
@@ -288,8 +290,8 @@ func TestFaultTableSlots(t *testing.T) {
 // never wait. Reports have nobody to wait for, so that a slow connection will do.
 func TestFaultTableSampled(t *testing.T) {
 	faultRows(t, func(t *testing.T, s *scene) subject {
-		lim := newSampled(t, s.rdb, limiter.PerSecond(1000), limiter.WithInterval(100*time.Millisecond),
-			limiter.WithBreaker(breaker.Settings{FailuresInRow: 2, OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond}))
+		lim := newSampled(t, s.rdb, limiter.PerSecond(1000), sampled.WithInterval(100*time.Millisecond),
+			limiter.WithBreaker(breaker.Settings{ConsecutiveFailures: 2, OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond}))
 		return subject{Allower: sampledAsRedis{lim}, state: stateOf(lim), close: []func() error{lim.Close}, stays: "one connection, slow by 40 ms"}
 	})
 }
@@ -403,7 +405,7 @@ func TestDialBlackHole(t *testing.T) {
 			t.Errorf("%+v, %v after %v", res, err, took)
 		}
 	}
-	if s := lim.Health().Shards[0].State; s != breaker.Open {
+	if s := lim.Health().Servers[0].State; s != breaker.Open {
 		t.Errorf("the breaker is %v", s)
 	}
 	close(never)

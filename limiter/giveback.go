@@ -178,7 +178,7 @@ func (l *Limiter) giveBack(items []lua.Taken) bool {
 		ops[i] = &redislink.Op{ID: items[i].Keys.ID(), Taken: &items[i], Lasts: true}
 	}
 	took := true
-	for i, err := range l.doAll(context.Background(), ops) {
+	for i, err := range l.redis.AskAll(context.Background(), ops) {
 		if err != nil {
 			took = false
 			if fallsBack(err) && redislink.NeverExecuted(err) {

@@ -1,8 +1,6 @@
 package limiter
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
@@ -11,10 +9,10 @@ import (
 
 // Health is a limiter's state at one moment.
 type Health struct {
-	// Shards has one entry per Redis server that can fail on its own: the only
+	// Servers has one entry per Redis server that can fail on its own: the only
 	// one, each master of a cluster, each node of a ring; sorted by name. In a
 	// cluster one entry has no address: for what came before the masters were known.
-	Shards []ShardHealth
+	Servers []ServerHealth
 	// Share is the part of the limit that this process may use while Redis
 	// cannot decide.
 	Share float64
@@ -34,8 +32,8 @@ type Health struct {
 	FunctionsError error
 }
 
-// ShardHealth is the state of one Redis server as this limiter sees it.
-type ShardHealth struct {
+// ServerHealth is the state of one Redis server as this limiter sees it.
+type ServerHealth struct {
 	// Name is the prefix, and in a cluster or ring the server's address.
 	Name string
 	// State of its circuit breaker.
@@ -52,42 +50,14 @@ type ShardHealth struct {
 
 // Health reports without asking Redis.
 func (l *Limiter) Health() Health {
-	h := l.health()
-	h.Reconciled, h.Owed, h.LocalKeys = l.settled.Load(), l.local.Owed(), l.local.Len()
-	return h
-}
-
-// health is what every limiter knows of Redis.
-func (l *link) health() Health {
+	servers, decisions := redislink.Health[Source](l.redis)
 	h := Health{
-		Share:     l.currentShare(),
-		Processes: int(l.peers.alive.Load()),
-		Decisions: make(map[Source]uint64, numSources),
+		Share: l.redis.Share(), Processes: l.redis.Processes(), Decisions: decisions,
+		Reconciled: l.settled.Load(), Owed: l.local.Owed(), LocalKeys: l.local.Len(),
+		FunctionsError: l.redis.FunctionsError(),
 	}
-	if l.functions {
-		_, h.FunctionsError = l.redis.Functions()
+	for _, srv := range servers {
+		h.Servers = append(h.Servers, ServerHealth(srv))
 	}
-	for _, sh := range l.redis.Servers() {
-		snap := sh.Breaker.Snapshot()
-		own := decisionsOf(sh)
-		h.Shards = append(h.Shards, ShardHealth{
-			Name: sh.Name, State: snap.State, Since: snap.Since, LastFailure: snap.LastFailure, RetryAt: snap.OpenUntil, Decisions: own,
-		})
-		for s, n := range own {
-			h.Decisions[s] += n
-		}
-	}
-	slices.SortFunc(h.Shards, func(a, b ShardHealth) int { return cmp.Compare(a.Name, b.Name) })
 	return h
-}
-
-// decisionsOf returns the counts by source.
-func decisionsOf(srv *redislink.Server) map[Source]uint64 {
-	m := make(map[Source]uint64, numSources)
-	for i := range numSources {
-		if n := srv.Counts[i].Load(); n > 0 {
-			m[Source(i)] = n
-		}
-	}
-	return m
 }

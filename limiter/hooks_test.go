@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"sync"
 	"testing"
@@ -31,12 +32,12 @@ func (h *heard) hooks() limiter.Hooks {
 			defer h.mu.Unlock()
 			h.decisions = append(h.decisions, d)
 		},
-		Call: func(c limiter.CallInfo) {
+		Call: func(_ context.Context, c limiter.CallInfo) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.calls = append(h.calls, c)
 		},
-		BreakerChange: func(c breaker.Change) {
+		BreakerChange: func(_ context.Context, c breaker.Change) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.changes = append(h.changes, c)
@@ -89,7 +90,7 @@ func TestHooksHearEachDecision(t *testing.T) {
 			check := func(n int, res limiter.Result, err error) {
 				t.Helper()
 				d := h.one(t)
-				if d.Key != "k" || d.Cost != n || d.Result != res || !errors.Is(d.Err, err) || d.Spared || d.Took <= 0 || d.Took > time.Minute {
+				if d.Key != "k" || d.Cost != n || d.Result != res || !errors.Is(d.Err, err) || d.NotCharged || d.Took <= 0 || d.Took > time.Minute {
 					t.Errorf("told %+v of %+v, %v", d, res, err)
 				}
 			}
@@ -123,7 +124,7 @@ func TestHooksHearEachDecision(t *testing.T) {
 		})
 	}
 	if len(h.calls) == 0 || slices.ContainsFunc(h.calls, func(c limiter.CallInfo) bool {
-		return c.Class != breaker.ClassOK || c.Err != nil || c.Took <= 0 || !slices.Contains([]string{"holdfast", "lease", "split"}, c.Shard)
+		return c.Class != breaker.ClassOK || c.Err != nil || c.Took <= 0 || !slices.Contains([]string{"holdfast", "lease", "split"}, c.Server)
 	}) {
 		t.Errorf("calls %+v", h.calls)
 	}
@@ -147,12 +148,12 @@ func TestHooksOfAMulti(t *testing.T) {
 		m := newMulti(t, limiter.Part{Name: "all", Limiter: of(&all, 0, 9), Key: func(string) string { return "everybody" }}, limiter.Part{Name: "user", Limiter: of(&user, 1, 1)})
 		res, err := m.Decide(t.Context(), "k", 1)
 		must(t, err)
-		if a, u := all.one(t), user.one(t); a.Key != "everybody" || u.Key != "k" || a.Result != res.Parts[0].Result || u.Result != res.Parts[1].Result || a.Spared || u.Spared || a.Took <= 0 {
+		if a, u := all.one(t), user.one(t); a.Key != "everybody" || u.Key != "k" || a.Result != res.Parts[0].Result || u.Result != res.Parts[1].Result || a.NotCharged || u.NotCharged || a.Took <= 0 {
 			t.Errorf("apart %v: %+v, %+v", apart, a, u)
 		}
 		res, err = m.Decide(t.Context(), "k", 1)
 		must(t, err)
-		if a, u := all.one(t), user.one(t); res.Allowed || !a.Spared || !a.Result.Allowed || u.Spared || u.Result.Allowed {
+		if a, u := all.one(t), user.one(t); res.Allowed || !a.NotCharged || !a.Result.Allowed || u.NotCharged || u.Result.Allowed {
 			t.Errorf("apart %v: %+v, %+v", apart, a, u)
 		}
 		// From the cache, only the part that denied was asked.
@@ -170,11 +171,11 @@ func TestHooksOfAMulti(t *testing.T) {
 	}
 }
 
-func TestHooksOfSlotsAndSamples(t *testing.T) {
+func TestHooksOfPermitsAndSamples(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	var h heard
 	with := limiter.WithHooks(h.hooks())
-	c := newConcurrency(t, rdb, 1, patient(), with)
+	c := newSemaphore(t, rdb, 1, patient(), with)
 	slot := acquire(t, c, "k")
 	if d := h.one(t); d.Key != "k" || d.Cost != 1 || !d.Result.Allowed || d.Result != slot.Result {
 		t.Errorf("told %+v", d)
@@ -202,7 +203,7 @@ func TestHooksInAnOutage(t *testing.T) {
 	must(t, srv.Kill())
 	until(t, "the breaker opens", func() bool {
 		_, err := lim.Allow(t.Context(), "k")
-		return errors.Is(err, limiter.ErrUnavailable) && lim.Health().Shards[0].State == breaker.Open
+		return errors.Is(err, limiter.ErrUnavailable) && lim.Health().Servers[0].State == breaker.Open
 	})
 	must(t, lim.Close())
 	h.mu.Lock()
@@ -217,50 +218,29 @@ func TestHooksInAnOutage(t *testing.T) {
 	}
 }
 
-// TestHooksAreAdded: those of several options are all called, in order, and Start's end
-// with Close.
+// TestHooksAreAdded: those of several options are all called, in order.
 func TestHooksAreAdded(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	var order []string
-	start := func(name string, stop bool) limiter.Hooks {
-		return limiter.Hooks{
-			Decision: func(context.Context, limiter.DecisionInfo) { order = append(order, name) },
-			Start: func(health func() limiter.Health) func() {
-				order = append(order, name+" starts")
-				if h := health(); len(h.Shards) != 1 || h.Processes != 1 {
-					t.Errorf("%+v", h)
-				}
-				if !stop {
-					return nil
-				}
-				return func() { order = append(order, name+" stops") }
-			},
-		}
+	named := func(name string) limiter.HooksOption {
+		return limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) { order = append(order, name) }})
 	}
-	for name, open := range map[string]func(opts ...limiter.Option) (interface{ Close() error }, error){
-		"limiter": func(opts ...limiter.Option) (interface{ Close() error }, error) {
-			return limiter.New(rdb, good, opts...)
+	for name, open := range map[string]func(...limiter.HooksOption) (limiter.Allower, error){
+		"limiter": func(h ...limiter.HooksOption) (limiter.Allower, error) {
+			return limiter.New(rdb, good, quiet(), h[0], h[1], h[2], h[3])
 		},
-		"slots": func(opts ...limiter.Option) (interface{ Close() error }, error) {
-			return limiter.NewConcurrency(rdb, 1, opts...)
-		},
-		"sampled": func(opts ...limiter.Option) (interface{ Close() error }, error) {
-			return limiter.NewSampled(rdb, limiter.PerSecond(1), opts...)
+		"local": func(h ...limiter.HooksOption) (limiter.Allower, error) {
+			return limiter.NewLocal(good, h[0], h[1], h[2], h[3])
 		},
 	} {
 		order = nil
-		l, err := open(quiet(), limiter.WithHooks(limiter.Hooks{}), limiter.WithHooks(start("a", true)), limiter.WithHooks(limiter.Hooks{}), limiter.WithHooks(start("b", false)), limiter.WithHooks(start("c", true)))
+		l, err := open(limiter.WithHooks(limiter.Hooks{}), named("a"), limiter.WithHooks(limiter.Hooks{}), named("b"))
 		must(t, err)
-		if a, ok := l.(limiter.Allower); ok {
-			if _, err := a.AllowN(t.Context(), "k", 1); err != nil {
-				t.Fatal(err)
-			}
-		} else if _, err := l.(*limiter.Concurrency).TryAcquire(t.Context(), "k"); err != nil {
+		if _, err := l.AllowN(t.Context(), "k", 1); err != nil {
 			t.Fatal(err)
 		}
-		must(t, l.Close())
-		must(t, l.Close())
-		if want := []string{"a starts", "b starts", "c starts", "a", "b", "c", "a stops", "c stops"}; !slices.Equal(order, want) {
+		must(t, l.(io.Closer).Close())
+		if want := []string{"a", "b"}; !slices.Equal(order, want) {
 			t.Errorf("%s: %v, want %v", name, order, want)
 		}
 	}

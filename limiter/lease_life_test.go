@@ -169,7 +169,7 @@ func TestLeaseThatEndsInAnOutage(t *testing.T) {
 		must(t, err)
 		return time.Since(frozen) > 3*age
 	})
-	if h := lim.Health(); h.Shards[0].State != breaker.Open {
+	if h := lim.Health(); h.Servers[0].State != breaker.Open {
 		t.Fatalf("what was to be given back may have been sent: %+v", h)
 	}
 	must(t, srv.Thaw())

@@ -43,8 +43,8 @@ type leaseShard struct {
 	byID map[string][]*lease
 }
 
-func newLeases(l *Limiter) *leases {
-	m := &leases{l: l, size: int64(l.lease), maxAge: l.leaseAge, max: int64(l.maxKeys), seed: maphash.MakeSeed()}
+func newLeases(l *Limiter, size int, maxAge time.Duration, maxKeys int) *leases {
+	m := &leases{l: l, size: int64(size), maxAge: maxAge, max: int64(maxKeys), seed: maphash.MakeSeed()}
 	for i := range m.shards {
 		m.shards[i].byID = make(map[string][]*lease)
 	}

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -145,11 +144,7 @@ func (l Limit) params() (algo.Params, error) {
 	}
 	p, err := algo.Limit{Kind: l.kind, N: int64(l.rate.N), Per: int64(l.rate.Per / time.Microsecond), Burst: int64(l.burst)}.Params()
 	if err != nil {
-		var f *algo.FieldError
-		if errors.As(err, &f) {
-			return p, &ConfigError{Field: f.Field, Value: f.Value, Rule: f.Rule}
-		}
-		return p, err
+		return p, configError(err)
 	}
 	return p, nil
 }

@@ -2,11 +2,14 @@ package limiter
 
 import (
 	"context"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/denial"
+	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // Limiter is a distributed rate limiter: processes that use the same Redis, the
@@ -14,13 +17,18 @@ import (
 // fallback does. It is safe for concurrent use. Make one with New; the zero
 // value is not usable.
 type Limiter struct {
-	*link
 	policies
-	claimed *claimed
-	local   *fallback.Store
-	denials *denial.Cache
-	turns   turns
-	leases  *leases // nil without
+	redis    *redislink.Link
+	names    *lua.Namer
+	claimed  *redislink.Name
+	budget   time.Duration
+	policy   fallback.Policy
+	hooks    Hooks
+	askAgain bool // WithoutDenialCache
+	local    *fallback.Store
+	denials  *denial.Cache
+	turns    turns
+	leases   *leases // nil without
 
 	outbox
 }
@@ -36,33 +44,36 @@ var _ Allower = (*Limiter)(nil)
 // program that are open on one client, with one prefix and one algorithm, have one
 // limit, since they share their counts: see WithPrefix.
 func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, error) {
-	l := &Limiter{denials: denial.New()}
-	var err error
-	l.link, err = newLink(rdb, opts)
+	c := newConfig()
+	if err := apply(opts, func(o Option) error { return o.forLimiter(c) }); err != nil {
+		return nil, err
+	}
+	c.link.Client = rdb
+	link, err := redislink.New(c.link)
+	if err != nil {
+		return nil, configError(err)
+	}
+	s, err := newSpec(limit, c.tuning)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.only(""); err != nil {
-		return nil, err
+	l := &Limiter{
+		redis: link, names: link.Names, budget: link.Budget(), policy: c.link.Policy,
+		hooks: c.hooks, askAgain: c.askAgain, denials: denial.New(),
 	}
-	s, err := newSpec(limit, l.tuning)
-	if err != nil {
-		return nil, err
-	}
-	if l.lease > 0 {
+	if c.tuning.lease > 0 {
 		if !s.leased {
 			return nil, leaseError(&s)
 		}
-		l.leases = newLeases(l)
+		l.leases = newLeases(l, c.tuning.lease, c.tuning.leaseAge, c.maxKeys)
 	}
 	l.live.Store(&s)
-	if l.local, err = fallback.NewStore(l.maxKeys); err != nil {
+	if l.local, err = fallback.NewStore(c.maxKeys); err != nil {
 		return nil, err
 	}
-	if l.claimed, err = claim(l.link, limit.Algorithm().String(), limit); err != nil {
-		return nil, err
+	if l.claimed, err = link.Claim(limit.Algorithm().String(), limit); err != nil {
+		return nil, configError(err)
 	}
-	l.start(l.Health)
 	return l, nil
 }
 
@@ -77,7 +88,7 @@ func (l *Limiter) SetLimit(limit Limit) error {
 	if err := l.policies.SetLimit(limit); err != nil {
 		return err
 	}
-	l.claimed.change(limit.Algorithm().String(), limit)
+	l.claimed.Change(limit.Algorithm().String(), limit)
 	return nil
 }
 
@@ -133,12 +144,12 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int, opts ...CallOpti
 // left behind; the client's own timeouts bound that. The client stays open.
 // Closing twice is harmless.
 func (l *Limiter) Close() error {
-	l.close(func() {
+	l.redis.Close(func() {
 		if l.leases != nil {
 			l.leases.close()
 		}
 		l.flush()
-		l.claimed.release()
+		l.claimed.Release()
 	})
 	return nil
 }

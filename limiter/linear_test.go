@@ -58,7 +58,7 @@ func TestLinearizable(t *testing.T) {
 	for round := range 5 {
 		proxy, rdb := behind(t, srv, redis.Options{})
 		lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(limit, 24*time.Hour)), limiter.WithShare(1),
-			limiter.WithPrefix(fmt.Sprint("linear", round)), limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, FailuresInRow: 1e6}))
+			limiter.WithPrefix(fmt.Sprint("linear", round)), limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, ConsecutiveFailures: 1e6}))
 		var mu sync.Mutex
 		var history []porcupine.Operation
 		lost := 0

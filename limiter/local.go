@@ -21,15 +21,13 @@ type Local struct {
 
 var _ Allower = (*Local)(nil)
 
-// NewLocal returns a limiter for this process. Of the options,
-// WithMaxLocalKeys, WithReserve and the hook Decision of WithHooks matter; the others
-// concern Redis. The error is a *ConfigError.
-func NewLocal(limit Limit, opts ...Option) (*Local, error) {
-	c, err := newConfig(opts)
-	if err != nil {
+// NewLocal returns a limiter for this process. The error is a *ConfigError.
+func NewLocal(limit Limit, opts ...LocalOption) (*Local, error) {
+	c := newConfig()
+	if err := apply(opts, func(o LocalOption) error { return o.forLocal(c) }); err != nil {
 		return nil, err
 	}
-	s, err := newSpec(limit, tuning{reserve: c.reserve})
+	s, err := newSpec(limit, c.tuning)
 	if err != nil {
 		return nil, err
 	}

@@ -58,8 +58,8 @@ func NewMulti(parts ...Part) (*Multi, error) {
 			switch {
 			case other.Name == p.Name:
 				return nil, &ConfigError{"name", p.Name, "must be used for one part only"}
-			case other.Limiter.prefix == p.Limiter.prefix && sameClient(other.Limiter, p.Limiter):
-				return nil, &ConfigError{"prefix", p.Limiter.prefix, fmt.Sprintf("is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)}
+			case other.Limiter.redis.Prefix() == p.Limiter.redis.Prefix() && sameClient(other.Limiter, p.Limiter):
+				return nil, &ConfigError{"prefix", p.Limiter.redis.Prefix(), fmt.Sprintf("is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)}
 			}
 		}
 		m.observed = m.observed || p.Limiter.hooks.Decision != nil
@@ -70,7 +70,8 @@ func NewMulti(parts ...Part) (*Multi, error) {
 // sameClient also knows clients that cannot be compared, and takes them for
 // different ones.
 func sameClient(a, b *Limiter) bool {
-	return reflect.ValueOf(a.rdb).Comparable() && reflect.ValueOf(b.rdb).Comparable() && a.rdb == b.rdb
+	x, y := reflect.ValueOf(a.redis.Client()), reflect.ValueOf(b.redis.Client())
+	return x.Comparable() && y.Comparable() && a.redis.Client() == b.redis.Client()
 }
 
 // Ask is what one part of a Multi is asked for: N units of Key. N may be 0.

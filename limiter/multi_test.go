@@ -324,8 +324,8 @@ func TestMultiInACluster(t *testing.T) {
 // in the fallback.
 func TestMultiReserve(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
-	user := newLimiter(t, rdb, of(limiter.AlgorithmGCRA)(10), patient(), limiter.WithPrefix("user"), limiter.WithReserve(0.5))
-	all := newLimiter(t, rdb, of(limiter.AlgorithmFixedWindow)(8), patient(), limiter.WithPrefix("all"), limiter.WithReserve(0.25))
+	user := newLimiter(t, rdb, of(limiter.AlgorithmGCRA)(10), patient(), limiter.WithPrefix("user"), limiter.WithCriticalHeadroom(0.5))
+	all := newLimiter(t, rdb, of(limiter.AlgorithmFixedWindow)(8), patient(), limiter.WithPrefix("all"), limiter.WithCriticalHeadroom(0.25))
 	m := newMulti(t, limiter.Part{Name: "user", Limiter: user}, limiter.Part{Name: "all", Limiter: all})
 	ctx, critical := t.Context(), limiter.Critical(t.Context())
 	for i, want := range []struct {

@@ -10,26 +10,36 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/sampled"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // opener makes a limiter of some kind.
-type opener func(rdb redis.UniversalClient, opts ...limiter.Option) (io.Closer, error)
+type opener func(rdb redis.UniversalClient, opts ...limiter.RedisOption) (io.Closer, error)
+
+// convert makes options of one constructor of those of all.
+func convert[O, From any](opts []From) (out []O) {
+	for _, o := range opts {
+		out = append(out, any(o).(O))
+	}
+	return out
+}
 
 func opens(l limiter.Limit) opener {
-	return func(rdb redis.UniversalClient, opts ...limiter.Option) (io.Closer, error) {
-		return limiter.New(rdb, l, opts...)
+	return func(rdb redis.UniversalClient, opts ...limiter.RedisOption) (io.Closer, error) {
+		return limiter.New(rdb, l, convert[limiter.Option](opts)...)
 	}
 }
 
-func opensSlots(max int) opener {
-	return func(rdb redis.UniversalClient, opts ...limiter.Option) (io.Closer, error) {
-		return limiter.NewConcurrency(rdb, max, opts...)
+func opensPermits(max int) opener {
+	return func(rdb redis.UniversalClient, opts ...limiter.RedisOption) (io.Closer, error) {
+		return semaphore.New(rdb, max, convert[semaphore.Option](opts)...)
 	}
 }
 
 func opensSampled(rate limiter.Rate) opener {
-	return func(rdb redis.UniversalClient, opts ...limiter.Option) (io.Closer, error) {
-		return limiter.NewSampled(rdb, rate, opts...)
+	return func(rdb redis.UniversalClient, opts ...limiter.RedisOption) (io.Closer, error) {
+		return sampled.New(rdb, rate, convert[sampled.Option](opts)...)
 	}
 }
 
@@ -41,14 +51,14 @@ func TestOneLimitPerPrefix(t *testing.T) {
 		first, same, other opener
 		says               []string
 	}{
-		"limiter":     {opens(gcra), opens(gcra), opens(limiter.GCRA(limiter.PerMinute(60), 60)), []string{"5/1m burst 5", "60/1m burst 60"}},
-		"burst":       {opens(gcra), opens(gcra), opens(limiter.GCRA(limiter.PerMinute(5), 6)), []string{"burst 5", "burst 6"}},
-		"concurrency": {opensSlots(3), opensSlots(3), opensSlots(4), []string{"max of 3", "max of 4"}},
-		"sampled":     {opensSampled(limiter.PerSecond(10)), opensSampled(limiter.PerSecond(10)), opensSampled(limiter.PerMinute(10)), []string{"10/1s", "10/1m"}},
+		"limiter":   {opens(gcra), opens(gcra), opens(limiter.GCRA(limiter.PerMinute(60), 60)), []string{"5/1m burst 5", "60/1m burst 60"}},
+		"burst":     {opens(gcra), opens(gcra), opens(limiter.GCRA(limiter.PerMinute(5), 6)), []string{"burst 5", "burst 6"}},
+		"semaphore": {opensPermits(3), opensPermits(3), opensPermits(4), []string{"3 permits", "4 permits"}},
+		"sampled":   {opensSampled(limiter.PerSecond(10)), opensSampled(limiter.PerSecond(10)), opensSampled(limiter.PerMinute(10)), []string{"10/1s", "10/1m"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rdb := nowhere(t)
-			open := func(o opener, rdb redis.UniversalClient, opts ...limiter.Option) io.Closer {
+			open := func(o opener, rdb redis.UniversalClient, opts ...limiter.RedisOption) io.Closer {
 				t.Helper()
 				l, err := o(rdb, append(opts, quiet())...)
 				if err != nil {

@@ -77,7 +77,7 @@ func (l *Limiter) afterRedis(s *spec, key string, n int, d algo.Decision) {
 	charged := d.Allowed && n > 0
 	if l.policy == fallback.Local {
 		l.local.Observe(key, s.args.Params, d, charged)
-		l.beatIfDue()
+		l.redis.Beat()
 	}
 	switch {
 	case charged && l.owes():
@@ -178,7 +178,7 @@ func (l *Limiter) chargeDebts(ctx context.Context, of []fallback.Debtor) bool {
 		debts = append(debts, d)
 	}
 	failed, back := make([]bool, len(debts)), make([]int64, len(debts))
-	for i, err := range l.doAll(ctx, ops) {
+	for i, err := range l.redis.AskAll(ctx, ops) {
 		if err != nil {
 			failed[owners[i]] = true
 			if redislink.NeverExecuted(err) {
@@ -196,15 +196,4 @@ func (l *Limiter) chargeDebts(ctx context.Context, of []fallback.Debtor) bool {
 		}
 	}
 	return took
-}
-
-// doAll makes requests side by side, so that they share calls.
-func (l *link) doAll(ctx context.Context, ops []*redislink.Op) []error {
-	errs := make([]error, len(ops))
-	var wg sync.WaitGroup
-	for i, o := range ops {
-		wg.Go(func() { errs[i] = l.execWithin(ctx, l.budget, l.redis.Server(o.ID), o) })
-	}
-	wg.Wait()
-	return errs
 }

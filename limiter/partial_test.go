@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/limiter/limitertest"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // rejectWrites are ways in which Redis answers reads and rejects writes, or does not
@@ -93,7 +94,7 @@ func TestReadsAnswerWritesAreRejected(t *testing.T) {
 					}
 					// A log makes room before it adds, so that Redis 7.0 lets it write without
 					// memory.
-					if sh := lim.Health().Shards[0]; sh.State == breaker.Closed && (local > 0 || lim.Limit().Algorithm() != limiter.AlgorithmSlidingWindowLog) {
+					if sh := lim.Health().Servers[0]; sh.State == breaker.Closed && (local > 0 || lim.Limit().Algorithm() != limiter.AlgorithmSlidingWindowLog) {
 						t.Errorf("%v: the breaker is closed, after %v", lim.Limit(), sh.LastFailure)
 					}
 				}
@@ -112,7 +113,7 @@ func TestFrozenMasterBehindReadOnlyClient(t *testing.T) {
 	until(t, "the limiter knows the master, and its replica the key", func() bool {
 		_, err := lim.Allow(t.Context(), "other")
 		must(t, err)
-		return len(lim.Health().Shards) > 1
+		return len(lim.Health().Servers) > 1
 	})
 	if res, err := lim.AllowN(t.Context(), "k", 2); err != nil || !res.Allowed || res.Source != limiter.SourceRedis {
 		t.Fatalf("%+v, %v", res, err)
@@ -147,14 +148,14 @@ func TestSlotsShareCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int64
 			lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10), 10), limiter.WithBudget(4*time.Second), limiter.WithShare(1), limiter.WithPrefix(name),
-				limiter.WithHooks(limiter.Hooks{Call: func(limiter.CallInfo) { calls.Add(1) }}))
+				limiter.WithHooks(limiter.Hooks{Call: func(context.Context, limiter.CallInfo) { calls.Add(1) }}))
 			servers := 3
 			if name == "hidden" {
 				servers = 0
 			}
 			until(t, "the limiter knows the masters", func() bool {
 				sources(t, lim, 50)
-				return len(lim.Health().Shards) >= 1+servers
+				return len(lim.Health().Servers) >= 1+servers
 			})
 			calls.Store(0)
 			const keys = 600
@@ -298,12 +299,12 @@ func TestReconciledLogIsChargedInPieces(t *testing.T) {
 	}
 }
 
-// TestOneShardClusterKeepsSlots: the heartbeat of slots of several keys, and leases that
+// TestOneShardClusterKeepsPermits: the heartbeat of slots of several keys, and leases that
 // go back, also learn that there is a cluster behind a plain client.
-func TestOneShardClusterKeepsSlots(t *testing.T) {
+func TestOneShardClusterKeepsPermits(t *testing.T) {
 	_, rdb, srv := oneShard(t)
 	admin := redistest.Admin(t, srv)
-	c := newConcurrency(t, rdb, 1, patient(), limiter.WithSlotTTL(600*time.Millisecond))
+	c := newSemaphore(t, rdb, 1, patient(), semaphore.WithTTL(600*time.Millisecond))
 	end := map[string]float64{}
 	for i := range 5 {
 		s, err := c.TryAcquire(t.Context(), fmt.Sprint("k", i))
@@ -351,7 +352,7 @@ func TestOneShardClusterKeepsSlots(t *testing.T) {
 func TestBlockIsHeededUntilRedisKnows(t *testing.T) {
 	proxy, rdb := behind(t, redistest.Start(t), redis.Options{MaxRetries: -1, DialerRetries: 1})
 	// The breaker never opens: Redis is back before it could.
-	never := limiter.WithBreaker(breaker.Settings{MinRequests: 1000, FailuresInRow: 1000})
+	never := limiter.WithBreaker(breaker.Settings{MinRequests: 1000, ConsecutiveFailures: 1000})
 	lim := newLimiter(t, rdb, good, unhurried(), limiter.WithShare(1), never)
 	other := newLimiter(t, rdb, good, unhurried(), limiter.WithShare(1))
 	proxy.Set(faultproxy.Mode{Refuse: true})

@@ -16,12 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/limiter/limitertest"
 )
 
-// patient outlives any hiccup of a busy machine, so that Redis decides always,
-// and sends nothing but decisions.
-func patient() limiter.Option {
-	return limiter.Options(limiter.WithBudget(10*time.Second), limiter.WithShare(1))
-}
-
 func TestConformanceRedis(t *testing.T) {
 	srv := redistest.Start(t)
 	made := 0

@@ -83,7 +83,7 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0
 // Settle makes the cost what it was in truth, in one call: units beyond it are
 // given back as by Cancel, and what is missing is charged, as far as there is room
 // for it, whether or not the limit has been used up, and from the reserve of
-// WithReserve too. Under fallback.Open what is missing is not charged while Redis
+// WithCriticalHeadroom too. Under fallback.Open what is missing is not charged while Redis
 // cannot be reached. The errors are those of Cancel, and ErrInvalidCost for a cost
 // below 0, which settles nothing.
 func (r *Reservation) Settle(ctx context.Context, cost int) error {

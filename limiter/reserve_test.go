@@ -33,18 +33,20 @@ func slow(n int) []limiter.Limit { return limitertest.Limits(limiter.Per(n, 300*
 
 // eachKind runs a test for every algorithm on Redis, in process, and behind an
 // open breaker.
-func eachKind(t *testing.T, n int, opts []limiter.Option, run func(t *testing.T, lim reserver, limit limiter.Limit)) {
+func eachKind(t *testing.T, n int, opts []limiter.HeadroomOption, run func(t *testing.T, lim reserver, limit limiter.Limit)) {
 	kinds := map[string]func(*testing.T, limiter.Limit) reserver{
 		"redis": func(t *testing.T, limit limiter.Limit) reserver {
-			return newLimiter(t, redistest.Client(t, redistest.Start(t)), limit, append(opts, patient())...)
+			return newLimiter(t, redistest.Client(t, redistest.Start(t)), limit, append(convert[limiter.Option](opts), patient())...)
 		},
 		"local": func(t *testing.T, limit limiter.Limit) reserver {
-			lim, err := limiter.NewLocal(limit, opts...)
+			lim, err := limiter.NewLocal(limit, convert[limiter.LocalOption](opts)...)
 			must(t, err)
 			t.Cleanup(func() { _ = lim.Close() })
 			return lim
 		},
-		"down": func(t *testing.T, limit limiter.Limit) reserver { return down(t, limit, opts...) },
+		"down": func(t *testing.T, limit limiter.Limit) reserver {
+			return down(t, limit, convert[limiter.Option](opts)...)
+		},
 	}
 	for name, newKind := range kinds {
 		for _, limit := range slow(n) {
@@ -270,7 +272,7 @@ func TestReservationsInAnOutage(t *testing.T) {
 			until(t, "the breaker opens", func() bool {
 				_, err := lim.Allow(ctx, "other")
 				must(t, err)
-				return lim.Health().Shards[0].State == breaker.Open
+				return lim.Health().Servers[0].State == breaker.Open
 			})
 			for _, r := range before[:6] {
 				must(t, r.Cancel(ctx))
@@ -431,7 +433,7 @@ func TestReservationsOfParts(t *testing.T) {
 // TestReserveForCritical: the last part is for critical calls, in Redis, in
 // process and in the fallback.
 func TestReserveForCritical(t *testing.T) {
-	eachKind(t, 10, []limiter.Option{limiter.WithReserve(0.2)}, func(t *testing.T, lim reserver, limit limiter.Limit) {
+	eachKind(t, 10, []limiter.HeadroomOption{limiter.WithCriticalHeadroom(0.2)}, func(t *testing.T, lim reserver, limit limiter.Limit) {
 		ctx := t.Context()
 		critical := limiter.Critical(ctx)
 		allow := func(ctx context.Context, n int, admitted bool, remaining int) {
@@ -472,7 +474,7 @@ func TestReserveForCritical(t *testing.T) {
 func TestReserveUnderLoad(t *testing.T) {
 	for _, limit := range slow(100) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
-			lim := newLimiter(t, redistest.Client(t, redistest.Start(t)), limit, patient(), limiter.WithReserve(0.25))
+			lim := newLimiter(t, redistest.Client(t, redistest.Start(t)), limit, patient(), limiter.WithCriticalHeadroom(0.25))
 			var normal, critical atomic.Int64
 			together(300, func(int) (limiter.Result, error) {
 				res, err := lim.Allow(t.Context(), "k")
@@ -498,14 +500,14 @@ func TestReserveUnderLoad(t *testing.T) {
 // TestBadReserves: what is no part, or leaves nothing to one side.
 func TestBadReserves(t *testing.T) {
 	for _, f := range []float64{0, 1, -0.5, 1.5, nan()} {
-		if _, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(10), 10), limiter.WithReserve(f)); !errors.Is(err, limiter.ErrInvalidConfig) {
+		if _, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(10), 10), limiter.WithCriticalHeadroom(f)); !errors.Is(err, limiter.ErrInvalidConfig) {
 			t.Errorf("a reserve of %v: %v", f, err)
 		}
 	}
-	if _, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(10), 1), limiter.WithReserve(0.5)); !errors.Is(err, limiter.ErrInvalidConfig) {
+	if _, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(10), 1), limiter.WithCriticalHeadroom(0.5)); !errors.Is(err, limiter.ErrInvalidConfig) {
 		t.Errorf("a reserve of a burst of 1: %v", err)
 	}
-	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(10), 10), limiter.WithReserve(0.5))
+	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(10), 10), limiter.WithCriticalHeadroom(0.5))
 	must(t, err)
 	defer lim.Close()
 	if _, err := lim.Allow(t.Context(), "k", limiter.UseLimit(limiter.GCRA(limiter.PerSecond(1), 1))); !errors.Is(err, limiter.ErrInvalidConfig) {

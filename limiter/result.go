@@ -70,6 +70,9 @@ func (s Source) String() string {
 	return fmt.Sprintf("unknown source %d", uint8(s))
 }
 
+// MarshalText returns the source's name, for JSON and logs.
+func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // result turns a decision in microseconds into a Result.
 func (s *spec) result(d algo.Decision, from Source) Result {
 	return Result{

@@ -15,6 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/limiter/limitertest"
+	"github.com/holdfast-go/holdfast/sampled"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // sources asks once for each of many keys and counts who decided.
@@ -41,7 +43,7 @@ func TestClusterMasterKilled(t *testing.T) {
 	const keys = 300
 	until(t, "the limiter knows the masters", func() bool {
 		sources(t, lim, keys)
-		return len(lim.Health().Shards) >= 4 // and the one of before it knew
+		return len(lim.Health().Servers) >= 4 // and the one of before it knew
 	})
 	if n := sources(t, lim, keys); n[limiter.SourceRedis] != keys {
 		t.Fatalf("decisions before: %v", n)
@@ -50,7 +52,7 @@ func TestClusterMasterKilled(t *testing.T) {
 	must(t, c.Masters[0].Kill())
 	until(t, "the dead master's breaker opens", func() bool {
 		sources(t, lim, 30)
-		for _, sh := range lim.Health().Shards {
+		for _, sh := range lim.Health().Servers {
 			if strings.HasSuffix(sh.Name, c.Masters[0].Addr()) {
 				return sh.State == breaker.Open
 			}
@@ -60,7 +62,7 @@ func TestClusterMasterKilled(t *testing.T) {
 	if n := sources(t, lim, keys); n[limiter.SourceRedis] < keys/2 {
 		t.Errorf("with one of three masters dead: %v", n)
 	}
-	for _, sh := range lim.Health().Shards {
+	for _, sh := range lim.Health().Servers {
 		if sh.State != breaker.Closed && !strings.HasSuffix(sh.Name, c.Masters[0].Addr()) && strings.Contains(sh.Name, "@") {
 			t.Errorf("the breaker of %s is %v", sh.Name, sh.State)
 		}
@@ -122,12 +124,12 @@ func TestRing(t *testing.T) {
 	})
 	defer rdb.Close()
 	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(1000), 1000))
-	if n := sources(t, lim, 100); n[limiter.SourceRedis] != 100 || len(lim.Health().Shards) != 2 {
-		t.Fatalf("before: %v, %+v", n, lim.Health().Shards)
+	if n := sources(t, lim, 100); n[limiter.SourceRedis] != 100 || len(lim.Health().Servers) != 2 {
+		t.Fatalf("before: %v, %+v", n, lim.Health().Servers)
 	}
 	must(t, a.Kill())
 	state := func(addr string) breaker.State {
-		for _, sh := range lim.Health().Shards {
+		for _, sh := range lim.Health().Servers {
 			if strings.HasSuffix(sh.Name, addr) {
 				return sh.State
 			}
@@ -234,7 +236,7 @@ func TestLeastRightsOfOthers(t *testing.T) {
 		}
 		must(t, r.Cancel(ctx))
 	}
-	c := newConcurrency(t, limitedUser(t, evalUser+" "+inSlots, false), 1, patient(), limiter.WithSlotTTL(300*time.Millisecond))
+	c := newSemaphore(t, limitedUser(t, evalUser+" "+inSlots, false), 1, patient(), semaphore.WithTTL(300*time.Millisecond))
 	first, err := c.Acquire(ctx, "k")
 	must(t, err)
 	got := make(chan error, 1)
@@ -253,8 +255,8 @@ func TestLeastRightsOfOthers(t *testing.T) {
 		return n == 1
 	})
 	var refused atomic.Int64
-	s := newSampled(t, limitedUser(t, evalUser+" "+inSampled, false), limiter.PerSecond(100), limiter.WithInterval(100*time.Millisecond), limiter.WithBudget(10*time.Second),
-		limiter.WithHooks(limiter.Hooks{Call: func(c limiter.CallInfo) {
+	s := newSampled(t, limitedUser(t, evalUser+" "+inSampled, false), limiter.PerSecond(100), sampled.WithInterval(100*time.Millisecond), limiter.WithBudget(10*time.Second),
+		limiter.WithHooks(limiter.Hooks{Call: func(_ context.Context, c limiter.CallInfo) {
 			if c.Err != nil {
 				refused.Add(1)
 			}

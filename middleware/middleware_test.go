@@ -27,13 +27,14 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/middleware"
 	"github.com/holdfast-go/holdfast/retry"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
 
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") })
 
-func local(t testing.TB, limit limiter.Limit, opts ...limiter.Option) *limiter.Local {
+func local(t testing.TB, limit limiter.Limit, opts ...limiter.LocalOption) *limiter.Local {
 	t.Helper()
 	lim, err := limiter.NewLocal(limit, opts...)
 	if err != nil {
@@ -369,7 +370,7 @@ func TestNested(t *testing.T) {
 // also when it panics.
 func TestSlots(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
-	slots, err := limiter.NewConcurrency(rdb, 2, limiter.WithBudget(5*time.Second), limiter.WithShare(1))
+	slots, err := semaphore.New(rdb, 2, limiter.WithBudget(5*time.Second), limiter.WithShare(1))
 	if err != nil {
 		t.Fatal(err)
 	}

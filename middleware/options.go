@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/inbound"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // Option tunes a middleware.
@@ -87,8 +88,8 @@ func WithChallenge(challenge string) Option { return func(c *config) { c.challen
 
 // WithConcurrency also bounds how many requests of a key are served at once; name is
 // its policy's. One beyond that gets 429.
-func WithConcurrency(slots *limiter.Concurrency, name string) Option {
-	return func(c *config) { c.rules.Slots, c.rules.SlotsPolicy = slots, name }
+func WithConcurrency(sem semaphore.Acquirer, name string) Option {
+	return func(c *config) { c.rules.Slots, c.rules.SlotsPolicy = sem, name }
 }
 
 // WithHook adds a function that is called once for each request that is decided on,

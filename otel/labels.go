@@ -18,7 +18,7 @@ const (
 	policyKey     = attribute.Key("holdfast.policy")
 	outcomeKey    = attribute.Key("holdfast.outcome")
 	sourceKey     = attribute.Key("holdfast.source")
-	shardKey      = attribute.Key("holdfast.shard")
+	serverKey     = attribute.Key("holdfast.server")
 	stateKey      = attribute.Key("holdfast.breaker.state")
 	causeKey      = attribute.Key("holdfast.cause")
 	reasonKey     = attribute.Key("holdfast.reason")

@@ -2,6 +2,7 @@ package holdfastotel
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -16,10 +17,11 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-// Limiter reports on a limiter under the name of a policy, which is to be one of a few:
-// on any of package limiter, of which a Local has decisions only. For a Multi, give it
-// to the limiter of each part.
-func (in *Instrumentation) Limiter(name string) limiter.Option {
+// Limiter reports the decisions of a limiter, its calls to Redis and the changes of its
+// breakers, under the name of a policy, which should be one of a few. It is an option of
+// every constructor of a limiter; a Local has decisions only. Give it to the limiter of
+// each part of a Multi. Observe reports a limiter's state.
+func (in *Instrumentation) Limiter(name string) limiter.HooksOption {
 	l := &limited{Instrumentation: in, policy: policy(name)}
 	for o := range l.decided {
 		for s := range l.decided[o] {
@@ -29,17 +31,17 @@ func (in *Instrumentation) Limiter(name string) limiter.Option {
 	for i := range len(errorTypes) + 1 {
 		l.failed = append(l.failed, in.series(l.policy, outcomeKey.String("error"), errorName(i)))
 	}
-	return limiter.WithHooks(limiter.Hooks{Decision: l.decision, Call: l.call, BreakerChange: l.changed, Start: l.start})
+	return limiter.WithHooks(limiter.Hooks{Decision: l.decision, Call: l.call, BreakerChange: l.changed})
 }
 
 const (
 	allowed = iota
 	denied
-	spared
+	notCharged
 	numOutcomes
 )
 
-var outcomes = [numOutcomes]string{"allowed", "denied", "spared"}
+var outcomes = [numOutcomes]string{"allowed", "denied", "not_charged"}
 
 const numSources = int(limiter.SourceSampled) + 1
 
@@ -69,8 +71,8 @@ const timedFrom = 10 * time.Microsecond
 func (l *limited) decision(ctx context.Context, d limiter.DecisionInfo) {
 	outcome := denied
 	switch {
-	case d.Spared:
-		outcome = spared
+	case d.NotCharged:
+		outcome = notCharged
 	case d.Result.Allowed:
 		outcome = allowed
 	}
@@ -112,15 +114,15 @@ func (l *limited) span(ctx context.Context, d *limiter.DecisionInfo, outcome int
 }
 
 type callLabels struct {
-	shard string
-	class breaker.Class
+	server string
+	class  breaker.Class
 }
 
-func (l *limited) call(c limiter.CallInfo) {
-	key := callLabels{c.Shard, c.Class}
+func (l *limited) call(_ context.Context, c limiter.CallInfo) {
+	key := callLabels{c.Server, c.Class}
 	opts, ok := l.called.Load(key)
 	if !ok {
-		labels := []attribute.KeyValue{l.policy, shardKey.String(c.Shard)}
+		labels := []attribute.KeyValue{l.policy, serverKey.String(c.Server)}
 		if c.Class != breaker.ClassOK {
 			labels = append(labels, semconv.ErrorTypeKey.String(c.Class.String()))
 		}
@@ -129,8 +131,8 @@ func (l *limited) call(c limiter.CallInfo) {
 	l.calls.Record(context.Background(), c.Took.Seconds(), opts.([]metric.RecordOption)...)
 }
 
-func (l *limited) changed(c breaker.Change) {
-	l.transitions.Add(context.Background(), 1, metric.WithAttributes(append(transition(c), l.policy, shardKey.String(c.Name))...))
+func (l *limited) changed(_ context.Context, c breaker.Change) {
+	l.transitions.Add(context.Background(), 1, metric.WithAttributes(append(transition(c), l.policy, serverKey.String(c.Name))...))
 }
 
 func transition(c breaker.Change) []attribute.KeyValue {
@@ -141,34 +143,39 @@ func transition(c breaker.Change) []attribute.KeyValue {
 	return labels
 }
 
-// start reports the state whenever it is collected, until the limiter is closed.
-func (l *limited) start(health func() limiter.Health) (stop func()) {
-	own := with(l.policy)
-	reg, err := l.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		h := health()
-		for _, sh := range h.Shards {
+// Healthy has a state that can be observed: a *limiter.Limiter, for example.
+type Healthy interface{ Health() limiter.Health }
+
+// Observe reports the state of a limiter under the name of a policy, whenever metrics are
+// collected, until stop is called. Call stop before or after the limiter's Close; a second
+// time it does nothing. The error is that of the meter.
+func (in *Instrumentation) Observe(name string, lim Healthy) (stop func(), err error) {
+	label := policy(name)
+	own := with(label)
+	reg, err := in.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		h := lim.Health()
+		for _, srv := range h.Servers {
 			for _, s := range []breaker.State{breaker.Closed, breaker.Open, breaker.HalfOpen} {
 				is := int64(0)
-				if s == sh.State {
+				if s == srv.State {
 					is = 1
 				}
-				o.ObserveInt64(l.states, is, metric.WithAttributes(l.policy, shardKey.String(sh.Name), stateKey.String(s.String())))
+				o.ObserveInt64(in.states, is, metric.WithAttributes(label, serverKey.String(srv.Name), stateKey.String(s.String())))
 			}
 		}
-		o.ObserveFloat64(l.share, h.Share, own)
-		o.ObserveInt64(l.processes, int64(h.Processes), own)
-		o.ObserveInt64(l.keys, int64(h.LocalKeys), own)
-		o.ObserveInt64(l.owed, int64(h.Owed), own)
-		o.ObserveInt64(l.reconciled, int64(h.Reconciled), own)
+		o.ObserveFloat64(in.share, h.Share, own)
+		o.ObserveInt64(in.processes, int64(h.Processes), own)
+		o.ObserveInt64(in.keys, int64(h.LocalKeys), own)
+		o.ObserveInt64(in.owed, int64(h.Owed), own)
+		o.ObserveInt64(in.reconciled, int64(h.Reconciled), own)
 		return nil
-	}, l.states, l.share, l.processes, l.keys, l.owed, l.reconciled)
+	}, in.states, in.share, in.processes, in.keys, in.owed, in.reconciled)
 	if err != nil {
-		otel.Handle(err)
-		return nil
+		return nil, fmt.Errorf("holdfastotel: %w", err)
 	}
-	return func() {
+	return sync.OnceFunc(func() {
 		if err := reg.Unregister(); err != nil {
 			otel.Handle(err)
 		}
-	}
+	}), nil
 }

@@ -29,6 +29,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 	holdfastotel "github.com/holdfast-go/holdfast/otel"
 	"github.com/holdfast-go/holdfast/retry"
+	"github.com/holdfast-go/holdfast/sampled"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // scrape is a program's /metrics.
@@ -51,6 +53,15 @@ func observed(t *testing.T) *scrape {
 	srv := httptest.NewServer(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	t.Cleanup(srv.Close)
 	return &scrape{t, srv.URL, in}
+}
+
+// observe reports a limiter's state until the test ends, or stop is called.
+func (s *scrape) observe(name string, lim holdfastotel.Healthy) (stop func()) {
+	s.t.Helper()
+	stop, err := s.in.Observe(name, lim)
+	must(s.t, err)
+	s.t.Cleanup(stop)
+	return stop
 }
 
 func (s *scrape) text() []byte {
@@ -110,18 +121,19 @@ func (s *scrape) expect(want map[string]float64) {
 	}
 }
 
-func quiet() limiter.Option { return limiter.WithLogger(slog.New(slog.DiscardHandler)) }
+func quiet() limiter.RedisOption { return limiter.WithLogger(slog.New(slog.DiscardHandler)) }
 
-func patient() limiter.Option { return limiter.WithBudget(5 * time.Second) }
+func patient() limiter.RedisOption { return limiter.WithBudget(5 * time.Second) }
 
 // TestPrometheusSeesALimiter: real text, fetched over HTTP and parsed by Prometheus' own
 // parser, of decisions by Redis, by the cache and by the fallback.
 func TestPrometheusSeesALimiter(t *testing.T) {
 	srv := redistest.Start(t)
 	s := observed(t)
-	lim, err := limiter.New(redistest.Client(t, srv), limiter.FixedWindow(limiter.Per(2, 300*time.Hour)), quiet(), patient(), limiter.WithPrefix("shop"), s.in.Limiter("per-customer"))
+	lim, err := limiter.New(redistest.Client(t, srv), limiter.FixedWindow(limiter.Per(2, 300*time.Hour)), quiet(), patient(), limiter.WithShare(1), limiter.WithPrefix("shop"), s.in.Limiter("per-customer"))
 	must(t, err)
 	t.Cleanup(func() { _ = lim.Close() })
+	stop := s.observe("per-customer", lim)
 	ctx := t.Context()
 	for range 4 {
 		_, err := lim.Allow(ctx, "somebody@example.com")
@@ -136,9 +148,9 @@ func TestPrometheusSeesALimiter(t *testing.T) {
 		"limiter_decisions_total{outcome=denied,policy=per-customer,source=cache}":                 1,
 		"limiter_decisions_total{error_type=cost_exceeds_limit,outcome=error,policy=per-customer}": 1,
 		"limiter_decision_duration_seconds{outcome=allowed,policy=per-customer,source=redis}":      2,
-		"redis_call_duration_seconds{policy=per-customer,shard=shop}":                              3,
-		"breaker_state{breaker_state=closed,policy=per-customer,shard=shop}":                       1,
-		"breaker_state{breaker_state=open,policy=per-customer,shard=shop}":                         0,
+		"redis_call_duration_seconds{policy=per-customer,server=shop}":                             3,
+		"breaker_state{breaker_state=closed,policy=per-customer,server=shop}":                      1,
+		"breaker_state{breaker_state=open,policy=per-customer,server=shop}":                        0,
 		"limiter_share_ratio{policy=per-customer}":                                                 1,
 		"limiter_processes{policy=per-customer}":                                                   1,
 		"fallback_owed{policy=per-customer}":                                                       0,
@@ -147,10 +159,10 @@ func TestPrometheusSeesALimiter(t *testing.T) {
 	if text := string(s.text()); strings.Contains(text, "somebody") {
 		t.Errorf("a key in\n%s", text)
 	}
-	// Who is closed is not reported on any more.
-	must(t, lim.Close())
+	stop()
+	stop()
 	if _, there := s.series()["limiter_share_ratio{policy=per-customer}"]; there {
-		t.Error("a limiter that is closed still reports its share")
+		t.Error("a limiter that is not observed any more still reports its share")
 	}
 }
 
@@ -162,6 +174,7 @@ func TestPrometheusSeesAnOutage(t *testing.T) {
 		limiter.WithBreaker(breaker.Settings{OpenMin: 20 * time.Millisecond, OpenMax: 20 * time.Millisecond}))
 	must(t, err)
 	t.Cleanup(func() { _ = lim.Close() })
+	s.observe("p", lim)
 	must(t, srv.Kill())
 	decide := func() limiter.Source {
 		t.Helper()
@@ -169,15 +182,15 @@ func TestPrometheusSeesAnOutage(t *testing.T) {
 		must(t, err)
 		return res.Source
 	}
-	for lim.Health().Owed == 0 || lim.Health().Shards[0].State == breaker.Closed {
+	for lim.Health().Owed == 0 || lim.Health().Servers[0].State == breaker.Closed {
 		decide()
 	}
 	got := s.series()
 	if got["limiter_decisions_total{outcome=allowed,policy=p,source=local}"] < 10 ||
-		got["breaker_transitions_total{breaker_state=open,cause=unavailable,policy=p,shard=shop}"]+got["breaker_transitions_total{breaker_state=open,cause=slow,policy=p,shard=shop}"] < 1 ||
-		got["redis_call_duration_seconds{error_type=unavailable,policy=p,shard=shop}"]+got["redis_call_duration_seconds{error_type=slow,policy=p,shard=shop}"] < 10 ||
+		got["breaker_transitions_total{breaker_state=open,cause=unavailable,policy=p,server=shop}"]+got["breaker_transitions_total{breaker_state=open,cause=slow,policy=p,server=shop}"] < 1 ||
+		got["redis_call_duration_seconds{error_type=unavailable,policy=p,server=shop}"]+got["redis_call_duration_seconds{error_type=slow,policy=p,server=shop}"] < 10 ||
 		got["fallback_owed{policy=p}"] != 1 || got["fallback_keys{policy=p}"] != 1 ||
-		got["breaker_state{breaker_state=closed,policy=p,shard=shop}"] != 0 {
+		got["breaker_state{breaker_state=closed,policy=p,server=shop}"] != 0 {
 		t.Errorf("in the outage: %v", got)
 	}
 	must(t, srv.Restart())
@@ -189,8 +202,8 @@ func TestPrometheusSeesAnOutage(t *testing.T) {
 		decide()
 	}
 	got = s.series()
-	if got["fallback_reconciled_total{policy=p}"] != 1 || got["breaker_state{breaker_state=closed,policy=p,shard=shop}"] != 1 ||
-		got["breaker_transitions_total{breaker_state=closed,policy=p,shard=shop}"] < 1 {
+	if got["fallback_reconciled_total{policy=p}"] != 1 || got["breaker_state{breaker_state=closed,policy=p,server=shop}"] != 1 ||
+		got["breaker_transitions_total{breaker_state=closed,policy=p,server=shop}"] < 1 {
 		t.Errorf("after the outage: %v", got)
 	}
 	// Refused for want of Redis.
@@ -219,12 +232,14 @@ func TestPrometheusSeesAllLimiters(t *testing.T) {
 	must(t, err)
 	local, err := limiter.NewLocal(limiter.GCRA(limiter.PerHour(1), 1), s.in.Limiter(""))
 	must(t, err)
-	slots, err := limiter.NewConcurrency(rdb, 1, quiet(), patient(), limiter.WithPrefix("slots"), s.in.Limiter("slots"))
+	slots, err := semaphore.New(rdb, 1, quiet(), patient(), limiter.WithPrefix("slots"), s.in.Limiter("slots"))
 	must(t, err)
 	t.Cleanup(func() { _ = slots.Close() })
-	sampled, err := limiter.NewSampled(rdb, limiter.PerSecond(100), quiet(), limiter.WithPrefix("sampled"), s.in.Limiter("sampled"))
+	s.observe("slots", slots)
+	sampled, err := sampled.New(rdb, limiter.PerSecond(100), quiet(), limiter.WithPrefix("sampled"), s.in.Limiter("sampled"))
 	must(t, err)
 	t.Cleanup(func() { _ = sampled.Close() })
+	s.observe("sampled", sampled)
 	for range 2 {
 		_, err := multi.Allow(ctx, "k")
 		must(t, err)
@@ -237,7 +252,7 @@ func TestPrometheusSeesAllLimiters(t *testing.T) {
 	must(t, err)
 	s.expect(map[string]float64{
 		"limiter_decisions_total{outcome=allowed,policy=all,source=redis}":     1,
-		"limiter_decisions_total{outcome=spared,policy=all,source=redis}":      1,
+		"limiter_decisions_total{outcome=not_charged,policy=all,source=redis}": 1,
 		"limiter_decisions_total{outcome=allowed,policy=user,source=redis}":    1,
 		"limiter_decisions_total{outcome=denied,policy=user,source=redis}":     1,
 		"limiter_decisions_total{outcome=allowed,policy=default,source=local}": 1,
@@ -342,6 +357,7 @@ func TestPrometheusFindsNoFault(t *testing.T) {
 	lim, err := limiter.New(redistest.Client(t, redistest.Start(t)), limiter.GCRA(limiter.PerSecond(1), 1), quiet(), s.in.Limiter("p"))
 	must(t, err)
 	t.Cleanup(func() { _ = lim.Close() })
+	s.observe("p", lim)
 	_, err = lim.Allow(t.Context(), "k")
 	must(t, err)
 	problems, err := promlint.New(bytes.NewReader(s.text())).Lint()

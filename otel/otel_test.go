@@ -29,8 +29,8 @@ func TestNew(t *testing.T) {
 	if _, err := holdfastotel.New(holdfastotel.WithMeterProvider(failing{})); !errors.Is(err, errMeter) {
 		t.Errorf("a provider that fails: %v", err)
 	}
-	for _, o := range []holdfastotel.Option{holdfastotel.WithMeterProvider(nil), holdfastotel.WithTracerProvider(nil)} {
-		if _, err := holdfastotel.New(o); err == nil || !strings.Contains(err.Error(), "provider is nil") {
+	for _, o := range []holdfastotel.Option{holdfastotel.WithMeterProvider(nil), holdfastotel.WithTracerProvider(nil), nil} {
+		if _, err := holdfastotel.New(o); err == nil || !strings.Contains(err.Error(), " is nil") {
 			t.Errorf("without a provider: %v", err)
 		}
 	}

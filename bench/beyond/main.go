@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 func main() {
@@ -100,7 +101,7 @@ func operations(doc *bytes.Buffer, srv *redisproc.Server, rounds int, length tim
 	if err != nil {
 		return err
 	}
-	slots, err := limiter.NewConcurrency(rdb, 1_000_000, limiter.WithShare(1), limiter.WithBudget(time.Second))
+	slots, err := semaphore.New(rdb, 1_000_000, limiter.WithShare(1), limiter.WithBudget(time.Second))
 	if err != nil {
 		return err
 	}
@@ -117,7 +118,7 @@ func operations(doc *bytes.Buffer, srv *redisproc.Server, rounds int, length tim
 			res, err := multi.Allow(ctx, key)
 			return admitted(res.Result, err)
 		}},
-		{"a slot: `TryAcquire` and `Release`", "2.2", func(key string) error {
+		{"a permit: `TryAcquire` and `Release`", "2.2", func(key string) error {
 			s, err := slots.TryAcquire(ctx, key)
 			if err != nil {
 				return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/sampled"
 )
 
 // sampledSpeed measures one process of a fleet, and counts its calls.
@@ -24,7 +25,7 @@ func sampledSpeed(doc *bytes.Buffer, srv *redisproc.Server) error {
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
 	defer rdb.Close()
 	ctx := context.Background()
-	s, err := limiter.NewSampled(rdb, limiter.PerSecond(1_000_000), limiter.WithPrefix("speed"), limiter.WithBudget(time.Second))
+	s, err := sampled.New(rdb, limiter.PerSecond(1_000_000), limiter.WithPrefix("speed"), limiter.WithBudget(time.Second))
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func sampledSpeed(doc *bytes.Buffer, srv *redisproc.Server) error {
 	return nil
 }
 
-func s1(s *limiter.Sampled, callers, n int) float64 {
+func s1(s *sampled.Limiter, callers, n int) float64 {
 	var wg sync.WaitGroup
 	var done atomic.Int64
 	ctx := context.Background()
@@ -199,7 +200,7 @@ func work(arg string) error {
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	s, err := limiter.NewSampled(rdb, limiter.PerSecond(fleetLimit), limiter.WithPrefix(prefix), limiter.WithBudget(time.Second))
+	s, err := sampled.New(rdb, limiter.PerSecond(fleetLimit), limiter.WithPrefix(prefix), limiter.WithBudget(time.Second))
 	if err != nil {
 		return err
 	}

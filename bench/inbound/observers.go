@@ -24,7 +24,7 @@ type observer struct {
 
 // observed is what makes a limiter and a middleware tell of their decisions.
 type observed struct {
-	limiter    []limiter.Option
+	limiter    []limiter.LocalOption
 	middleware []middleware.Option
 	stop       func() // nil for nothing
 }
@@ -45,7 +45,7 @@ var observers = []observer{
 				denied.Add(1)
 			}
 		}}
-		return observed{limiter: []limiter.Option{limiter.WithHooks(hooks)}}, nil
+		return observed{limiter: []limiter.LocalOption{limiter.WithHooks(hooks)}}, nil
 	}},
 	{"`analytics.New(1000)`", "", func() (observed, error) { return ranking(clients) }},
 	{"`analytics.New(100)`, for ten times as many keys", "", func() (observed, error) { return ranking(clients / 10) }},
@@ -54,14 +54,14 @@ var observers = []observer{
 		if err != nil {
 			return observed{}, err
 		}
-		return observed{limiter: []limiter.Option{in.Limiter("bench")}, stop: stop}, nil
+		return observed{limiter: []limiter.LocalOption{in.Limiter("bench")}, stop: stop}, nil
 	}},
 	{"metrics of limiter and middleware, by the SDK of OpenTelemetry", "go.opentelemetry.io/otel/sdk/metric", func() (observed, error) {
 		in, stop, err := metrics()
 		if err != nil {
 			return observed{}, err
 		}
-		return observed{[]limiter.Option{in.Limiter("bench")}, []middleware.Option{in.Middleware("bench")}, stop}, nil
+		return observed{[]limiter.LocalOption{in.Limiter("bench")}, []middleware.Option{in.Middleware("bench")}, stop}, nil
 	}},
 }
 
@@ -71,7 +71,7 @@ func ranking(capacity int) (observed, error) {
 	if err != nil {
 		return observed{}, err
 	}
-	return observed{limiter: []limiter.Option{limiter.WithHooks(top.Hooks())}}, nil
+	return observed{limiter: []limiter.LocalOption{limiter.WithHooks(top.Hooks())}}, nil
 }
 
 // metrics are those of the SDK, which somebody reads when asked to, as Prometheus does.

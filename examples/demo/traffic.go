@@ -198,7 +198,7 @@ func (t *traffic) state() []processState {
 	for _, p := range t.processes {
 		h := p.lim.Health()
 		s := processState{Name: p.name, Share: h.Share}
-		for _, sh := range h.Shards {
+		for _, sh := range h.Servers {
 			one := shardState{Breaker: sh.State.String(), Since: unixMs(sh.Since)}
 			if !sh.RetryAt.IsZero() {
 				one.RetryAt, one.LastFailure = unixMs(sh.RetryAt), sh.LastFailure.String()

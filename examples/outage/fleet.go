@@ -146,7 +146,7 @@ func (f *fleet) slow(d time.Duration) {
 func (f *fleet) breakers() string {
 	n := 0
 	for _, w := range f.workers {
-		if w.lim.Health().Shards[0].State != breaker.Closed {
+		if w.lim.Health().Servers[0].State != breaker.Closed {
 			n++
 		}
 	}

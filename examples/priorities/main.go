@@ -72,7 +72,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 		return err
 	}
 	defer plain.Close()
-	reserved, err := newLimiter("priorities-demo:reserved:", limiter.WithReserve(cfg.reserve))
+	reserved, err := newLimiter("priorities-demo:reserved:", limiter.WithCriticalHeadroom(cfg.reserve))
 	if err != nil {
 		return err
 	}

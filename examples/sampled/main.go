@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/sampled"
 )
 
 type config struct {
@@ -62,7 +63,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	for range cfg.processes {
 		rdb := redis.NewClient(server.Options)
 		defer rdb.Close()
-		s, err := limiter.NewSampled(rdb, limiter.PerSecond(cfg.rate), limiter.WithPrefix(prefix), limiter.WithInterval(cfg.interval))
+		s, err := sampled.New(rdb, limiter.PerSecond(cfg.rate), limiter.WithPrefix(prefix), sampled.WithInterval(cfg.interval))
 		if err != nil {
 			return err
 		}
@@ -93,7 +94,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 }
 
 // process asks at a steady rate, and counts by interval.
-func (cfg config) process(ctx context.Context, s *limiter.Sampled) (asked, admitted []int, err error) {
+func (cfg config) process(ctx context.Context, s *sampled.Limiter) (asked, admitted []int, err error) {
 	asked, admitted = make([]int, cfg.intervals), make([]int, cfg.intervals)
 	each := float64(cfg.rate) / float64(cfg.processes)
 	tick := time.NewTicker(2 * time.Millisecond)

@@ -83,6 +83,11 @@ func newApp(rdb redis.UniversalClient, prefix string, trusted []netip.Prefix) (_
 	if a.user, err = limiter.New(rdb, plans["free"], limiter.WithPrefix(prefix+":user"), in.Limiter("per-user"), limiter.WithHooks(customers.Hooks())); err != nil {
 		return nil, err
 	}
+	for name, lim := range map[string]*limiter.Limiter{"per-address": a.address, "per-user": a.user} {
+		if _, err := in.Observe(name, lim); err != nil { // as long as the program runs
+			return nil, err
+		}
+	}
 
 	from := middleware.RemoteIP()
 	if len(trusted) > 0 {

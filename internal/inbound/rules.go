@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // Missing says what becomes of a request without a key. Packages have types of their own
@@ -77,8 +78,8 @@ type Rules[R any] struct {
 	Tier    func(context.Context, R) limiter.Limit // nil, or a zero Limit, is the limiter's own
 	Policy  string                                 // the name of the limit
 
-	Slots       *limiter.Concurrency // nil is no bound
-	SlotsPolicy string               // its name
+	Slots       semaphore.Acquirer // nil is no bound
+	SlotsPolicy string             // its name
 
 	multi  *limiter.Multi
 	tiered decider
@@ -184,7 +185,7 @@ func (r *Rules[R]) ask(ctx context.Context, req R, cost int, d *Decision) (err e
 
 // Acquire takes a slot for a request that is to be served, if there is a bound. The slot,
 // if it is not nil, is to be released when the request was served.
-func (r *Rules[R]) Acquire(ctx context.Context, d *Decision) *limiter.Slot {
+func (r *Rules[R]) Acquire(ctx context.Context, d *Decision) *semaphore.Permit {
 	if r.Slots == nil || d.Problem != 0 {
 		return nil
 	}

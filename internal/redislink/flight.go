@@ -166,7 +166,7 @@ func (f *flight) commandFor(o *Op, work int64) int {
 // its callers ask for: a peek or a denial alone would not.
 func (f *flight) writes() {
 	o := &Op{ID: f.ops[0].ID}
-	o.Command = &lua.Beat{Key: f.q.link.cfg.Probe(o.ID), ID: "probe", Life: probeLife.Microseconds()}
+	o.Command = &lua.Beat{Key: f.q.link.Names.Probe(o.ID), ID: "probe", Life: probeLife.Microseconds()}
 	f.commands[f.commandFor(o, 1)].add(o)
 	f.looks = false
 }

@@ -12,30 +12,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
-// Config is what a link needs to know.
-type Config struct {
-	Client redis.UniversalClient
-	// Name is that of the breakers, before the server's address.
-	Name string
-	// Probe names a key in the slot of an encoded id, that a probe writes.
-	Probe       func(id string) string
-	Budget      time.Duration
-	MaxInFlight int // calls per server
-	Breaker     breaker.Settings
-	Functions   bool
-
-	// OnCall, if set, is called after each call, OnChange for each change of a breaker's
-	// state, OnPermission once when the ACL refuses a call, and OnEval once when functions
-	// cannot be used.
-	OnCall       func(server string, class breaker.Class, err error, took time.Duration)
-	OnChange     func(breaker.Change)
-	OnPermission func(error)
-	OnEval       func(error)
-}
-
 // Link is a client with its servers. It is safe for concurrent use.
 type Link struct {
 	Background *Background
+	// Names makes the keys.
+	Names *lua.Namer
 
 	cfg     Config
 	fair    time.Duration // an answer that took longer is slow
@@ -45,30 +26,44 @@ type Link struct {
 	servers *servers
 	slots   *slotMap // of a cluster
 	nonces  nonces
+	fleet   *fleet
 
 	denied, evalOnly sync.Once
 	closing          sync.Once
 	closed           chan struct{}
 }
 
-// New returns a link. The error is one of the breaker's settings.
+// New returns a link. It does not talk to Redis. The error is an *algo.FieldError, or one
+// of the breaker's settings.
 func New(c Config) (*Link, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
 	l := &Link{
-		cfg: c, Background: newBackground(), started: time.Now(),
-		lua: lua.NewClient(c.Client), closed: make(chan struct{}),
+		cfg: c, Background: newBackground(), Names: lua.NewNamer(c.Prefix), fleet: newFleet(c.Prefix, c.Process),
+		started: time.Now(), lua: lua.NewClient(c.Client), closed: make(chan struct{}),
 	}
 	l.nonces.init()
 	_, l.plain = c.Client.(*redis.Client)
 	if c.Functions {
 		l.lua.UseFunctions(c.Client)
 	}
-	var err error
 	if l.servers, err = newServers(l); err != nil {
 		return nil, err
 	}
 	l.fair = min(c.Budget, l.servers.settings.SlowCall)
 	return l, nil
 }
+
+// Client is the client that the link was made with.
+func (l *Link) Client() redis.UniversalClient { return l.cfg.Client }
+
+// Prefix is the first part of every key.
+func (l *Link) Prefix() string { return l.cfg.Prefix }
+
+// Budget is the time that a request may take.
+func (l *Link) Budget() time.Duration { return l.cfg.Budget }
 
 // Now is the time since New, by a clock that never steps.
 func (l *Link) Now() time.Duration { return time.Since(l.started) }
@@ -85,8 +80,15 @@ func (l *Link) Server(id string) *Server { return l.servers.forID(id) }
 // Servers returns those seen so far.
 func (l *Link) Servers() []*Server { return l.servers.list() }
 
-// Functions reports whether functions are in use, and if not, why they were given up.
-func (l *Link) Functions() (bool, error) { return l.lua.Functions() }
+// FunctionsError is why functions are not in use although the Config asks for them; nil
+// when they are, or are not asked for.
+func (l *Link) FunctionsError() error {
+	if !l.cfg.Functions {
+		return nil
+	}
+	_, err := l.lua.Functions()
+	return err
+}
 
 // Closed is closed when Close begins.
 func (l *Link) Closed() <-chan struct{} { return l.closed }
@@ -110,12 +112,6 @@ func (l *Link) Do(ctx context.Context, srv *Server, o *Op, budget time.Duration)
 	return class, err
 }
 
-// Last is Do for what Close has to say.
-func (l *Link) Last(o *Op) (breaker.Class, error) {
-	o.Lasts = true
-	return l.Do(context.Background(), l.Server(o.ID), o, l.cfg.Budget)
-}
-
 // do sends commands. A hook of the client's that panics would end the program from here,
 // where no caller can recover: it is an error of the commands, which may have been executed.
 func (l *Link) do(ctx context.Context, cmds []lua.Command, errs []error) {
@@ -134,29 +130,29 @@ func (l *Link) do(ctx context.Context, cmds []lua.Command, errs []error) {
 // called notes a call that has ended.
 func (l *Link) called(srv *Server, class breaker.Class, err error, took time.Duration) {
 	if l.cfg.OnCall != nil {
-		l.cfg.OnCall(srv.Name, class, err, took)
+		l.cfg.OnCall(Call{srv.Name, class, err, took})
 	}
 	if class == breaker.ClassPermission {
-		l.denied.Do(func() { l.cfg.OnPermission(err) })
+		l.logPermission(err)
 	}
 	if l.cfg.Functions {
 		if inUse, why := l.lua.Functions(); !inUse {
-			l.evalOnly.Do(func() { l.cfg.OnEval(why) })
+			l.logEval(why)
 		}
 	}
 }
 
-// Close ends what runs in the background and waits for calls under way. last may make
-// requests by Last.
-func (l *Link) Close(begin, last func()) {
+// Close ends what runs in the background, waits for calls under way, and deregisters the
+// process. Before that, last may make requests by Last and LastAll.
+func (l *Link) Close(last func()) {
 	l.closing.Do(func() {
 		close(l.closed)
-		begin()
 		l.Background.close()
 		for _, srv := range l.servers.list() {
 			srv.queue.stop()
 		}
 		last()
+		l.deregister()
 		for _, srv := range l.servers.list() {
 			srv.queue.drain()
 		}

@@ -24,7 +24,7 @@ func unused(t *testing.T, inFlight int) *Link {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
-	l, err := New(Config{Client: rdb, Name: "p", Probe: names.Probe, Budget: 50 * time.Millisecond, MaxInFlight: inFlight, OnChange: func(breaker.Change) {}})
+	l, err := New(Config{Client: rdb, Prefix: "p", Budget: 50 * time.Millisecond, MaxInFlight: inFlight})
 	if err != nil {
 		t.Fatal(err)
 	}

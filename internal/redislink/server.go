@@ -1,6 +1,9 @@
 package redislink
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,9 +90,9 @@ func (l *Link) breakerSettings() breaker.Settings {
 	if set.SlowCall == 0 {
 		set.SlowCall = l.cfg.Budget / 2
 	}
-	own, users := l.cfg.OnChange, set.OnChange
+	users := set.OnChange
 	set.OnChange = func(ch breaker.Change) {
-		own(ch)
+		l.changed(ch)
 		if users != nil {
 			users(ch)
 		}
@@ -100,7 +103,7 @@ func (l *Link) breakerSettings() breaker.Settings {
 func (s *servers) make(name string) *Server {
 	set := s.settings
 	if set.Name == "" {
-		set.Name = s.link.cfg.Name
+		set.Name = s.link.cfg.Prefix
 	}
 	if name != "" {
 		set.Name += "@" + name
@@ -142,13 +145,9 @@ func (s *servers) get(name string) *Server {
 	return srv
 }
 
-// list returns the servers seen so far.
+// list returns the servers seen so far, sorted by name.
 func (s *servers) list() []*Server {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	out := make([]*Server, 0, len(s.all))
-	for _, srv := range s.all {
-		out = append(out, srv)
-	}
-	return out
+	return slices.SortedFunc(maps.Values(s.all), func(a, b *Server) int { return cmp.Compare(a.Name, b.Name) })
 }

@@ -1,4 +1,4 @@
-package limiter
+package sampled
 
 import (
 	"hash/maphash"
@@ -30,11 +30,11 @@ type sample struct {
 
 // sampleTable finds samples without a lock, mostly.
 type sampleTable struct {
-	seed   maphash.Seed
-	max    int64
-	count  atomic.Int64
-	slots  [sampledSlots]atomic.Pointer[sample]
-	shards [sampledShards]struct {
+	seed    maphash.Seed
+	max     int64
+	count   atomic.Int64
+	cells   [tableCells]atomic.Pointer[sample]
+	stripes [tableStripes]struct {
 		mu    sync.RWMutex
 		byKey map[string]*sample
 	}
@@ -43,26 +43,26 @@ type sampleTable struct {
 // find returns the sample of a key; nil when it is not followed.
 func (t *sampleTable) find(key string) (*sample, uint64) {
 	h := maphash.String(t.seed, key)
-	slot := &t.slots[h%sampledSlots]
-	if k := slot.Load(); k != nil && k.key == key {
+	cell := &t.cells[h%tableCells]
+	if k := cell.Load(); k != nil && k.key == key {
 		return k, h
 	}
-	sh := &t.shards[h%sampledShards]
-	sh.mu.RLock()
-	k := sh.byKey[key]
-	sh.mu.RUnlock()
+	st := &t.stripes[h%tableStripes]
+	st.mu.RLock()
+	k := st.byKey[key]
+	st.mu.RUnlock()
 	if k != nil {
-		slot.Store(k)
+		cell.Store(k)
 	}
 	return k, h
 }
 
 // add follows a key, unless there are too many. made is false when it was there.
 func (t *sampleTable) add(key string, h uint64, start func(*sample)) (k *sample, made bool) {
-	sh := &t.shards[h%sampledShards]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if k = sh.byKey[key]; k != nil {
+	st := &t.stripes[h%tableStripes]
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if k = st.byKey[key]; k != nil {
 		return k, false
 	}
 	if t.count.Add(1) > t.max {
@@ -71,32 +71,32 @@ func (t *sampleTable) add(key string, h uint64, start func(*sample)) (k *sample,
 	}
 	k = &sample{key: key, id: lua.EncodeID(key)}
 	start(k)
-	if sh.byKey == nil {
-		sh.byKey = make(map[string]*sample)
+	if st.byKey == nil {
+		st.byKey = make(map[string]*sample)
 	}
-	sh.byKey[key] = k
+	st.byKey[key] = k
 	return k, true
 }
 
 func (t *sampleTable) drop(k *sample) {
 	h := maphash.String(t.seed, k.key)
-	sh := &t.shards[h%sampledShards]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	delete(sh.byKey, k.key)
-	t.slots[h%sampledSlots].CompareAndSwap(k, nil)
+	st := &t.stripes[h%tableStripes]
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.byKey, k.key)
+	t.cells[h%tableCells].CompareAndSwap(k, nil)
 	t.count.Add(-1)
 }
 
 func (t *sampleTable) all() []*sample {
 	out := make([]*sample, 0, t.count.Load())
-	for i := range t.shards {
-		sh := &t.shards[i]
-		sh.mu.RLock()
-		for _, k := range sh.byKey {
+	for i := range t.stripes {
+		st := &t.stripes[i]
+		st.mu.RLock()
+		for _, k := range st.byKey {
 			out = append(out, k)
 		}
-		sh.mu.RUnlock()
+		st.mu.RUnlock()
 	}
 	return out
 }

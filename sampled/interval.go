@@ -1,4 +1,4 @@
-package limiter
+package sampled
 
 import (
 	"cmp"
@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/topk"
 )
 
-// wind makes sure that there is a tick to come, at once when it is the first.
-func (s *Sampled) wind() {
+// startTicking makes sure that there is a tick to come, at once when it is the first.
+func (s *Limiter) startTicking() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timer != nil || s.redis.IsClosed() {
@@ -22,15 +22,15 @@ func (s *Sampled) wind() {
 	if s.last.IsZero() {
 		// How many there are is known sooner than what they are asked for.
 		s.last = time.Now()
-		s.redis.Background.Start(s.greet)
+		s.redis.Background.Start(s.register)
 	}
 	s.timer = time.AfterFunc(s.interval, s.tick)
 }
 
-func (s *Sampled) life() time.Duration { return sampledStale*s.interval + time.Second }
+func (s *Limiter) life() time.Duration { return staleIntervals*s.interval + time.Second }
 
 // tick ends an interval, in the background, and goes on while keys are followed.
-func (s *Sampled) tick() {
+func (s *Limiter) tick() {
 	s.redis.Background.Start(func(ctx context.Context) {
 		now := time.Now()
 		s.mu.Lock()
@@ -46,7 +46,7 @@ func (s *Sampled) tick() {
 		}
 		s.mu.Unlock()
 		if !more {
-			s.leave(func(cmd lua.Command) bool { return s.exec(ctx, lua.Sampled, cmd) == nil })
+			s.leave(func(cmd lua.Command) bool { return s.redis.Exec(ctx, lua.Sampled, cmd) == nil })
 			if s.table.count.Load() == 0 {
 				return
 			}
@@ -63,7 +63,7 @@ func (s *Sampled) tick() {
 }
 
 // turn reports what was asked for, and plans the next interval.
-func (s *Sampled) turn(ctx context.Context, elapsed time.Duration) {
+func (s *Limiter) turn(ctx context.Context, elapsed time.Duration) {
 	all := s.table.all()
 	own := make(map[*sample]float64, len(all))
 	scale := float64(s.interval) / float64(max(elapsed, s.interval/10))
@@ -97,8 +97,8 @@ func (s *Sampled) turn(ctx context.Context, elapsed time.Duration) {
 
 // plan begins the next interval of some keys; ok says that asked has the rates of the
 // fleet.
-func (s *Sampled) plan(keys []*sample, asked []lua.Asked, own map[*sample]float64, ok bool) {
-	if !ok && s.redis.Now()-time.Duration(s.reported.Load()) > sampledStale*s.interval {
+func (s *Limiter) plan(keys []*sample, asked []lua.Asked, own map[*sample]float64, ok bool) {
+	if !ok && s.redis.Now()-time.Duration(s.reported.Load()) > staleIntervals*s.interval {
 		s.outage(keys, own)
 		return
 	}
@@ -118,7 +118,7 @@ func (s *Sampled) plan(keys []*sample, asked []lua.Asked, own map[*sample]float6
 }
 
 // outage plans without Redis, by the policy.
-func (s *Sampled) outage(all []*sample, own map[*sample]float64) {
+func (s *Limiter) outage(all []*sample, own map[*sample]float64) {
 	s.unanswered.Store(s.policy == fallback.Closed)
 	for _, k := range all {
 		k.demand = demand{}
@@ -132,9 +132,9 @@ func (s *Sampled) outage(all []*sample, own map[*sample]float64) {
 
 // choose keeps the keys that are asked for most: those that are followed but for the
 // idle ones, and candidates in the place of the least of them.
-func (s *Sampled) choose(all []*sample, own map[*sample]float64, scale float64) (kept, gone []*sample) {
+func (s *Limiter) choose(all []*sample, own map[*sample]float64, scale float64) (kept, gone []*sample) {
 	for _, k := range all {
-		if k.idle >= sampledIdle {
+		if k.idle >= idleIntervals {
 			gone = append(gone, k)
 			s.drop(k)
 		} else {
@@ -168,7 +168,7 @@ func (s *Sampled) choose(all []*sample, own map[*sample]float64, scale float64) 
 }
 
 // rates is what keys were asked for, to be reported; without own they are taken out.
-func (s *Sampled) rates(keys []*sample, own map[*sample]float64) []lua.Asked {
+func (s *Limiter) rates(keys []*sample, own map[*sample]float64) []lua.Asked {
 	asked := make([]lua.Asked, len(keys))
 	for i, k := range keys {
 		asked[i] = lua.Asked{ID: k.id, Rate: int64(min(math.Round(own[k]/s.seconds()*milli), 1<<40))}
@@ -176,39 +176,39 @@ func (s *Sampled) rates(keys []*sample, own map[*sample]float64) []lua.Asked {
 	return asked
 }
 
-func (s *Sampled) seconds() float64 { return s.interval.Seconds() }
+func (s *Limiter) seconds() float64 { return s.interval.Seconds() }
 
 // report tells Redis some rates of this process, and sets those of the fleet. One of the
 // reports of an interval also takes the dead out.
-func (s *Sampled) report(ctx context.Context, asked []lua.Asked, buries bool) bool {
-	r := &lua.Report{Names: s.names, Process: s.number, Life: s.life().Microseconds(), Asked: asked}
-	if s.exec(ctx, lua.Sampled, r) != nil {
+func (s *Limiter) report(ctx context.Context, asked []lua.Asked, buries bool) bool {
+	r := &lua.Report{Names: s.redis.Names, Process: s.number, Life: s.life().Microseconds(), Asked: asked}
+	if s.redis.Exec(ctx, lua.Sampled, r) != nil {
 		return false
 	}
 	s.reported.Store(int64(s.redis.Now()))
 	s.fleet.Store(max(1, r.Alive))
 	if buries && r.Dead > 0 {
-		s.bury(r.Dead, s.life(), buriesPerInterval, func(cmd lua.Command) bool { return s.exec(ctx, lua.Sampled, cmd) == nil })
+		s.bury(r.Dead, s.life(), buriesPerInterval, func(cmd lua.Command) bool { return s.redis.Exec(ctx, lua.Sampled, cmd) == nil })
 	}
 	return true
 }
 
 // leave takes this process out of the sums, in as many calls as that takes.
-func (s *Sampled) leave(send func(lua.Command) bool) { s.bury(s.number, 0, math.MaxInt, send) }
+func (s *Limiter) leave(send func(lua.Command) bool) { s.bury(s.number, 0, math.MaxInt, send) }
 
 // bury takes a process out of the sums, in some calls; what is left is buried by others.
-func (s *Sampled) bury(process int64, life time.Duration, calls int, send func(lua.Command) bool) {
+func (s *Limiter) bury(process int64, life time.Duration, calls int, send func(lua.Command) bool) {
 	for range calls {
-		b := &lua.Bury{Names: s.names, Process: process, Life: life.Microseconds()}
+		b := &lua.Bury{Names: s.redis.Names, Process: process, Life: life.Microseconds()}
 		if !send(b) || !b.More {
 			return
 		}
 	}
 }
 
-// greet tells Redis that this process is there, and gives what it follows already its
+// register tells Redis that this process is there, and gives what it follows already its
 // share among those that are.
-func (s *Sampled) greet(ctx context.Context) {
+func (s *Limiter) register(ctx context.Context) {
 	before := s.ownShare()
 	if !s.report(ctx, nil, true) {
 		return

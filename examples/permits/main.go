@@ -1,6 +1,6 @@
-// Slots: programs that make exports for a tenant keep to two at a time over all of
-// them, and take turns. One of them dies with an export begun: after the slot's time
-// to live the others have its slot.
+// Permits: programs that make exports for a tenant keep to two at a time over all of
+// them, and take turns. One of them dies with an export begun: after the permit's time
+// to live the others have its permit.
 //
 // It uses REDIS_URL where that is set, else a redis-server found on PATH, else a
 // Redis embedded in this program.
@@ -21,6 +21,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 type config struct {
@@ -34,12 +35,12 @@ func main() {
 	flag.IntVar(&cfg.programs, "programs", 4, "programs")
 	flag.IntVar(&cfg.exports, "exports", 6, "exports that each of them makes")
 	flag.DurationVar(&cfg.each, "each", 200*time.Millisecond, "how long an export takes")
-	flag.DurationVar(&cfg.ttl, "ttl", 2*time.Second, "time to live of a slot")
+	flag.DurationVar(&cfg.ttl, "ttl", 2*time.Second, "time to live of a permit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, cfg, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "slots:", err)
+		fmt.Fprintln(os.Stderr, "permits:", err)
 		os.Exit(1)
 	}
 }
@@ -56,9 +57,9 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	fmt.Fprintf(out, "Redis: %s\n%d programs, %d exports at a time, of %v each.\n\n", server.What, cfg.programs, cfg.max, cfg.each)
 	rdb := redis.NewClient(server.Options)
 	defer rdb.Close()
-	prefix := fmt.Sprint("slots-demo:", time.Now().UnixNano())
-	newProgram := func(name string) (*limiter.Concurrency, error) {
-		return limiter.NewConcurrency(rdb, cfg.max, limiter.WithPrefix(prefix), limiter.WithProcess(name), limiter.WithSlotTTL(cfg.ttl))
+	prefix := fmt.Sprint("permits-demo:", time.Now().UnixNano())
+	newProgram := func(name string) (*semaphore.Semaphore, error) {
+		return semaphore.New(rdb, cfg.max, limiter.WithPrefix(prefix), limiter.WithProcess(name), semaphore.WithTTL(cfg.ttl))
 	}
 
 	dies, err := newProgram("the one that dies")
@@ -85,7 +86,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 		defer c.Close()
 		wg.Go(func() {
 			for range cfg.exports {
-				slot, err := c.Acquire(ctx, "tenant:7")
+				permit, err := c.Acquire(ctx, "tenant:7")
 				if err != nil {
 					mu.Lock()
 					failed = err
@@ -97,18 +98,18 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 				}
 				if n == int64(cfg.max) {
 					second.Do(func() {
-						fmt.Fprintf(out, "All %d slots are in use by the living %v later.\n", cfg.max, time.Since(start).Round(10*time.Millisecond))
+						fmt.Fprintf(out, "All %d permits are in use by the living %v later.\n", cfg.max, time.Since(start).Round(10*time.Millisecond))
 					})
 				}
 				select {
 				case <-time.After(cfg.each):
 					done.Add(1)
-				case <-slot.Lost():
-					fmt.Fprintln(out, "A slot was lost: the export is given up.")
+				case <-permit.Lost():
+					fmt.Fprintln(out, "A permit was lost: the export is given up.")
 				case <-ctx.Done():
 				}
 				running.Add(-1)
-				if err := slot.Release(); err != nil {
+				if err := permit.Release(); err != nil {
 					mu.Lock()
 					failed = err
 					mu.Unlock()
@@ -122,7 +123,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%d exports in %v, never more than %d at a time.\n", done.Load(), time.Since(start).Round(10*time.Millisecond), most.Load())
 	if most.Load() > int64(cfg.max) {
-		return fmt.Errorf("%d at a time with %d slots", most.Load(), cfg.max)
+		return fmt.Errorf("%d at a time with %d permits", most.Load(), cfg.max)
 	}
 	return nil
 }

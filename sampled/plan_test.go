@@ -1,4 +1,4 @@
-package limiter
+package sampled
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package limiter_test
+package semaphore_test
 
 import (
 	"context"
@@ -19,38 +19,39 @@ import (
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
-func newConcurrency(t *testing.T, rdb redis.UniversalClient, max int, opts ...limiter.Option) *limiter.Concurrency {
+func newSemaphore(t *testing.T, rdb redis.UniversalClient, max int, opts ...semaphore.Option) *semaphore.Semaphore {
 	t.Helper()
-	c, err := limiter.NewConcurrency(rdb, max, append([]limiter.Option{quiet(), fast()}, opts...)...)
+	c, err := semaphore.New(rdb, max, append([]semaphore.Option{quiet, fast}, opts...)...)
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-func acquire(t *testing.T, c *limiter.Concurrency, key string) *limiter.Slot {
+func acquire(t *testing.T, c *semaphore.Semaphore, key string) *semaphore.Permit {
 	t.Helper()
 	s, err := c.TryAcquire(t.Context(), key)
 	must(t, err)
 	if !s.Allowed {
-		t.Fatalf("no slot: %+v", s.Result)
+		t.Fatalf("no permit: %+v", s.Result)
 	}
 	return s
 }
 
-func inFlight(t *testing.T, c *limiter.Concurrency, key string) int {
+func inFlight(t *testing.T, c *semaphore.Semaphore, key string) int {
 	t.Helper()
 	n, err := c.InFlight(t.Context(), key)
 	must(t, err)
 	return n
 }
 
-// TestSlots: as many as there are, each once, in Redis and without it.
-func TestSlots(t *testing.T) {
+// TestPermits: as many as there are, each once, in Redis and without it.
+func TestPermits(t *testing.T) {
 	for _, where := range []string{"redis", "down", "functions"} {
 		t.Run(where, func(t *testing.T) {
-			opts := []limiter.Option{patient()}
+			opts := []semaphore.Option{patient()}
 			var rdb *redis.Client
 			if where == "down" {
 				rdb = redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
@@ -61,25 +62,25 @@ func TestSlots(t *testing.T) {
 			if where == "functions" {
 				opts = append(opts, limiter.WithFunctions())
 			}
-			c := newConcurrency(t, rdb, 3, opts...)
-			var slots []*limiter.Slot
+			c := newSemaphore(t, rdb, 3, opts...)
+			var permits []*semaphore.Permit
 			for i := range 3 {
 				s := acquire(t, c, "k")
 				if s.Remaining != 2-i || s.RetryAfter != 0 || !s.Limit.IsZero() || (s.Source == limiter.SourceRedis) != (where != "down") {
-					t.Errorf("slot %d: %+v", i, s.Result)
+					t.Errorf("permit %d: %+v", i, s.Result)
 				}
-				slots = append(slots, s)
+				permits = append(permits, s)
 			}
 			none, err := c.TryAcquire(t.Context(), "k")
 			if err != nil || none.Allowed || none.RetryAfter <= 0 || none.RetryAfter > time.Second {
 				t.Fatalf("a fourth of three: %+v, %v", none, err)
 			}
-			if err := none.Release(); !errors.Is(err, limiter.ErrNotReserved) {
-				t.Errorf("a slot that is none was released: %v", err)
+			if err := none.Release(); !errors.Is(err, semaphore.ErrNotAcquired) {
+				t.Errorf("a permit that is none was released: %v", err)
 			}
 			acquire(t, c, "another key")
-			must(t, slots[1].Release())
-			if err := slots[1].Release(); !errors.Is(err, limiter.ErrReleased) {
+			must(t, permits[1].Release())
+			if err := permits[1].Release(); !errors.Is(err, semaphore.ErrReleased) {
 				t.Errorf("released twice: %v", err)
 			}
 			if n, err := c.InFlight(t.Context(), "k"); n != 2 || (err != nil) != (where == "down") {
@@ -93,18 +94,18 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestSlotsAgreeWithAModel: whatever several processes take and release, Redis
+// TestPermitsAgreeWithAModel: whatever several processes take and release, Redis
 // counts it.
-func TestSlotsAgreeWithAModel(t *testing.T) {
+func TestPermitsAgreeWithAModel(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
-	var all []*limiter.Concurrency
+	var all []*semaphore.Semaphore
 	for i := range 3 {
-		all = append(all, newConcurrency(t, rdb, 5, patient(), limiter.WithReserve(0.4), limiter.WithProcess(fmt.Sprint(i))))
+		all = append(all, newSemaphore(t, rdb, 5, patient(), limiter.WithCriticalHeadroom(0.4), limiter.WithProcess(fmt.Sprint(i))))
 	}
 	var keys atomic.Int64
 	rapid.Check(t, func(rt *rapid.T) {
 		key := fmt.Sprint("k", keys.Add(1))
-		var held []*limiter.Slot
+		var held []*semaphore.Permit
 		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 			c := rapid.SampledFrom(all).Draw(rt, "process")
 			if len(held) > 0 && rapid.IntRange(0, 2).Draw(rt, "what") == 0 {
@@ -139,8 +140,8 @@ func TestSlotsAgreeWithAModel(t *testing.T) {
 	})
 }
 
-// slotsModel is what TryAcquire (true) and Release (false) do one after the other.
-func slotsModel(max int) porcupine.Model {
+// model is what TryAcquire (true) and Release (false) do one after the other.
+func model(max int) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return 0 },
 		Step: func(state, input, output any) (bool, any) {
@@ -157,9 +158,9 @@ func slotsModel(max int) porcupine.Model {
 	}
 }
 
-// TestSlotsAreLinearizable: the answers that several processes get at once are those
+// TestPermitsAreLinearizable: the answers that several processes get at once are those
 // of one that answers them in some order in which they overlap.
-func TestSlotsAreLinearizable(t *testing.T) {
+func TestPermitsAreLinearizable(t *testing.T) {
 	const max = 3
 	rdb := redistest.Client(t, redistest.Start(t))
 	for round := range 20 {
@@ -176,10 +177,10 @@ func TestSlotsAreLinearizable(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		for client := range 6 {
-			c := newConcurrency(t, rdb, max, patient(), limiter.WithProcess(fmt.Sprint(client)))
+			c := newSemaphore(t, rdb, max, patient(), limiter.WithProcess(fmt.Sprint(client)))
 			wg.Go(func() {
 				for range 12 {
-					var s *limiter.Slot
+					var s *semaphore.Permit
 					if record(client, true, func() bool {
 						var err error
 						s, err = c.TryAcquire(context.Background(), fmt.Sprint("k", round))
@@ -195,13 +196,13 @@ func TestSlotsAreLinearizable(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if !porcupine.CheckOperations(slotsModel(max), history) {
+		if !porcupine.CheckOperations(model(max), history) {
 			t.Fatalf("round %d: no order of these operations explains the answers", round)
 		}
 	}
 }
 
-// TestNeverMoreThanMax: of many processes and goroutines that wait for a slot, never
+// TestNeverMoreThanMax: of many processes and goroutines that wait for a permit, never
 // more than max are in flight, and all get their turn.
 func TestNeverMoreThanMax(t *testing.T) {
 	const max, processes, callers, turns = 4, 6, 20, 3
@@ -210,7 +211,7 @@ func TestNeverMoreThanMax(t *testing.T) {
 	var now, most, done atomic.Int64
 	var wg sync.WaitGroup
 	for p := range processes {
-		c := newConcurrency(t, rdb, max, patient(), limiter.WithProcess(fmt.Sprint(p)))
+		c := newSemaphore(t, rdb, max, patient(), limiter.WithProcess(fmt.Sprint(p)))
 		for range callers {
 			wg.Go(func() {
 				for range turns {
@@ -253,9 +254,9 @@ func waiting(t *testing.T, rdb *redis.Client, key string) int {
 	return n
 }
 
-// waiters lets callers queue for a slot one after the other, and returns the order
+// waiters lets callers queue for a permit one after the other, and returns the order
 // in which they get it.
-func waiters(t *testing.T, rdb *redis.Client, first *limiter.Slot, callers []func(context.Context) (*limiter.Slot, error)) []int {
+func waiters(t *testing.T, rdb *redis.Client, first *semaphore.Permit, callers []func(context.Context) (*semaphore.Permit, error)) []int {
 	t.Helper()
 	var mu sync.Mutex
 	var order []int
@@ -283,17 +284,17 @@ func waiters(t *testing.T, rdb *redis.Client, first *limiter.Slot, callers []fun
 	return order
 }
 
-// TestSlotsInTurn: over processes and within one, who came first is first; critical
+// TestPermitsInTurn: over processes and within one, who came first is first; critical
 // callers are before all others.
-func TestSlotsInTurn(t *testing.T) {
+func TestPermitsInTurn(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
-	var all []*limiter.Concurrency
+	var all []*semaphore.Semaphore
 	for i := range 3 {
-		all = append(all, newConcurrency(t, rdb, 1, patient(), limiter.WithProcess(fmt.Sprint(i))))
+		all = append(all, newSemaphore(t, rdb, 1, patient(), limiter.WithProcess(fmt.Sprint(i))))
 	}
-	var callers []func(context.Context) (*limiter.Slot, error)
+	var callers []func(context.Context) (*semaphore.Permit, error)
 	for i := range 9 {
-		callers = append(callers, func(ctx context.Context) (*limiter.Slot, error) {
+		callers = append(callers, func(ctx context.Context) (*semaphore.Permit, error) {
 			if i == 4 || i == 7 {
 				ctx = limiter.Critical(ctx)
 			}
@@ -324,13 +325,13 @@ func TestSlotsInTurn(t *testing.T) {
 	must(t, acquire(t, all[2], "k").Release())
 }
 
-// TestCrashedProcess: slots of one that dies are free after the time to live; those
+// TestCrashedProcess: permits of one that dies are free after the time to live; those
 // of one that lives are not, however long they are held.
 func TestCrashedProcess(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	const ttl = 300 * time.Millisecond
-	dies := newConcurrency(t, rdb, 2, patient(), limiter.WithSlotTTL(ttl), limiter.WithProcess("a"))
-	lives := newConcurrency(t, rdb, 2, patient(), limiter.WithSlotTTL(ttl), limiter.WithProcess("b"))
+	dies := newSemaphore(t, rdb, 2, patient(), semaphore.WithTTL(ttl), limiter.WithProcess("a"))
+	lives := newSemaphore(t, rdb, 2, patient(), semaphore.WithTTL(ttl), limiter.WithProcess("b"))
 	acquire(t, dies, "k")
 	held := acquire(t, lives, "k")
 	must(t, dies.Close()) // does not release: the work goes on, for all it knows
@@ -351,18 +352,18 @@ func TestCrashedProcess(t *testing.T) {
 	}
 	select {
 	case <-s.Lost():
-		t.Error("a slot was lost")
+		t.Error("a permit was lost")
 	case <-held.Lost():
-		t.Error("a slot was lost")
+		t.Error("a permit was lost")
 	default:
 	}
 }
 
-// TestLostSlots: a Redis that forgets its data knows the holders again after the next
-// heartbeat, and they know that they had lost their slots.
-func TestLostSlots(t *testing.T) {
+// TestLostPermits: a Redis that forgets its data knows the holders again after the next
+// heartbeat, and they know that they had lost their permits.
+func TestLostPermits(t *testing.T) {
 	srv := redistest.Start(t)
-	c := newConcurrency(t, redistest.Client(t, srv), 2, patient(), limiter.WithSlotTTL(300*time.Millisecond))
+	c := newSemaphore(t, redistest.Client(t, srv), 2, patient(), semaphore.WithTTL(300*time.Millisecond))
 	a, b := acquire(t, c, "k"), acquire(t, c, "k")
 	must(t, redistest.Admin(t, srv).FlushAll(t.Context()).Err())
 	<-a.Lost()
@@ -376,16 +377,16 @@ func TestLostSlots(t *testing.T) {
 	}
 }
 
-// TestSlotsInAnOutage: without Redis each process has its share, and what it holds
+// TestPermitsInAnOutage: without Redis each process has its share, and what it holds
 // counts; those who wait are served; Redis learns of all when it is back.
-func TestSlotsInAnOutage(t *testing.T) {
+func TestPermitsInAnOutage(t *testing.T) {
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{MaxRetries: -1, DialerRetries: 1})
-	c := newConcurrency(t, rdb, 6, limiter.WithShare(0.5), limiter.WithReserve(0.34), limiter.WithSlotTTL(300*time.Millisecond))
+	c := newSemaphore(t, rdb, 6, limiter.WithShare(0.5), limiter.WithCriticalHeadroom(0.34), semaphore.WithTTL(300*time.Millisecond))
 	before := acquire(t, c, "k")
 	proxy.Set(faultproxy.Mode{Refuse: true})
 	proxy.Reset()
-	var own []*limiter.Slot
+	var own []*semaphore.Permit
 	until(t, "this process decides", func() bool {
 		s, err := c.TryAcquire(t.Context(), "k")
 		must(t, err)
@@ -402,7 +403,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 	if err != nil || !s.Allowed {
 		t.Fatalf("a critical caller: %+v, %v", s, err)
 	}
-	got := make(chan *limiter.Slot, 1)
+	got := make(chan *semaphore.Permit, 1)
 	go func() {
 		s, err := c.Acquire(context.Background(), "k")
 		if err != nil {
@@ -428,11 +429,11 @@ func TestSlotsInAnOutage(t *testing.T) {
 	})
 }
 
-// TestSlotPolicies: open counts nobody, closed admits nobody.
-func TestSlotPolicies(t *testing.T) {
+// TestPermitPolicies: open counts nobody, closed admits nobody.
+func TestPermitPolicies(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = rdb.Close() })
-	open := newConcurrency(t, rdb, 1, limiter.WithFallback(fallback.Open))
+	open := newSemaphore(t, rdb, 1, limiter.WithFallback(fallback.Open))
 	for range 3 {
 		s, err := open.Acquire(t.Context(), "k")
 		if err != nil || s.Source != limiter.SourceOpen {
@@ -440,7 +441,7 @@ func TestSlotPolicies(t *testing.T) {
 		}
 		defer func() { must(t, s.Release()) }()
 	}
-	closed := newConcurrency(t, rdb, 1, limiter.WithFallback(fallback.Closed))
+	closed := newSemaphore(t, rdb, 1, limiter.WithFallback(fallback.Closed))
 	if s, err := closed.Acquire(t.Context(), "k"); !errors.Is(err, limiter.ErrUnavailable) {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -449,28 +450,12 @@ func TestSlotPolicies(t *testing.T) {
 	}
 }
 
-// slotAllower acquires and releases, for the fault table.
-type slotAllower struct{ c *limiter.Concurrency }
-
-func (a slotAllower) AllowN(ctx context.Context, key string, _ int) (limiter.Result, error) {
-	s, err := a.c.TryAcquire(ctx, key)
-	if err != nil {
-		return limiter.Result{}, err
-	}
-	if s.Allowed {
-		if err := s.Release(); err != nil {
-			return limiter.Result{}, err
-		}
-	}
-	return s.Result, nil
-}
-
-// TestNoSlotLeaks: whatever callers do, cancel before, while or after they are
+// TestNoPermitLeaks: whatever callers do, cancel before, while or after they are
 // served, and whatever becomes of Redis, everything is free in the end.
-func TestNoSlotLeaks(t *testing.T) {
+func TestNoPermitLeaks(t *testing.T) {
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{})
-	c := newConcurrency(t, rdb, 3, limiter.WithShare(1), limiter.WithSlotTTL(500*time.Millisecond))
+	c := newSemaphore(t, rdb, 3, limiter.WithShare(1), semaphore.WithTTL(500*time.Millisecond))
 	var wg sync.WaitGroup
 	for i := range 40 {
 		wg.Go(func() {
@@ -492,7 +477,7 @@ func TestNoSlotLeaks(t *testing.T) {
 	for range 3 {
 		proxy.Set(faultproxy.Mode{HalfOpen: true})
 		until(t, "calls get stuck", func() bool {
-			return c.Health().Decisions[limiter.SourceLocal] > 0 || c.Health().Shards[0].LastFailure != breaker.ClassOK
+			return c.Health().Decisions[limiter.SourceLocal] > 0 || c.Health().Servers[0].LastFailure != breaker.ClassOK
 		})
 		proxy.Pass()
 		proxy.Reset()
@@ -507,12 +492,12 @@ func TestNoSlotLeaks(t *testing.T) {
 	must(t, s.Release())
 }
 
-// TestSlotsInACluster: keys on all masters.
-func TestSlotsInACluster(t *testing.T) {
+// TestPermitsInACluster: keys on all masters.
+func TestPermitsInACluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, 0)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	c := newConcurrency(t, rdb, 2, limiter.WithBudget(2*time.Second), limiter.WithShare(1), limiter.WithSlotTTL(300*time.Millisecond))
+	c := newSemaphore(t, rdb, 2, limiter.WithBudget(2*time.Second), limiter.WithShare(1), semaphore.WithTTL(300*time.Millisecond))
 	for i := range 30 {
 		key := fmt.Sprint("k", i)
 		acquire(t, c, key)
@@ -533,29 +518,33 @@ func TestSlotsInACluster(t *testing.T) {
 	}
 }
 
-// TestBadConcurrency: what is refused, by name.
-func TestBadConcurrency(t *testing.T) {
+// TestBadSemaphore: what is rejected, by name.
+func TestBadSemaphore(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
-	for want, make := range map[string]func() (*limiter.Concurrency, error){
-		"client":    func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(nil, 1) },
-		"max is 0":  func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(rdb, 0) },
-		"max is -1": func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(rdb, -1) },
-		"lease is": func() (*limiter.Concurrency, error) {
-			return limiter.NewConcurrency(rdb, 1, limiter.WithLease(1, time.Second))
-		},
-		"key shards":  func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(rdb, 9, limiter.WithKeyShards(2)) },
-		"slot TTL is": func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(rdb, 1, limiter.WithSlotTTL(0)) },
-		"reserve is":  func() (*limiter.Concurrency, error) { return limiter.NewConcurrency(rdb, 1, limiter.WithReserve(0.5)) },
+	var none *redis.Client
+	for want, c := range map[string]struct {
+		rdb  redis.UniversalClient
+		n    int
+		opts []semaphore.Option
+	}{
+		"client is nil":          {nil, 1, nil},
+		"client is nil:":         {none, 1, nil},
+		"permits is 0":           {rdb, 0, nil},
+		"permits is -1":          {rdb, -1, nil},
+		"TTL is 0s":              {rdb, 1, []semaphore.Option{semaphore.WithTTL(0)}},
+		"TTL is 2h":              {rdb, 1, []semaphore.Option{semaphore.WithTTL(2 * time.Hour)}},
+		"critical headroom is 0": {rdb, 1, []semaphore.Option{limiter.WithCriticalHeadroom(0.5)}},
+		"critical headroom is 1": {rdb, 2, []semaphore.Option{limiter.WithCriticalHeadroom(1)}},
+		"option is nil":          {rdb, 1, []semaphore.Option{nil}},
+		"prefix is":              {rdb, 1, []semaphore.Option{limiter.WithPrefix("")}},
+		"FailureRatio is 2":       {rdb, 1, []semaphore.Option{limiter.WithBreaker(breaker.Settings{FailureRatio: 2})}},
 	} {
-		if _, err := make(); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
+		if s, err := semaphore.New(c.rdb, c.n, c.opts...); s != nil || !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
-	if _, err := limiter.New(rdb, good, limiter.WithSlotTTL(time.Second)); !errors.Is(err, limiter.ErrInvalidConfig) {
-		t.Errorf("a limiter with a slot TTL: %v", err)
-	}
-	c := newConcurrency(t, rdb, 1)
+	c := newSemaphore(t, rdb, 1)
 	if _, err := c.Acquire(t.Context(), ""); !errors.Is(err, limiter.ErrInvalidKey) {
 		t.Errorf("an empty key: %v", err)
 	}

@@ -1,4 +1,4 @@
-package limiter_test
+package sampled_test
 
 import (
 	"bufio"
@@ -19,11 +19,12 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/sampled"
 )
 
-func newSampled(t *testing.T, rdb redis.UniversalClient, rate limiter.Rate, opts ...limiter.Option) *limiter.Sampled {
+func newSampled(t *testing.T, rdb redis.UniversalClient, rate limiter.Rate, opts ...sampled.Option) *sampled.Limiter {
 	t.Helper()
-	s, err := limiter.NewSampled(rdb, rate, append([]limiter.Option{quiet(), fast()}, opts...)...)
+	s, err := sampled.New(rdb, rate, append([]sampled.Option{quiet, fast}, opts...)...)
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
@@ -64,7 +65,7 @@ func offer(ctx context.Context, s limiter.Allower, key string, perSecond int, in
 func sampledProcess(addr, rate string) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	s, err := limiter.NewSampled(rdb, limiter.PerSecond(500), limiter.WithInterval(250*time.Millisecond), limiter.WithBudget(time.Second))
+	s, err := sampled.New(rdb, limiter.PerSecond(500), sampled.WithInterval(250*time.Millisecond), limiter.WithBudget(time.Second))
 	if err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ func TestSampledFleet(t *testing.T) {
 // TestSampledBasics: arguments, sources, and what stays in Redis.
 func TestSampledBasics(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
-	s := newSampled(t, rdb, limiter.PerSecond(100), limiter.WithInterval(100*time.Millisecond), limiter.WithBudget(time.Second))
+	s := newSampled(t, rdb, limiter.PerSecond(100), sampled.WithInterval(100*time.Millisecond), limiter.WithBudget(time.Second))
 	if s.Limit() != limiter.TokenBucket(limiter.PerSecond(100), 10) {
 		t.Errorf("the limit is %v", s.Limit())
 	}
@@ -186,7 +187,7 @@ func TestSampledBasics(t *testing.T) {
 // there are, and memory is bounded.
 func TestSampledFollowsTheTop(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
-	s := newSampled(t, rdb, limiter.PerSecond(1000), limiter.WithInterval(100*time.Millisecond), limiter.WithTopKeys(20), limiter.WithMaxLocalKeys(100), limiter.WithBudget(time.Second))
+	s := newSampled(t, rdb, limiter.PerSecond(1000), sampled.WithInterval(100*time.Millisecond), sampled.WithTopKeys(20), limiter.WithMaxLocalKeys(100), limiter.WithBudget(time.Second))
 	ctx := t.Context()
 	for i := range 1000 {
 		if _, err := s.Allow(ctx, fmt.Sprint("first come ", i)); err != nil {
@@ -231,7 +232,7 @@ func TestSampledBuriesTheDead(t *testing.T) {
 	must(t, rdb.ZAdd(ctx, "holdfast:v1:sampled:{all}:p", redis.Z{Score: long, Member: "4711"}).Err())
 	must(t, rdb.HSet(ctx, "holdfast:v1:sampled:{all}:4711", "k", 50_000_000).Err())
 	must(t, rdb.HSet(ctx, "holdfast:v1:sampled:{all}", "k", 50_000_000).Err())
-	s := newSampled(t, rdb, limiter.PerSecond(1000), limiter.WithInterval(100*time.Millisecond), limiter.WithBudget(time.Second))
+	s := newSampled(t, rdb, limiter.PerSecond(1000), sampled.WithInterval(100*time.Millisecond), limiter.WithBudget(time.Second))
 	until(t, "the dead one is forgotten", func() bool {
 		if _, err := s.Allow(ctx, "k"); err != nil {
 			t.Fatal(err)
@@ -250,7 +251,7 @@ func TestSampledInAnOutage(t *testing.T) {
 	for _, policy := range []fallback.Policy{fallback.Local, fallback.Open, fallback.Closed} {
 		t.Run(policy.String(), func(t *testing.T) {
 			srv := redistest.Start(t)
-			opts := []limiter.Option{limiter.WithInterval(100 * time.Millisecond), limiter.WithFallback(policy)}
+			opts := []sampled.Option{sampled.WithInterval(100 * time.Millisecond), limiter.WithFallback(policy)}
 			if policy == fallback.Local {
 				opts = append(opts, limiter.WithShare(0.5))
 			}
@@ -300,20 +301,9 @@ func TestSampledInAnOutage(t *testing.T) {
 	}
 }
 
-// sampledAsRedis calls what was sampled decided by Redis, as the fault table does.
-type sampledAsRedis struct{ *limiter.Sampled }
-
-func (s sampledAsRedis) AllowN(ctx context.Context, key string, n int) (limiter.Result, error) {
-	res, err := s.Sampled.AllowN(ctx, key, n)
-	if res.Source == limiter.SourceSampled {
-		res.Source = limiter.SourceRedis
-	}
-	return res, err
-}
-
 // TestSampledConcurrently: many goroutines and keys at once.
 func TestSampledConcurrently(t *testing.T) {
-	s := newSampled(t, redistest.Client(t, redistest.Start(t)), limiter.PerSecond(100), limiter.WithInterval(100*time.Millisecond), limiter.WithTopKeys(50))
+	s := newSampled(t, redistest.Client(t, redistest.Start(t)), limiter.PerSecond(100), sampled.WithInterval(100*time.Millisecond), sampled.WithTopKeys(50))
 	var calls atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 100 {
@@ -330,31 +320,28 @@ func TestSampledConcurrently(t *testing.T) {
 	_ = s.Health()
 }
 
-// TestBadSampled: what is refused, by name.
+// TestBadSampled: what is rejected, by name.
 func TestBadSampled(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
-	for want, opt := range map[string]limiter.Option{
-		"interval is 1ms": limiter.WithInterval(time.Millisecond),
-		"top keys is 0":   limiter.WithTopKeys(0),
-		"lease is":        limiter.WithLease(1, time.Second),
-		"key shards":      limiter.WithKeyShards(2),
-		"reserve is":      limiter.WithReserve(0.5),
-		"slot TTL is":     limiter.WithSlotTTL(time.Second),
+	for want, opt := range map[string]sampled.Option{
+		"interval is 1ms":     sampled.WithInterval(time.Millisecond),
+		"interval is 2m":      sampled.WithInterval(2 * time.Minute),
+		"top keys is 0":       sampled.WithTopKeys(0),
+		"max local keys is 0": limiter.WithMaxLocalKeys(0),
+		"share is 2":          limiter.WithShare(2),
+		"option is nil":       nil,
 	} {
-		if _, err := limiter.NewSampled(rdb, limiter.PerSecond(1), opt); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
+		if _, err := sampled.New(rdb, limiter.PerSecond(1), opt); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
-	for _, rate := range []limiter.Rate{{}, limiter.PerSecond(0), limiter.PerSecond(-1), limiter.Per(1, -1), limiter.Per(1, 0)} {
-		if _, err := limiter.NewSampled(rdb, rate); !errors.Is(err, limiter.ErrInvalidConfig) {
+	for _, rate := range []limiter.Rate{{}, limiter.PerSecond(0), limiter.PerSecond(-1), limiter.Per(1, -1), limiter.Per(1, 0), limiter.Per(1, 1500)} {
+		if _, err := sampled.New(rdb, rate); !errors.Is(err, limiter.ErrInvalidConfig) {
 			t.Errorf("%v: %v", rate, err)
 		}
 	}
-	if _, err := limiter.NewSampled(nil, limiter.PerSecond(1)); !errors.Is(err, limiter.ErrInvalidConfig) {
+	if _, err := sampled.New(nil, limiter.PerSecond(1)); !errors.Is(err, limiter.ErrInvalidConfig) {
 		t.Errorf("no client: %v", err)
-	}
-	if _, err := limiter.New(rdb, good, limiter.WithTopKeys(5)); !errors.Is(err, limiter.ErrInvalidConfig) {
-		t.Errorf("a limiter with top keys: %v", err)
 	}
 }

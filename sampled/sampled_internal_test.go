@@ -1,4 +1,4 @@
-package limiter
+package sampled
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -17,14 +18,15 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
 )
 
 // TestSampledClosedComesBack: an outage that outlasts the interest in every key, after
 // which nothing runs any more, does not outlast itself.
 func TestSampledClosedComesBack(t *testing.T) {
 	srv := redistest.Start(t)
-	s, err := NewSampled(redistest.Client(t, srv), PerSecond(100), WithInterval(100*time.Millisecond),
-		WithFallback(fallback.Closed), WithLogger(slog.New(slog.DiscardHandler)))
+	s, err := New(redistest.Client(t, srv), limiter.PerSecond(100), WithInterval(100*time.Millisecond),
+		limiter.WithFallback(fallback.Closed), limiter.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,11 +37,11 @@ func TestSampledClosedComesBack(t *testing.T) {
 	if err := srv.Freeze(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "nobody is admitted", func() bool {
+	until(t, "nobody is admitted", func() bool {
 		_, err := s.Allow(t.Context(), "k")
-		return errors.Is(err, ErrUnavailable)
+		return errors.Is(err, limiter.ErrUnavailable)
 	})
-	eventually(t, "nothing runs any more", func() bool {
+	until(t, "nothing runs any more", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.timer == nil && s.last.IsZero() && s.table.count.Load() == 0
@@ -47,16 +49,16 @@ func TestSampledClosedComesBack(t *testing.T) {
 	if err := srv.Thaw(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "Redis is known again", func() bool {
+	until(t, "Redis is known again", func() bool {
 		res, err := s.Allow(t.Context(), "k")
-		return err == nil && res.Source == SourceSampled
+		return err == nil && res.Source == limiter.SourceSampled
 	})
 }
 
 // turning returns a Sampled whose intervals the test ends.
-func turning(t *testing.T, rdb redis.UniversalClient, rate Rate, opts ...Option) *Sampled {
+func turning(t *testing.T, rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) *Limiter {
 	t.Helper()
-	s, err := NewSampled(rdb, rate, append([]Option{WithInterval(time.Minute), WithBudget(10 * time.Second), WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	s, err := New(rdb, rate, append([]Option{WithInterval(time.Minute), limiter.WithBudget(10 * time.Second), limiter.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,10 +72,10 @@ func TestSampledKeepsARareRate(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	nowhere := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = nowhere.Close() })
-	for name, idle := range map[string]int{"always": 1, "now and then": 3, "rarely": sampledIdle + 1} {
+	for name, idle := range map[string]int{"always": 1, "now and then": 3, "rarely": idleIntervals + 1} {
 		for _, client := range []*redis.Client{rdb, nowhere} {
 			t.Run(fmt.Sprint(name, ", Redis ", client == rdb), func(t *testing.T) {
-				s := turning(t, client, Per(1, 24*time.Hour), WithPrefix(strings.ReplaceAll(name, " ", "-")))
+				s := turning(t, client, limiter.Per(1, 24*time.Hour), limiter.WithPrefix(strings.ReplaceAll(name, " ", "-")))
 				admitted := 0
 				for range 40 {
 					res, err := s.Allow(t.Context(), "k")
@@ -121,7 +123,7 @@ func TestReportsInParts(t *testing.T) {
 	const keys = (parts-1)*lua.MaxAsked + 1
 	srv := redistest.Start(t)
 	rdb := &fails{Client: redistest.Client(t, srv)}
-	s := turning(t, rdb, PerSecond(100), WithTopKeys(keys))
+	s := turning(t, rdb, limiter.PerSecond(100), WithTopKeys(keys))
 	ask := func() {
 		t.Helper()
 		for i := range keys {
@@ -139,7 +141,7 @@ func TestReportsInParts(t *testing.T) {
 		return n
 	}
 	ask()
-	eventually(t, "the greeting is over", func() bool { return s.reported.Load() > 0 })
+	until(t, "the process is registered", func() bool { return s.reported.Load() > 0 })
 	before := rdb.scripts.Load()
 	rdb.from.Store(before + 3)
 	rdb.until.Store(before + 4)
@@ -182,7 +184,7 @@ func TestReportsInParts(t *testing.T) {
 // TestChoose: candidates that are asked for at least twice as much take the place of the
 // keys that are asked for least, the greatest of them first; idle keys go.
 func TestChoose(t *testing.T) {
-	s := turning(t, redistest.Client(t, redistest.Start(t)), PerSecond(100), WithTopKeys(5))
+	s := turning(t, redistest.Client(t, redistest.Start(t)), limiter.PerSecond(100), WithTopKeys(5))
 	own := map[*sample]float64{}
 	for _, n := range []int{30, 10, 50, 20, 40} {
 		if _, err := s.Allow(t.Context(), fmt.Sprint("own", n)); err != nil {
@@ -221,7 +223,7 @@ func TestChoose(t *testing.T) {
 	}
 	for _, k := range kept {
 		if k.key == "own50" {
-			k.idle = sampledIdle
+			k.idle = idleIntervals
 		}
 	}
 	kept, gone = s.choose(kept, own, 1)
@@ -237,7 +239,14 @@ func TestChoose(t *testing.T) {
 
 // TestNoWallClock: what lasts is not measured by a clock that can be set.
 func TestNoWallClock(t *testing.T) {
-	for _, file := range []string{"concurrency.go", "grants.go", "intervals.go", "sampled.go", "samples.go", "sampling.go", "slot.go", "slots.go"} {
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) < 5 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -246,6 +255,15 @@ func TestNoWallClock(t *testing.T) {
 			if strings.Contains(string(text), call) {
 				t.Errorf("%s has %s", file, call)
 			}
+		}
+	}
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 15 s: %s", what)
 		}
 	}
 }

@@ -18,9 +18,9 @@ func short() config {
 	return config{max: 2, programs: 3, exports: 8, each: 50 * time.Millisecond, ttl: 400 * time.Millisecond}
 }
 
-func TestSlots(t *testing.T) {
+func TestPermits(t *testing.T) {
 	demotest.Output(t, run, short(), func(t *testing.T, out string) {
-		for _, want := range []string{"24 exports", "All 2 slots are in use", "never more than 2"} {
+		for _, want := range []string{"24 exports", "All 2 permits are in use", "never more than 2"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("it does not say %q", want)
 			}

@@ -1,9 +1,11 @@
-package limiter
+package semaphore
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,10 +16,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
 )
 
 // of is what Redis keeps of the key "k" that begins with a letter: h for those who hold
-// a slot, q and w for those who wait.
+// a permit, q and w for those who wait.
 func of(t *testing.T, rdb *redis.Client, letter string) (callers []string) {
 	t.Helper()
 	for _, member := range rdb.ZRange(t.Context(), "holdfast:v1:slots:{k}", 0, -1).Val() {
@@ -28,9 +31,9 @@ func of(t *testing.T, rdb *redis.Client, letter string) (callers []string) {
 	return callers
 }
 
-// lasting returns slots that time never frees, in a test of a few seconds, so that
+// lasting returns permits that time never frees, in a test of a few seconds, so that
 // what is free was released; and a proxy in front of Redis.
-func lasting(t *testing.T, max int) (*Concurrency, *redis.Client, *faultproxy.Proxy) {
+func lasting(t *testing.T, max int) (*Semaphore, *redis.Client, *faultproxy.Proxy) {
 	t.Helper()
 	srv := redistest.Start(t)
 	proxy, err := faultproxy.New(srv.Addr())
@@ -38,7 +41,7 @@ func lasting(t *testing.T, max int) (*Concurrency, *redis.Client, *faultproxy.Pr
 		t.Fatal(err)
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
-	c, err := NewConcurrency(rdb, max, WithSlotTTL(time.Hour), WithBudget(5*time.Second), WithShare(1), WithLogger(slog.New(slog.DiscardHandler)))
+	c, err := New(rdb, max, WithTTL(time.Hour), limiter.WithBudget(5*time.Second), limiter.WithShare(1), limiter.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +64,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 // TestLeftCallIsTakenBack: a caller that leaves while its call is on the way does not
-// keep the slot that it was granted.
+// keep the permit that it was granted.
 func TestLeftCallIsTakenBack(t *testing.T) {
 	c, rdb, proxy := lasting(t, 3)
 	s, err := c.TryAcquire(t.Context(), "k") // the script is known from now on
@@ -76,15 +79,15 @@ func TestLeftCallIsTakenBack(t *testing.T) {
 		left <- err
 	}()
 	held := func() int { return len(of(t, rdb, "h")) }
-	eventually(t, "Redis grants the slot", func() bool { return held() == 1 })
+	eventually(t, "Redis grants the permit", func() bool { return held() == 1 })
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	eventually(t, "the slot is taken back", func() bool { return held() == 0 })
+	eventually(t, "the permit is taken back", func() bool { return held() == 0 })
 }
 
-// TestHeartbeatBringsNothingBack: a slot that is released while a heartbeat with it
+// TestHeartbeatBringsNothingBack: a permit that is released while a heartbeat with it
 // is on its way is free afterwards.
 func TestHeartbeatBringsNothingBack(t *testing.T) {
 	c, rdb, _ := lasting(t, 3)
@@ -96,11 +99,11 @@ func TestHeartbeatBringsNothingBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	beat := []beatOf{{s.g, []*Slot{s, other}}}
+	beats := []beat{{s.k, []*Permit{s, other}}}
 	if err := s.Release(); err != nil {
 		t.Fatal(err)
 	}
-	c.keepOn(t.Context(), beat)
+	c.extend(t.Context(), beats)
 	if got := of(t, rdb, "h"); len(got) != 1 || got[0] != other.caller {
 		t.Errorf("held: %v", got)
 	}
@@ -164,7 +167,7 @@ func (h *held) Process(ctx context.Context, cmd redis.Cmder) error {
 }
 
 // TestLeftFirstCallKeepsNoPlace: a caller that leaves while its first call is on the way
-// there or back keeps no slot from others, and no place.
+// there or back keeps no permit from others, and no place.
 func TestLeftFirstCallKeepsNoPlace(t *testing.T) {
 	for _, way := range []string{"there", "back"} {
 		t.Run(way, func(t *testing.T) {
@@ -176,7 +179,7 @@ func TestLeftFirstCallKeepsNoPlace(t *testing.T) {
 			own, slow := c, &held{Client: rdb, scripts: make(chan struct{}), letGo: make(chan struct{})}
 			if way == "back" {
 				proxy.Set(faultproxy.Mode{ReplyDelay: time.Hour})
-			} else if own, err = NewConcurrency(slow, 1, WithSlotTTL(time.Hour), WithBudget(5*time.Second), WithShare(1)); err != nil {
+			} else if own, err = New(slow, 1, WithTTL(time.Hour), limiter.WithBudget(5*time.Second), limiter.WithShare(1)); err != nil {
 				t.Fatal(err)
 			}
 			own.patience = time.Hour
@@ -213,7 +216,7 @@ func TestLeftFirstCallKeepsNoPlace(t *testing.T) {
 			if err := s.Release(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the slot is for others", func() bool {
+			eventually(t, "the permit is for others", func() bool {
 				s, err := c.TryAcquire(t.Context(), "k")
 				return err == nil && s.Allowed && s.Release() == nil
 			})
@@ -227,8 +230,8 @@ func TestLeftFirstCallKeepsNoPlace(t *testing.T) {
 func TestWaiterIsNotTakenOut(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := redistest.Client(t, srv)
-	// The other process holds one of two slots.
-	other, err := NewConcurrency(rdb, 2, WithSlotTTL(time.Hour), WithBudget(5*time.Second))
+	// The other process holds one of two permits.
+	other, err := New(rdb, 2, WithTTL(time.Hour), limiter.WithBudget(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,16 +240,16 @@ func TestWaiterIsNotTakenOut(t *testing.T) {
 		t.Fatal(s, err)
 	}
 	slow := &held{Client: rdb, replies: true, scripts: make(chan struct{}), letGo: make(chan struct{})}
-	c, err := NewConcurrency(slow, 2, WithSlotTTL(time.Hour), WithShare(0.5), WithLogger(slog.New(slog.DiscardHandler)))
+	c, err := New(slow, 2, WithTTL(time.Hour), limiter.WithShare(0.5), limiter.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	// Its share is one slot, which is taken: it has to wait for Redis.
+	// Its share is one permit, which is taken: it has to wait for Redis.
 	id := lua.EncodeID("k")
-	g := &gate{key: "k", inRedis: c.names.Slots(id), id: id, sh: c.redis.Server(id), holding: map[string]*Slot{"taken": {}}, wake: make(chan struct{}, 1)}
-	c.gates["k"] = g
-	got := make(chan *Slot, 1)
+	g := &key{name: "k", inRedis: c.redis.Names.Slots(id), id: id, srv: c.redis.Server(id), holding: map[string]*Permit{"taken": {}}, wake: make(chan struct{}, 1)}
+	c.keys["k"] = g
+	got := make(chan *Permit, 1)
 	go func() {
 		s, err := c.Acquire(t.Context(), "k")
 		if err != nil {
@@ -257,7 +260,7 @@ func TestWaiterIsNotTakenOut(t *testing.T) {
 	<-slow.scripts // the first call, which its budget ends
 	<-slow.scripts // it asks again
 	close(slow.letGo)
-	if s := <-got; s == nil || s.Source != SourceRedis {
+	if s := <-got; s == nil || s.Source != limiter.SourceRedis {
 		t.Fatalf("%+v", s)
 	}
 	for range 50 {
@@ -273,7 +276,7 @@ func TestWaiterIsNotTakenOut(t *testing.T) {
 // TestCloseGivesPlacesUp: a process that ends while its callers wait is not waited for.
 func TestCloseGivesPlacesUp(t *testing.T) {
 	c, rdb, _ := lasting(t, 1)
-	other, err := NewConcurrency(rdb, 1, WithSlotTTL(time.Hour), WithBudget(5*time.Second), WithShare(1), WithLogger(slog.New(slog.DiscardHandler)))
+	other, err := New(rdb, 1, WithTTL(time.Hour), limiter.WithBudget(5*time.Second), limiter.WithShare(1), limiter.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +297,7 @@ func TestCloseGivesPlacesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := <-left; !errors.Is(err, ErrClosed) {
+		if err := <-left; !errors.Is(err, limiter.ErrClosed) {
 			t.Fatal(err)
 		}
 	}
@@ -306,5 +309,27 @@ func TestCloseGivesPlacesUp(t *testing.T) {
 	}
 	if s, err = other.TryAcquire(t.Context(), "k"); err != nil || !s.Allowed {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// TestNoWallClock: what lasts is not measured by a clock that can be set.
+func TestNoWallClock(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) < 5 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, call := range []string{".Unix", "time.Unix", ".Round(0)"} {
+			if strings.Contains(string(text), call) {
+				t.Errorf("%s has %s", file, call)
+			}
+		}
 	}
 }

@@ -1,0 +1,102 @@
+package redislink
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
+
+// The defaults of a Config.
+const (
+	DefaultBudget      = 50 * time.Millisecond
+	DefaultPrefix      = "holdfast"
+	DefaultMaxInFlight = 128
+)
+
+// Config is what a link needs to know. The zero value of a field is its default.
+type Config struct {
+	Client redis.UniversalClient
+	// Prefix is the first part of every key, and of the names of the breakers.
+	Prefix      string
+	Budget      time.Duration
+	MaxInFlight int // calls per server
+	Breaker     breaker.Settings
+	Functions   bool
+
+	// Policy is what decides while Redis cannot.
+	Policy fallback.Policy
+	// Share is this process's part of a limit; 0 is learnt from the heartbeat. Process
+	// names the process in it; empty is a random name.
+	Share   float64
+	Process string
+
+	Logger *slog.Logger
+	// OnCall, if set, is called after each call, and OnChange for each change of a
+	// breaker's state.
+	OnCall   func(Call)
+	OnChange func(breaker.Change)
+}
+
+// Call is a call to Redis that has ended.
+type Call struct {
+	Server string // its name
+	Class  breaker.Class
+	Err    error // nil when Class is breaker.ClassOK
+	Took   time.Duration
+}
+
+// withDefaults fills in the defaults and checks what depends on several fields. Each
+// field was checked when it was set.
+func (c Config) withDefaults() (Config, error) {
+	if isNil(c.Client) {
+		return c, &algo.FieldError{Field: "client", Value: "nil", Rule: "must be a go-redis client"}
+	}
+	if c.Share != 0 && c.Policy != fallback.Local {
+		return c, &algo.FieldError{Field: "share", Value: c.Share, Rule: "has a meaning only with the fallback Local; leave it out or change the fallback, which is " + c.Policy.String()}
+	}
+	if err := c.fits(); err != nil {
+		return c, err
+	}
+	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
+	c.Budget = cmp.Or(c.Budget, DefaultBudget)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return c, nil
+}
+
+// fits rejects a budget that the client's own timeouts would cut short, where they cannot
+// be changed for the link alone.
+func (c *Config) fits() error {
+	var read, write time.Duration
+	switch client := c.Client.(type) {
+	case *redis.ClusterClient:
+		read, write = client.Options().ReadTimeout, client.Options().WriteTimeout
+	case *redis.Ring:
+		read, write = client.Options().ReadTimeout, client.Options().WriteTimeout
+	}
+	name, d := "ReadTimeout", read
+	if write > 0 && (write < read || read <= 0) {
+		name, d = "WriteTimeout", write
+	}
+	if d > 0 && d < c.Budget {
+		return &algo.FieldError{Field: "budget", Value: c.Budget, Rule: fmt.Sprintf("is longer than the client's %s of %v, which ends calls sooner: raise that, or lower the budget", name, d)}
+	}
+	return nil
+}
+
+// isNil also catches a nil pointer in an interface.
+func isNil(rdb redis.UniversalClient) bool {
+	if rdb == nil {
+		return true
+	}
+	v := reflect.ValueOf(rdb)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}

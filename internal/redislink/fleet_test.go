@@ -1,0 +1,129 @@
+package redislink
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// TestShareOutlivesLostState: a Redis that is empty after a restart counts the
+// first process that sends a heartbeat as the only one. Should it be lost again at that
+// moment, that process must not take the whole limit.
+func TestShareOutlivesLostState(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	var fleet []*Link
+	for i := range 4 {
+		l, err := New(Config{Client: rdb, Process: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close(func() {})
+		fleet = append(fleet, l)
+	}
+	for range 2 { // the first to register has not heard of the others yet
+		for _, l := range fleet {
+			l.beat(t.Context())
+		}
+	}
+	if err := rdb.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range fleet {
+		l.beat(t.Context())
+		if share := l.Share(); share != 0.25 || l.Processes() != 4 {
+			t.Errorf("process %d has a share of %v of a fleet of 4 after Redis lost its state", i, share)
+		}
+	}
+}
+
+// TestFewerProcesses: those who stay away are believed gone after a while, and
+// more are believed at once.
+func TestFewerProcesses(t *testing.T) {
+	f := newFleet("holdfast", "a")
+	start := time.Now()
+	for _, step := range []struct {
+		after time.Duration
+		count int64
+		want  int64
+	}{
+		{0, 4, 4},
+		{time.Second, 1, 4},
+		{2 * time.Second, 3, 4},
+		{3 * time.Second, 2, 4},
+		{time.Second + fewerAfter, 2, 3}, // the most of those counted meanwhile
+		{5 * time.Second, 2, 3},
+		{6 * time.Second, 4, 4},
+		{7 * time.Second, 2, 4}, // starts anew
+		{5*time.Second + fewerAfter, 2, 4},
+		{7*time.Second + fewerAfter, 2, 2},
+	} {
+		f.count(step.count, start.Add(step.after))
+		if got := f.alive.Load(); got != step.want {
+			t.Errorf("after %v and a count of %d: %d alive, want %d", step.after, step.count, got, step.want)
+		}
+	}
+}
+
+// TestProcessesAreDeregistered: the last link of a process that closes takes it off the
+// list, and no earlier one does.
+func TestProcessesAreDeregistered(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	var links []*Link
+	for _, process := range []string{"a", "a", "b"} {
+		l, err := New(Config{Client: rdb, Process: process})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.beat(t.Context())
+		links = append(links, l)
+	}
+	for i, want := range []int64{2, 1, 0} {
+		links[i].Close(func() {})
+		if n := rdb.ZCard(t.Context(), links[i].Names.Peers()).Val(); n != want {
+			t.Errorf("%d processes after %d links were closed, want %d", n, i+1, want)
+		}
+	}
+}
+
+// TestNamesAreReleased: when its limiters are closed nothing holds a client, also after
+// claims that failed and limits that changed.
+func TestNamesAreReleased(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer func() { _ = rdb.Close() }()
+	l, err := New(Config{Client: rdb})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := func(limit int) (*Name, error) { return l.Claim("limits", limit) }
+	first, err := claim(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := claim(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := claim(2); err == nil {
+		t.Error("two limits of one name")
+	}
+	first.Change("others", 2)
+	for _, n := range []*Name{first, second} {
+		n.Release()
+		n.Release()
+		n.Change("limits", 3) // of one that is closed
+		if n.name.client != nil {
+			t.Error("a name that was released holds its client")
+		}
+	}
+	inUse.Lock()
+	defer inUse.Unlock()
+	for n := range inUse.names {
+		if n.client == redis.UniversalClient(rdb) {
+			t.Errorf("in use: %s %s", n.prefix, n.what)
+		}
+	}
+}

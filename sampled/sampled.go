@@ -1,0 +1,338 @@
+package sampled
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/options"
+	"github.com/holdfast-go/holdfast/internal/redislink"
+	"github.com/holdfast-go/holdfast/internal/topk"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+const (
+	tableCells   = 4096
+	tableStripes = 64
+	// idleIntervals is for how many intervals a key is kept that nobody asks for.
+	idleIntervals = 10
+	// staleIntervals is for how many intervals a report is believed.
+	staleIntervals = 3
+	// milli is the unit in which rates are reported: units per 1000 seconds.
+	milli = 1000
+	// buriesPerInterval is how many calls a process makes in an interval to take a dead
+	// one out of the sums.
+	buriesPerInterval = 20
+	// candidateEvery is how many of the calls for keys beyond the top are counted.
+	candidateEvery = 8
+	always         = math.MaxUint64
+)
+
+// Limiter is a limiter for fleets too large for a call per decision. No decision
+// waits for Redis: each process counts what it is asked for, reports to Redis once per
+// interval (WithInterval), learns what the fleet is asked for, and admits with the
+// probability that brings the fleet to the rate.
+//
+// It is not exact: see docs/choosing.md for what was measured. A key's first
+// interval, a process's first, and all while Redis cannot be reached, are decided by
+// the process's share of the rate, but each process admits the first unit of a key. It
+// admits a request or not as it comes; it has no burst beyond an interval's, and
+// RetryAfter is the interval. Parts of a unit are carried from interval to interval, so
+// that a rate below one per interval is kept over time.
+//
+// The keys that are asked for most, up to WithTopKeys, are followed; others are
+// decided by this process's share, in bounded memory. It is safe for concurrent use,
+// and idle it runs no goroutine. Make one with New; the zero value is not usable.
+type Limiter struct {
+	redis    *redislink.Link
+	claimed  *redislink.Name
+	policy   fallback.Policy
+	share    float64                                     // WithShare; 0 is learnt from the reports
+	decision func(context.Context, limiter.DecisionInfo) // nil where nobody wants to know
+	interval time.Duration
+	topKeys  int
+
+	limit  limiter.Limit // a token bucket of what an interval lets through
+	params algo.Params   // of the limit
+	scaled atomic.Pointer[scaled]
+	store  *fallback.Store // of keys beyond the top
+	number int64           // of this process, in the reports
+	units  float64         // of the rate, in an interval
+
+	table      sampleTable
+	fleet      atomic.Int64     // processes at the last report
+	reported   atomic.Int64     // when that was, in ns since then
+	unanswered atomic.Bool      // under the policy Closed: nobody is admitted
+	counts     [2]atomic.Uint64 // units that were sampled, and that were decided by share
+
+	// candidates are keys beyond the top, by the units that were asked for.
+	candidates atomic.Pointer[topk.Sketch[struct{}]]
+
+	mu    sync.Mutex
+	timer *time.Timer // nil while it is stopped
+	last  time.Time   // of the ticks
+}
+
+// scaled is what a share leaves of the limit.
+type scaled struct {
+	share  float64
+	params algo.Params
+}
+
+var _ limiter.Allower = (*Limiter)(nil)
+
+// New returns a limiter that brings the fleet to a rate, per key. Every process should use
+// the same rate. It does not talk to Redis, so it succeeds at once when Redis is down. Any
+// client of go-redis will do; it stays the caller's, who closes it after the limiter. The
+// error is a *limiter.ConfigError.
+func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter, error) {
+	c := options.Sampled[limiter.DecisionInfo]{MaxLocalKeys: fallback.DefaultMaxKeys, Interval: DefaultInterval, TopKeys: DefaultTopKeys}
+	for _, o := range opts {
+		if o == nil {
+			return nil, &limiter.ConfigError{Field: "option", Value: "nil", Rule: "must not be nil"}
+		}
+		if err := o.ForSampled(&c); err != nil {
+			return nil, err
+		}
+	}
+	c.Link.Client = rdb
+	link, err := redislink.New(c.Link)
+	if err != nil {
+		return nil, configError(err)
+	}
+	s := &Limiter{
+		redis: link, policy: c.Link.Policy, share: c.Link.Share, decision: c.Decision,
+		interval: c.Interval, topKeys: c.TopKeys, number: 1 + rand.Int64N(1<<52),
+	}
+	s.reported.Store(math.MinInt64 / 2)
+	// What is decided by share may come at once, up to an interval's part.
+	s.units = float64(rate.N) * float64(c.Interval) / float64(max(1, rate.Per))
+	s.limit = limiter.TokenBucket(rate, int(max(1, math.Ceil(min(s.units, math.MaxInt32)))))
+	if rate.Per%time.Microsecond != 0 {
+		return nil, &limiter.ConfigError{Field: "period", Value: rate.Per, Rule: "must be a whole number of microseconds"}
+	}
+	bucket := algo.Limit{Kind: algo.TokenBucket, N: int64(rate.N), Per: rate.Per.Microseconds(), Burst: int64(s.limit.Burst())}
+	if s.params, err = bucket.Params(); err != nil {
+		return nil, configError(err)
+	}
+	s.table.seed, s.table.max = maphash.MakeSeed(), int64(c.TopKeys)
+	s.candidates.Store(s.newCandidates())
+	s.fleet.Store(1)
+	if s.store, err = fallback.NewStore(c.MaxLocalKeys); err != nil {
+		return nil, err
+	}
+	if s.claimed, err = link.Claim("sampled", rate); err != nil {
+		return nil, configError(err)
+	}
+	return s, nil
+}
+
+// configError makes what users get of an error of an internal constructor.
+func configError(err error) error {
+	var f *algo.FieldError
+	if errors.As(err, &f) {
+		return &limiter.ConfigError{Field: f.Field, Value: f.Value, Rule: f.Rule}
+	}
+	return fmt.Errorf("%w: %w", limiter.ErrInvalidConfig, err)
+}
+
+// Limit returns the rate as a token bucket of what an interval lets through, which
+// is also what results carry.
+func (s *Limiter) Limit() limiter.Limit { return s.limit }
+
+// Allow is AllowN with a cost of 1.
+func (s *Limiter) Allow(ctx context.Context, key string) (limiter.Result, error) {
+	return s.AllowN(ctx, key, 1)
+}
+
+// AllowN decides at once. A cost of 0 is a peek. Remaining is what this process may still
+// admit in this interval, if all of it is admitted. Source is limiter.SourceSampled, or
+// limiter.SourceLocal where the process's share decides.
+//
+// The error is limiter.ErrInvalidKey, limiter.ErrInvalidCost, limiter.ErrCostExceedsLimit
+// when the cost is above what an interval lets through, limiter.ErrClosed, the context's
+// own, or, only under the policy fallback.Closed, limiter.ErrUnavailable.
+func (s *Limiter) AllowN(ctx context.Context, key string, n int) (limiter.Result, error) {
+	if s.decision == nil || n == 0 {
+		return s.decide(ctx, key, n)
+	}
+	start := time.Now()
+	res, err := s.decide(ctx, key, n)
+	s.decision(ctx, limiter.DecisionInfo{Key: key, Cost: n, Result: res, Err: err, Took: time.Since(start)})
+	return res, err
+}
+
+// check rejects what no limiter could ever admit.
+func (s *Limiter) check(ctx context.Context, key string, n int) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("%w: key is empty", limiter.ErrInvalidKey)
+	case n < 0:
+		return fmt.Errorf("%w: cost is %d: must not be negative", limiter.ErrInvalidCost, n)
+	case int64(n) > s.params.Cap:
+		return fmt.Errorf("%w: cost is %d, but %v admits at most %d at once", limiter.ErrCostExceedsLimit, n, s.limit, s.params.Cap)
+	case s.redis.IsClosed():
+		return limiter.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// decide is AllowN without its hook.
+func (s *Limiter) decide(ctx context.Context, key string, n int) (limiter.Result, error) {
+	if err := s.check(ctx, key, n); err != nil {
+		return limiter.Result{}, err
+	}
+	k, h := s.table.find(key)
+	if k == nil {
+		if n > 0 {
+			k = s.follow(key, h)
+		}
+	}
+	if s.unanswered.Load() {
+		// Its key is followed all the same: that is how the end of it is noticed.
+		if k != nil {
+			k.asked.Add(int64(n))
+		}
+		return limiter.Result{Limit: s.limit, RetryAfter: s.interval, Source: limiter.SourceClosed}, limiter.ErrUnavailable
+	}
+	if k == nil {
+		return s.beyond(key, h, n), nil
+	}
+	res := limiter.Result{Limit: s.limit, ResetAfter: s.interval, Source: limiter.SourceSampled}
+	if k.local.Load() {
+		res.Source = limiter.SourceLocal
+	}
+	k.asked.Add(int64(n))
+	left := int64(0)
+	if t := k.threshold.Load(); t == always || rand.Uint64() < t {
+		if left = k.left.Add(-int64(n)); left >= 0 {
+			res.Allowed = true
+		} else {
+			left = k.left.Add(int64(n))
+			if int64(n) > k.denied.Load() {
+				k.denied.Store(int64(n))
+			}
+		}
+	}
+	res.Remaining = int(min(max(0, left), s.params.Cap))
+	if !res.Allowed {
+		res.RetryAfter = s.interval
+	}
+	return res, nil
+}
+
+// follow begins to follow a key, by the share.
+func (s *Limiter) follow(key string, h uint64) *sample {
+	if s.table.count.Load() >= s.table.max {
+		return nil
+	}
+	k, made := s.table.add(key, h, s.prepare)
+	if made {
+		s.startTicking()
+	}
+	return k
+}
+
+// prepare gives a key that is followed from now on its first units, as far as the local
+// state has not seen them used.
+func (s *Limiter) prepare(k *sample) {
+	share := s.ownShare()
+	units, p := first(s.units, share), s.local(share)
+	if left := s.store.Decide(k.key, p, 0).Remaining; left < p.Cap {
+		units = min(units, float64(left))
+	}
+	k.left.Store(int64(units))
+	k.carry = carry(units - math.Floor(units))
+	k.local.Store(true)
+	k.admit(1)
+}
+
+// drop ends following a key. What it has used is left to the local state, or a key that
+// is asked for now and then would begin anew each time.
+func (s *Limiter) drop(k *sample) {
+	s.table.drop(k)
+	p := s.local(s.ownShare())
+	if used := s.store.Decide(k.key, p, 0).Remaining - max(0, k.left.Load()); used > 0 {
+		s.store.Decide(k.key, p, used)
+	}
+}
+
+// ownShare is the part of the rate that is this process's.
+func (s *Limiter) ownShare() float64 {
+	if s.share > 0 {
+		return s.share
+	}
+	return 1 / float64(max(1, s.fleet.Load()))
+}
+
+// local returns the parameters for a process with the given share.
+func (s *Limiter) local(share float64) algo.Params {
+	last := s.scaled.Load()
+	if last == nil || last.share != share {
+		last = &scaled{share, s.params.Scale(share)}
+		s.scaled.Store(last)
+	}
+	return last.params
+}
+
+// beyond decides on a key that is not followed, and now and then takes note of it.
+func (s *Limiter) beyond(key string, h uint64, n int) limiter.Result {
+	if s.policy == fallback.Open {
+		return limiter.Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: limiter.SourceOpen}
+	}
+	if n > 0 && rand.N(candidateEvery) == 0 {
+		s.candidates.Load().Add(h, key, int64(n))
+	}
+	s.counts[1].Add(uint64(n))
+	d := s.store.Decide(key, s.local(s.ownShare()), int64(n))
+	return limiter.Result{
+		Allowed: d.Allowed, Limit: s.limit, Remaining: int(d.Remaining), Source: limiter.SourceLocal,
+		RetryAfter: time.Duration(d.RetryAfter) * time.Microsecond, ResetAfter: time.Duration(d.ResetAfter) * time.Microsecond,
+	}
+}
+
+// newCandidates keeps keys as long as they are: they may be followed.
+func (s *Limiter) newCandidates() *topk.Sketch[struct{}] {
+	return topk.New[struct{}](16+s.topKeys/4, 0)
+}
+
+// Health reports without asking Redis. Processes are those that reported; Decisions
+// are the units asked for, up to the last interval.
+func (s *Limiter) Health() limiter.Health {
+	servers, decisions := redislink.Health[limiter.Source](s.redis)
+	decisions[limiter.SourceSampled], decisions[limiter.SourceLocal] = s.counts[0].Load(), s.counts[1].Load()
+	h := limiter.Health{
+		Share: s.ownShare(), Processes: int(s.fleet.Load()), Decisions: decisions,
+		LocalKeys: int(s.table.count.Load()) + s.store.Len(), FunctionsError: s.redis.FunctionsError(),
+	}
+	for _, srv := range servers {
+		h.Servers = append(h.Servers, limiter.ServerHealth(srv))
+	}
+	return h
+}
+
+// Close takes this process out of the reports and fails later calls with
+// limiter.ErrClosed. The client stays open. Closing twice is harmless.
+func (s *Limiter) Close() error {
+	s.mu.Lock()
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.mu.Unlock()
+	s.redis.Close(func() {
+		s.leave(func(cmd lua.Command) bool { return s.redis.Last(&redislink.Op{ID: lua.Sampled, Command: cmd}) == nil })
+		s.claimed.Release()
+	})
+	return nil
+}

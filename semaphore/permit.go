@@ -1,0 +1,77 @@
+package semaphore
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// Errors of Release, to test for with errors.Is.
+var (
+	// ErrReleased: the permit was released before.
+	ErrReleased = errors.New("semaphore: permit already released")
+	// ErrNotAcquired: the permit was denied, so there is nothing to release.
+	ErrNotAcquired = errors.New("semaphore: no permit was acquired")
+)
+
+// Permit is the right to be in flight. It is safe for concurrent use. The zero value is a
+// permit that was denied.
+type Permit struct {
+	// Result says whether the permit was acquired. Remaining is how many more there are,
+	// RetryAfter when it makes sense to ask again. The Limit is the zero value: this
+	// is no rate.
+	limiter.Result
+
+	s        *Semaphore
+	k        *key   // nil where nobody counts
+	caller   string // its name in Redis
+	known    atomic.Bool
+	released atomic.Bool
+
+	mu   sync.Mutex
+	gone bool
+	lost chan struct{} // made when somebody asks
+}
+
+// Lost is closed when the permit has ended although it was not released: Redis has
+// not heard of this process for the time to live, because it stood still, or Redis
+// has lost its state. It is held again from then on, but somebody else may have had
+// it meanwhile: work that must not run twice should stop.
+func (p *Permit) Lost() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost == nil {
+		p.lost = make(chan struct{})
+		if p.gone {
+			close(p.lost)
+		}
+	}
+	return p.lost
+}
+
+func (p *Permit) lose() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.gone && p.lost != nil {
+		close(p.lost)
+	}
+	p.gone = true
+}
+
+// Release frees the permit. When Redis cannot be reached, the permit ends with its time
+// to live. The error is ErrReleased when it was released before, and ErrNotAcquired when
+// it was denied.
+func (p *Permit) Release() error {
+	switch {
+	case !p.Allowed:
+		return ErrNotAcquired
+	case p.released.Swap(true):
+		return ErrReleased
+	case p.k == nil:
+		return nil
+	}
+	p.s.release(p.k, p.caller)
+	return nil
+}

@@ -83,7 +83,7 @@ func (x *call) judge(err error, seen *attempt) (w admission.Wait, again bool) {
 	}
 	w, s := x.next(st.Code(), h, seen.unsent())
 	if s != nil {
-		x.giveUp(s)
+		_ = x.giveUp(s) // for the hook; the error of the call is s
 	}
 	return w, s == nil
 }

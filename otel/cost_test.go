@@ -14,7 +14,7 @@ import (
 // local returns what one decision is, observed or not.
 func local(t testing.TB, opts ...limiter.LocalOption) func() {
 	t.Helper()
-	lim, err := limiter.NewLocal(limiter.FixedWindow(limiter.Per(1<<40, 300*time.Hour)), opts...)
+	lim, err := limiter.NewLocal(limiter.FixedWindow(limiter.Per(1<<30, 300*time.Hour)), opts...)
 	must(t, err)
 	ctx := context.Background()
 	return func() {

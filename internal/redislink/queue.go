@@ -226,9 +226,6 @@ func (q *queue) run(f *flight) {
 			permit.Done(breaker.ClassAborted, 0)
 			f.failAll(breaker.ClassAborted, errUnsent)
 		default:
-			if permit.Probe() {
-				f.writes()
-			}
 			f.send()
 		}
 		f = q.finish(f)
@@ -240,6 +237,9 @@ func (q *queue) begin(f *flight, permit breaker.Permit) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	f.permit, f.sent = permit, time.Now()
+	if permit.Probe() {
+		f.writes()
+	}
 	for _, o := range f.ops {
 		if o.deadline.After(f.deadline) {
 			f.deadline = o.deadline

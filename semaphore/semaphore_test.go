@@ -538,7 +538,7 @@ func TestBadSemaphore(t *testing.T) {
 		"critical headroom is 1": {rdb, 2, []semaphore.Option{limiter.WithCriticalHeadroom(1)}},
 		"option is nil":          {rdb, 1, []semaphore.Option{nil}},
 		"prefix is":              {rdb, 1, []semaphore.Option{limiter.WithPrefix("")}},
-		"FailureRatio is 2":       {rdb, 1, []semaphore.Option{limiter.WithBreaker(breaker.Settings{FailureRatio: 2})}},
+		"FailureRatio is 2":      {rdb, 1, []semaphore.Option{limiter.WithBreaker(breaker.Settings{FailureRatio: 2})}},
 	} {
 		if s, err := semaphore.New(c.rdb, c.n, c.opts...); s != nil || !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)

@@ -20,8 +20,8 @@
 // [GCRA].
 //
 // Beyond one limit: [Limiter.Reserve] for costs that are known only afterwards,
-// [NewMulti] for several limits at once, [NewConcurrency] for limits on concurrency,
-// [WithReserve] and [Critical] for calls that matter more, [NewSampled] for fleets too
+// [NewMulti] for several limits at once, [WithCriticalHeadroom] and [Critical] for calls
+// that matter more. The packages semaphore and sampled limit concurrency, and fleets too
 // large for a call per decision.
 //
 // Of the module's documents, [choosing] says which of them to use. [guarantees] says what

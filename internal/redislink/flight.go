@@ -1,6 +1,7 @@
 package redislink
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -192,7 +193,7 @@ func (f *flight) send() {
 	// Not a part of f: the client may dial on with it when f is long used again.
 	ctx := &flightCtx{Context: f.ops[0].ctx, deadline: f.deadline, gone: f.gone}
 	l := f.q.link
-	l.do(ctx, f.cmds, f.errs)
+	f.call(ctx)
 	for i, c := range f.commands[:f.used] {
 		c.err = f.errs[i]
 	}
@@ -207,6 +208,28 @@ func (f *flight) send() {
 	}
 	f.permit.Report(class, proof, took)
 	l.called(f.q.srv, class, err, took)
+}
+
+// call sends the commands in one write; those of a probe one by one, as long as the server
+// answers. go-redis has a pool for pipelines and one for single commands. Each dials at
+// its own times in an outage, so that the one may be back while the other still fails.
+// Most calls are of one command.
+func (f *flight) call(ctx context.Context) {
+	l := f.q.link
+	if !f.permit.Probe() {
+		l.do(ctx, f.cmds, f.errs)
+		return
+	}
+	for i := range f.cmds {
+		l.do(ctx, f.cmds[i:i+1], f.errs[i:i+1])
+		err := f.errs[i]
+		if class := classify(ctx, err, 0, 0); class == breaker.ClassUnavailable || class == breaker.ClassSlow || ctx.Err() != nil {
+			for k := range f.errs[i+1:] {
+				f.errs[i+1+k] = cmp.Or(err, ctx.Err())
+			}
+			return
+		}
+	}
 }
 
 // sendApart sends the items of commands again that were refused for having keys of

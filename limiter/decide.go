@@ -65,7 +65,7 @@ type request struct {
 
 // op is the request for Redis.
 func (l *Limiter) op(r *request) *redislink.Op {
-	o := redislink.NewOp()
+	o := l.redis.NewOp()
 	o.ID, o.Args, o.Keys, o.Cost = r.id, &r.s.args, l.names.KeysOf(r.s.args.Kind, r.id), int64(r.n)
 	return o
 }
@@ -111,7 +111,7 @@ func (l *Limiter) request(ctx context.Context, r request) (Result, error) {
 		if r.rc != nil && d.Allowed {
 			r.rc.fromRedis(l, &r, o)
 		}
-		o.Free()
+		l.redis.Free(o)
 		if cached && d.Remaining < int64(n)+s.args.Keep {
 			l.denials.Put(asking, &s.args.Params, n, d, sent, end)
 		}

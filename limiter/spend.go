@@ -161,7 +161,7 @@ func (l *Limiter) refill(sh *redislink.Server, s *spec, key string, ls *lease) {
 	o.After = func(o *redislink.Op, _ bool) { l.fill(ls, s, o, false) }
 	if class, _ := l.redis.Do(context.Background(), sh, o, l.budget); class == breaker.ClassOK {
 		d := o.Out
-		o.Free()
+		l.redis.Free(o)
 		l.afterRedis(s, key, 1, d)
 	}
 }

@@ -29,6 +29,15 @@ var (
 	errNoTurn = fmt.Errorf("too many calls in flight: %w", errUnsent)
 )
 
+// unsentError is that of a command which was not sent because the one before it failed.
+type unsentError struct{ before error }
+
+func (e *unsentError) Error() string { return "not sent after: " + e.before.Error() }
+func (e *unsentError) Unwrap() error { return e.before }
+
+// Is reports that it is an errUnsent, for another reason than the budget.
+func (e *unsentError) Is(target error) bool { return target == errUnsent }
+
 // classify says what an error of a call means, which took so long until its caller knew.
 // fair is the time that an answer may take: a caller with less says nothing of Redis.
 func classify(ctx context.Context, err error, took, fair time.Duration) breaker.Class {

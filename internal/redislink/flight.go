@@ -3,7 +3,7 @@ package redislink
 import (
 	"cmp"
 	"context"
-	"sync"
+	"errors"
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
@@ -48,15 +48,15 @@ type place struct {
 	turn          int64
 }
 
-var flights = sync.Pool{New: func() any {
-	return &flight{gone: make(chan struct{}), last: make(map[string]place)}
-}}
+func newFlight() *flight {
+	f := &flight{gone: make(chan struct{}), last: make(map[string]place)}
+	f.fly = func() { f.q.run(f) }
+	return f
+}
 
-func newFlight(q *queue) *flight {
-	f := flights.Get().(*flight)
-	if f.fly == nil {
-		f.fly = func() { f.q.run(f) }
-	}
+// flight returns an empty one.
+func (q *queue) flight() *flight {
+	f := q.link.pools.flights.Get().(*flight)
 	f.q, f.looks = q, true
 	f.sending.state.Store(unsent)
 	return f
@@ -78,9 +78,10 @@ func (f *flight) free() {
 	clear(f.cmds)
 	clear(f.errs)
 	f.ops, f.of, f.cmds, f.errs = f.ops[:0], f.of[:0], f.cmds[:0], f.errs[:0]
+	pool := &f.q.link.pools.flights
 	f.q, f.used, f.keys, f.work, f.took, f.after = nil, 0, 0, 0, 0, false
 	f.permit, f.deadline = breaker.Permit{}, time.Time{}
-	flights.Put(f)
+	pool.Put(f)
 }
 
 // add gives o a place, and reports whether there was one.
@@ -225,7 +226,7 @@ func (f *flight) call(ctx context.Context) {
 		err := f.errs[i]
 		if class := classify(ctx, err, 0, 0); class == breaker.ClassUnavailable || class == breaker.ClassSlow || ctx.Err() != nil {
 			for k := range f.errs[i+1:] {
-				f.errs[i+1+k] = cmp.Or(err, ctx.Err())
+				f.errs[i+1+k] = &unsentError{cmp.Or(err, ctx.Err())}
 			}
 			return
 		}
@@ -288,6 +289,9 @@ func (f *flight) verdict() (class breaker.Class, proof breaker.Proof, err error)
 	worst := func(o outcome, looks bool) {
 		if o.class == breaker.ClassOK || class.Failure() && !o.class.Failure() {
 			return
+		}
+		if errors.Is(o.err, errUnsent) {
+			return // says no more than the command before it
 		}
 		// Where reads and writes go to one server, a peek shows that it is back; but not
 		// that it answers writes, for which this one may have waited in vain.

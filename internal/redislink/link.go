@@ -26,6 +26,7 @@ type Link struct {
 	servers *servers
 	slots   *slotMap // of a cluster
 	nonces  nonces
+	pools   pools
 	fleet   *fleet
 
 	denied, evalOnly sync.Once
@@ -45,6 +46,7 @@ func New(c Config) (*Link, error) {
 		started: time.Now(), lua: lua.NewClient(c.Client), closed: make(chan struct{}),
 	}
 	l.nonces.init()
+	l.pools.init()
 	_, l.plain = c.Client.(*redis.Client)
 	if c.Functions {
 		l.lua.UseFunctions(c.Client)

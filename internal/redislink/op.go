@@ -12,7 +12,7 @@ import (
 
 // Op is one request to a server. Exactly one of Args, Taken, Keep and Command says what
 // is asked; the fields below them hold the answer after Do. It belongs to its caller until
-// Do, and again when that has returned breaker.ClassOK; one from NewOp can then be freed.
+// Do, and again when that has returned breaker.ClassOK; it can then be freed.
 type Op struct {
 	// ID is the encoded id whose server and slot the request concerns.
 	ID string
@@ -80,15 +80,27 @@ const (
 	left
 )
 
-var ops = sync.Pool{New: func() any { return &Op{done: make(chan struct{}, 1)} }}
+// pools keep memory for the next use. Each link has its own: nothing of one link, least of
+// all a channel, is ever used by another.
+type pools struct{ ops, timers, flights sync.Pool }
+
+func (p *pools) init() {
+	p.ops.New = func() any { return new(Op) }
+	p.timers.New = func() any {
+		t := time.NewTimer(time.Hour)
+		t.Stop()
+		return t
+	}
+	p.flights.New = func() any { return newFlight() }
+}
 
 // NewOp returns an empty Op.
-func NewOp() *Op { return ops.Get().(*Op) }
+func (l *Link) NewOp() *Op { return l.pools.ops.Get().(*Op) }
 
-// Free gives o back for another use.
-func (o *Op) Free() {
+// Free takes o back for another use.
+func (l *Link) Free(o *Op) {
 	*o = Op{done: o.done}
-	ops.Put(o)
+	l.pools.ops.Put(o)
 }
 
 // finished tells who waits.

@@ -69,11 +69,11 @@ func (q *queue) do(ctx context.Context, o *Op, budget time.Duration) (breaker.Cl
 		o.finished(false)
 		return o.Class, err
 	}
-	timer := timers.Get().(*time.Timer)
+	timer := q.link.pools.timers.Get().(*time.Timer)
 	timer.Reset(budget)
 	defer func() {
 		timer.Stop()
-		timers.Put(timer)
+		q.link.pools.timers.Put(timer)
 	}()
 	closed := q.link.closed
 	if o.Lasts {
@@ -92,12 +92,6 @@ func (q *queue) do(ctx context.Context, o *Op, budget time.Duration) (breaker.Cl
 	}
 	return q.leave(ctx, o, why)
 }
-
-var timers = sync.Pool{New: func() any {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
-}}
 
 func (q *queue) classify(ctx context.Context, err error, took time.Duration) breaker.Class {
 	return classify(ctx, err, took, q.link.fair)
@@ -207,7 +201,7 @@ func (q *queue) sendOff(f *flight, late []*Op) {
 // gather makes a call of o and those who wait and can go with it. mu is held.
 func (q *queue) gather(o *Op) *flight {
 	q.flying++
-	f := newFlight(q)
+	f := q.flight()
 	f.add(o)
 	now := time.Now()
 	q.waiting.take(callOps-1, func(next *Op) bool { return !q.tooLate(next, now) && f.add(next) })

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,7 +24,7 @@ var names = lua.NewNamer("p")
 // unused is a link whose client is never asked.
 func unused(t *testing.T, inFlight int) *Link {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2}) // with 3 it has goroutines of its own
 	t.Cleanup(func() { _ = rdb.Close() })
 	l, err := New(Config{Client: rdb, Prefix: "p", Budget: 50 * time.Millisecond, MaxInFlight: inFlight})
 	if err != nil {
@@ -44,7 +46,7 @@ func args(t *testing.T, kind algo.Kind) *lua.Args {
 
 // decision asks for cost units of id.
 func decision(a *lua.Args, id string, cost int64) *Op {
-	o := NewOp()
+	o := &Op{done: make(chan struct{}, 1)}
 	o.ID, o.Args, o.Keys, o.Cost = id, a, names.KeysOf(a.Kind, id), cost
 	o.ctx, o.deadline = context.Background(), time.Now().Add(time.Minute)
 	return o
@@ -107,7 +109,7 @@ func TestItems(t *testing.T) {
 	} {
 		for kind, merges := range map[algo.Kind]bool{algo.GCRA: true, algo.LeakyBucketShaping: false} {
 			a := args(t, kind)
-			f := newFlight(only(unused(t, 128)))
+			f := only(unused(t, 128)).flight()
 			for _, s := range strings.Fields(asked) {
 				f.add(decision(a, s[:1], int64(s[1]-'0')))
 			}
@@ -133,7 +135,7 @@ func TestItems(t *testing.T) {
 	// Another limit is another question.
 	one, two := args(t, algo.GCRA), args(t, algo.GCRA)
 	two.Cap++
-	f := newFlight(only(unused(t, 128)))
+	f := only(unused(t, 128)).flight()
 	f.add(decision(one, "a", 1))
 	f.add(decision(two, "a", 1))
 	if n := len(f.commands[0].decide.Items); n != 2 {
@@ -168,7 +170,7 @@ func TestCommands(t *testing.T) {
 	} {
 		q := only(unused(t, 128))
 		q.sameSlot = c.oneSlot
-		f := newFlight(q)
+		f := q.flight()
 		for _, o := range c.ops() {
 			if !f.add(o) {
 				t.Errorf("%s: no place for %s", name, o.ID)
@@ -179,7 +181,7 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	// A call is bounded by its work, but takes any request alone.
-	f := newFlight(only(unused(t, 128)))
+	f := only(unused(t, 128)).flight()
 	if !f.add(decision(log, "a", -2*callWork)) || f.add(decision(log, "b", -1)) {
 		t.Error("a call is not bounded by its work")
 	}
@@ -268,6 +270,40 @@ func TestWhatWasChargedApartIsAnswered(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRestOfAProbeIsNotSent: a probe sends its commands one by one. What it does not send
+// because the one before it failed is known to be never charged; the failed one, which the
+// server may have executed, is not. It alone says what the probe proves.
+func TestRestOfAProbeIsNotSent(t *testing.T) {
+	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	synctest.Test(t, func(t *testing.T) {
+		l := unused(t, 128)
+		d := &doer{answers: []any{timeout}}
+		l.lua = lua.NewClient(d)
+		only(l).sameSlot = true // or one command would do
+		br := l.servers.only.Breaker
+		for br.State() == breaker.Closed {
+			p, _ := br.Acquire()
+			p.Report(breaker.ClassUnavailable, breaker.ProofRun, 0)
+		}
+		time.Sleep(time.Minute)
+		a := args(t, algo.GCRA)
+		first, second := decision(a, "a", 1), decision(a, "b", 0)
+		fly(l, first, second)
+		if NeverExecuted(first.Err) || first.Class != breaker.ClassUnavailable {
+			t.Errorf("the first, which was sent: %v, %v", first.Class, first.Err)
+		}
+		if !NeverExecuted(second.Err) || second.Class != breaker.ClassUnavailable {
+			t.Errorf("the second, which was not: %v, %v", second.Class, second.Err)
+		}
+		if d.calls != 1 {
+			t.Errorf("%d commands were sent", d.calls)
+		}
+		if !errors.Is(second.Err, os.ErrDeadlineExceeded) {
+			t.Errorf("the cause is lost: %v", second.Err)
+		}
+	})
 }
 
 // TestMembersOfOneKeySentApart: two costs on one key of a log, sent apart, are units of

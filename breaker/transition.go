@@ -1,10 +1,11 @@
 package breaker
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
+
+	"github.com/holdfast-go/holdfast/internal/random"
 )
 
 // readyToTrip is asked after each failure while closed. It does not look at
@@ -55,5 +56,5 @@ func openTime(shortest, longest time.Duration, n uint) time.Duration {
 		d = shortest << n
 	}
 	half := d / 2
-	return half + rand.N(d-half+1)
+	return half + random.Below(d-half+1)
 }

@@ -1,6 +1,11 @@
 package fallback
 
-import "github.com/holdfast-go/holdfast/internal/algo"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
 
 // Debt is what was admitted of a key without charging it in Redis, and still
 // weighs against the limit.
@@ -53,7 +58,7 @@ type Debtor struct{ k debtKey }
 // ID is the key.
 func (d Debtor) ID() string { return d.k.id }
 
-// Debtors returns the keys that have a debt.
+// Debtors returns the keys that have a debt, sorted: a map has another order each time.
 func (s *Store) Debtors() []Debtor {
 	if s.owed.Load() == 0 {
 		return nil
@@ -67,6 +72,9 @@ func (s *Store) Debtors() []Debtor {
 		}
 		sh.mu.Unlock()
 	}
+	slices.SortFunc(out, func(a, b Debtor) int {
+		return cmp.Or(cmp.Compare(a.k.id, b.k.id), cmp.Compare(a.k.kind, b.k.kind))
+	})
 	return out
 }
 

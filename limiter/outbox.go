@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/random"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
@@ -93,7 +93,7 @@ func (l *Limiter) sendSoon(send func(ctx context.Context)) {
 	if l.outbox.turn.Due(l.redis.Now(), reconcileEvery) && l.sending.CompareAndSwap(false, true) {
 		if !l.redis.Background.Start(func(ctx context.Context) {
 			defer l.sending.Store(false)
-			if sleep(ctx, rand.N(reconcileSpread), nil) == nil {
+			if sleep(ctx, random.Below(reconcileSpread), nil) == nil {
 				send(ctx)
 			}
 		}) {

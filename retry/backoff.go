@@ -2,11 +2,12 @@ package retry
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+
+	"github.com/holdfast-go/holdfast/internal/random"
 )
 
 // The defaults of [Backoff].
@@ -131,9 +132,9 @@ func (s *Sequence) Next() time.Duration {
 	d := max(0, min(s.curve.NextBackOff(), s.max))
 	switch s.jitter {
 	case JitterFull:
-		return rand.N(d + 1)
+		return random.Below(d + 1)
 	case JitterEqual:
-		return d - rand.N(d/2+1)
+		return d - random.Below(d/2+1)
 	default:
 		return d
 	}

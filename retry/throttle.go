@@ -3,10 +3,11 @@ package retry
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/random"
 )
 
 // The defaults of [ThrottleSettings].
@@ -127,7 +128,7 @@ func NewThrottle(s ThrottleSettings) (*Throttle, error) {
 		return nil, &ConfigError{"ThrottleSettings.MinRequests", s.MinRequests, "must be from 1 to 200"}
 	}
 	if s.Rand == nil {
-		s.Rand = rand.Float64
+		s.Rand = random.Float64
 	}
 	now := time.Now()
 	return &Throttle{cfg: s, epoch: now, since: now}, nil

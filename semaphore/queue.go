@@ -2,10 +2,10 @@ package semaphore
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/random"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -80,7 +80,7 @@ func (s *Semaphore) poll(ctx context.Context, k *key) {
 			return
 		}
 		pause := min(pollMost, pollLeast+time.Duration(ahead)*pollEach)
-		timer.Reset(pause*3/4 + rand.N(pause/2))
+		timer.Reset(pause*3/4 + random.Below(pause/2))
 		select {
 		case <-timer.C:
 		case <-k.wake:

@@ -5,8 +5,9 @@ package wait
 import (
 	"context"
 	"math"
-	"math/rand/v2"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/random"
 )
 
 // Bound is what forbids a wait. The zero value forbids nothing.
@@ -107,7 +108,7 @@ func Spread(d, over, most time.Duration) time.Duration {
 	if over <= 0 {
 		return d
 	}
-	return d + rand.N(over+1)
+	return d + random.Below(over+1)
 }
 
 // Crowd returns over which time those spread whom a limiter denies for d. It

@@ -1,0 +1,29 @@
+// Package random is where the library takes its randomness from: crypto/rand, which a test
+// can make deterministic (testing/cryptotest), and which needs no seed and no state here. It
+// is for what happens rarely; a number takes about 100 ns.
+package random
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"time"
+)
+
+// Uint64 returns a random number.
+func Uint64() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// Float64 returns a random number in [0, 1).
+func Float64() float64 { return float64(Uint64()>>11) / (1 << 53) }
+
+// Below returns a random duration in [0, d), and 0 where d is not above 0.
+func Below(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	// The remainder favours small numbers by less than one part in 2^63/d.
+	return time.Duration(Uint64() % uint64(d))
+}

@@ -1,0 +1,282 @@
+package sim
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+type chargeKind uint8
+
+const (
+	decisions chargeKind = iota
+	debts
+	returns
+)
+
+// Violation is a promise that did not hold.
+type Violation struct {
+	// Promise is its short name, as in docs/guarantees.md.
+	Promise string
+	At      time.Duration // since the world began
+	What    string
+}
+
+func (v Violation) String() string { return fmt.Sprintf("%s at %v: %s", v.Promise, v.At, v.What) }
+
+// event is a decision as its caller saw it.
+type event struct {
+	at      time.Duration // when it was made
+	process int
+	units   int64
+	allowed bool
+	local   bool
+	claim   float64 // of a local decision: the part of the limit that the process used
+}
+
+// account is what the ledger knows of a key of one limit.
+type account struct {
+	rule   *rule
+	events []event
+	// asked and admitted are units, by who decided. unknown is what was asked for and may
+	// have been charged although it was decided locally: a reply was lost.
+	asked, admittedRemote, admittedLocal, unknown int64
+	charged, owed, returned                       int64
+	lostAt                                        []time.Duration
+}
+
+// ledger sees every decision, in the processes and in the servers.
+type ledger struct {
+	w  *World
+	mu sync.Mutex
+	// accounts by the key in Redis.
+	accounts   map[string]*account
+	violations []Violation
+	decisions  int
+	checks     int
+	hash       uint64 // of everything that happened, whatever the order within an instant
+	trace      []string
+}
+
+func newLedger(w *World) *ledger { return &ledger{w: w, accounts: map[string]*account{}} }
+
+// violated notes a violation. mu is held.
+func (l *ledger) violated(promise, format string, args ...any) {
+	if len(l.violations) < 20 {
+		l.violations = append(l.violations, Violation{promise, l.w.now(), fmt.Sprintf(format, args...)})
+	}
+}
+
+func (l *ledger) check(ok bool, promise, format string, args ...any) {
+	l.checks++
+	if !ok {
+		l.violated(promise, format, args...)
+	}
+}
+
+// note adds to the hash, and to the trace if there is one.
+func (l *ledger) note(format string, args ...any) {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d ", l.w.now())
+	fmt.Fprintf(h, format, args...)
+	l.hash += h.Sum64()
+	if l.w.tracing {
+		l.trace = append(l.trace, fmt.Sprintf("%12.6f %s", l.w.now().Seconds(), fmt.Sprintf(format, args...)))
+	}
+}
+
+func (l *ledger) fault(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.note("fault: "+format, args...)
+}
+
+// of is the account of a key. mu is held.
+func (l *ledger) of(key string) *account {
+	a := l.accounts[key]
+	if a == nil {
+		a = &account{rule: l.w.rules[key]}
+		l.accounts[key] = a
+	}
+	return a
+}
+
+// lost notes that a server has lost what it kept of a key.
+func (l *ledger) lost(s *Server, key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.w.rules[key] == nil {
+		return
+	}
+	a := l.of(key)
+	a.lostAt = append(a.lostAt, l.w.now())
+}
+
+// charged notes units that a server has charged.
+func (l *ledger) charged(_ *Server, key string, kind chargeKind, units, _ int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.w.rules[key] == nil || units == 0 {
+		return
+	}
+	a := l.of(key)
+	switch kind {
+	case decisions:
+		a.charged += units
+	case debts:
+		a.owed += units
+	case returns:
+		a.returned -= units
+	}
+	l.note("%s charges %d (%d)", key, units, kind)
+}
+
+// decided notes a decision that took so long, and checks what holds for each.
+func (l *ledger) decided(process int, key string, units int64, res limiter.Result, err error, began time.Duration, budget time.Duration, left bool, claim float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.decisions++
+	took := l.w.now() - began
+	l.check(took <= budget, "P2", "process %d, key %s: a decision took %v, its budget is %v", process, key, took, budget)
+	if !left {
+		l.check(err == nil, "P3", "process %d, key %s: %v", process, key, err)
+	}
+	if units == 0 { // a peek
+		return
+	}
+	a := l.of(key)
+	a.asked += units
+	local := res.Source == limiter.SourceLocal
+	switch {
+	case err != nil:
+		a.unknown += units // it may have been charged
+	case res.Allowed && local:
+		a.admittedLocal += units
+		if took > 0 {
+			a.unknown += units
+		}
+	case res.Allowed:
+		a.admittedRemote += units
+	case local && took > 0:
+		a.unknown += units
+	}
+	l.note("process %d: %s %d %v by %v after %v", process, key, units, res.Allowed, res.Source, took)
+	if err == nil && res.Source != limiter.SourceCache {
+		a.events = append(a.events, event{l.w.now(), process, units, res.Allowed, local, claim})
+	}
+}
+
+// finish checks what holds for whole histories.
+func (l *ledger) finish() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	keys := make([]string, 0, len(l.accounts))
+	for k := range l.accounts {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		a := l.accounts[key]
+		l.check(a.admittedRemote <= a.charged, "P1", "%s: %d units were admitted in the name of Redis, %d were charged there", key, a.admittedRemote, a.charged)
+		l.check(a.charged <= a.admittedRemote+a.unknown, "P1", "%s: %d units were charged, %d admitted, and %d may have been", key, a.charged, a.admittedRemote, a.unknown)
+		l.check(a.owed <= a.admittedLocal, "P1", "%s: %d units were charged later, %d admitted locally", key, a.owed, a.admittedLocal)
+		l.bound(key, a)
+	}
+}
+
+// bound checks P5 for the whole history of a key, and for stretches of it around faults.
+func (l *ledger) bound(key string, a *account) {
+	l.stretch(key, a, 0, l.w.now())
+	for _, f := range l.w.stretches {
+		l.stretch(key, a, f[0], f[1])
+	}
+}
+
+// stretch checks P5 from one time to another: limit·(t_r + Σ claim·t_p) + burst·(B + E +
+// Σ claim·T).
+func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
+	type memory struct {
+		at    time.Duration
+		local bool
+		claim float64
+	}
+	last := map[int]memory{}
+	var admitted int64
+	var local, claims float64 // Σ claim·t in seconds, Σ claim·T
+	var spans [][2]time.Duration
+	for _, e := range a.events {
+		if e.at < from || e.at > to {
+			continue
+		}
+		if e.allowed {
+			admitted += e.units
+		}
+		m, seen := last[e.process]
+		if !seen {
+			m = memory{from, e.local, e.claim}
+			claims += e.claim
+		}
+		claim := max(m.claim, e.claim)
+		if e.local || m.local {
+			local += claim * (e.at - m.at).Seconds()
+		}
+		if !e.local || !m.local {
+			spans = append(spans, [2]time.Duration{m.at, e.at})
+		}
+		if e.local != m.local {
+			claims += claim
+		}
+		last[e.process] = memory{e.at, e.local, e.claim}
+	}
+	for _, m := range last {
+		if m.local {
+			local += m.claim * (to - m.at).Seconds()
+			claims += m.claim
+		} else {
+			spans = append(spans, [2]time.Duration{m.at, to})
+		}
+	}
+	losses := 0
+	for _, at := range a.lostAt {
+		if at >= from && at <= to {
+			losses++
+		}
+	}
+	losses += l.w.steps(from, to)
+	r := a.rule
+	b := 1.0
+	if r.aligned {
+		b = 2
+	}
+	// A decision is counted when its caller hears of it.
+	bound := r.rate*(union(spans).Seconds()+local+0.1) + r.burst*(b+b*float64(losses)+b*claims)
+	// A share is rounded down, but never below one unit.
+	l.check(float64(admitted) <= math.Ceil(bound)+1, "P5", "%s from %v to %v: %d units admitted, the bound is %.1f = %.3g/s·(%.1f s by Redis + %.2f s locally) + %.3g·(%g + %d losses + %.2f transitions)",
+		key, from, to, admitted, bound, r.rate, union(spans).Seconds(), local, r.burst, b, losses, claims)
+}
+
+// union is how long at least one of the spans lasts.
+func union(spans [][2]time.Duration) (d time.Duration) {
+	slices.SortFunc(spans, func(a, b [2]time.Duration) int {
+		if a[0] != b[0] {
+			return int(a[0] - b[0])
+		}
+		return int(a[1] - b[1])
+	})
+	var end time.Duration
+	for i, s := range spans {
+		if i == 0 || s[0] > end {
+			d += s[1] - s[0]
+			end = s[1]
+		} else if s[1] > end {
+			d += s[1] - end
+			end = s[1]
+		}
+	}
+	return d
+}

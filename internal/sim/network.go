@@ -1,0 +1,330 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Path is what the network does between a process and a server.
+type Path struct {
+	// Refused ends connections, and rejects new ones.
+	Refused bool
+	// Lost delivers nothing in either direction, or nothing of what the server says.
+	Lost, RepliesLost bool
+	// Delay is the time one way, beside the usual one; Jitter what is added at random.
+	Delay, Jitter time.Duration
+}
+
+// network connects processes with servers.
+type network struct {
+	mu    sync.Mutex
+	rng   *rand.Rand
+	paths map[[2]string]*Path // by process and address
+	conns map[*conn]struct{}  // the client's ends
+	// servers by address.
+	servers map[string]*Server
+	usual   time.Duration
+}
+
+func newNetwork(rng *rand.Rand, usual time.Duration) *network {
+	return &network{rng: rng, paths: map[[2]string]*Path{}, conns: map[*conn]struct{}{}, servers: map[string]*Server{}, usual: usual}
+}
+
+// path is that between a process and an address. mu is held.
+func (n *network) path(process, addr string) *Path {
+	k := [2]string{process, addr}
+	p := n.paths[k]
+	if p == nil {
+		p = new(Path)
+		n.paths[k] = p
+	}
+	return p
+}
+
+// set changes a path. What was under way on a path that was lost and is not any more
+// arrives late, or the connection is reset.
+func (n *network) set(process, addr string, change func(*Path)) {
+	n.mu.Lock()
+	p := n.path(process, addr)
+	before := *p
+	change(p)
+	after := *p
+	var ends []*conn
+	for c := range n.conns {
+		if c.process == process && c.addr == addr {
+			ends = append(ends, c)
+		}
+	}
+	sortConns(ends)
+	var resets, flushes []*conn
+	for _, c := range ends {
+		switch {
+		case after.Refused && !before.Refused:
+			resets = append(resets, c)
+		case (before.Lost || before.RepliesLost) && !after.Lost && !after.RepliesLost:
+			if n.rng.IntN(2) == 0 {
+				resets = append(resets, c)
+			} else {
+				flushes = append(flushes, c)
+			}
+		}
+	}
+	n.mu.Unlock()
+	for _, c := range resets {
+		c.reset()
+	}
+	for _, c := range flushes {
+		c.flush()
+		c.peer.flush()
+	}
+}
+
+// latency is that of one message. Every one is different, so that no two arrive at one
+// time and the order never depends on the scheduler. mu is held.
+func (n *network) latency(p *Path) time.Duration {
+	d := n.usual + p.Delay + time.Duration(n.rng.Int64N(int64(n.usual)/2+1))
+	if p.Jitter > 0 {
+		d += time.Duration(n.rng.Int64N(int64(p.Jitter)))
+	}
+	return d
+}
+
+// dial connects a process with an address.
+func (n *network) dial(ctx context.Context, process, addr string) (net.Conn, error) {
+	n.mu.Lock()
+	p, d := *n.path(process, addr), time.Duration(0)
+	d = n.latency(n.path(process, addr)) + n.latency(n.path(process, addr))
+	srv := n.servers[addr]
+	n.mu.Unlock()
+	fail := func(err error) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	if p.Lost {
+		timer.Stop() // never
+	}
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return fail(ctx.Err())
+	}
+	if p.Refused || srv == nil || !srv.listens() {
+		return fail(syscall.ECONNREFUSED)
+	}
+	client, server := &conn{n: n, process: process, addr: addr}, &conn{n: n, process: process, addr: addr, server: srv}
+	client.peer, server.peer = server, client
+	client.init()
+	server.init()
+	n.mu.Lock()
+	n.conns[client] = struct{}{}
+	client.id = n.rng.Uint64()
+	n.mu.Unlock()
+	return client, nil
+}
+
+// conn is one end of a connection. That of a server has no reader: the server is called
+// with what arrives.
+type conn struct {
+	n             *network
+	process, addr string
+	id            uint64
+	peer          *conn
+	server        *Server
+
+	mu       sync.Mutex
+	arrived  sync.Cond
+	buf      []byte
+	held     [][]byte  // what the network keeps while it loses it
+	last     time.Time // when the last message to this end arrives: they arrive in order
+	err      error     // of reading, once buf is empty
+	closed   bool
+	deadline time.Time
+	alarm    *time.Timer
+	request  []byte // of a server: what has arrived of the next request
+}
+
+func (c *conn) init() { c.arrived.L = &c.mu }
+
+// Read waits for what arrives.
+func (c *conn) Read(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.buf) == 0 {
+		switch {
+		case c.closed:
+			return 0, net.ErrClosed
+		case c.err != nil:
+			return 0, c.err
+		case !c.deadline.IsZero() && !time.Now().Before(c.deadline):
+			return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
+		}
+		c.arrived.Wait()
+	}
+	n := copy(b, c.buf)
+	c.buf = c.buf[n:]
+	return n, nil
+}
+
+// Write sends b, which arrives later, or never.
+func (c *conn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	closed, err := c.closed, c.err
+	c.mu.Unlock()
+	if closed {
+		return 0, net.ErrClosed
+	}
+	if err != nil && err != io.EOF { //nolint:errorlint // it is not wrapped
+		return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}
+	}
+	c.send(append([]byte(nil), b...))
+	return len(b), nil
+}
+
+// send lets b arrive at the other end.
+func (c *conn) send(b []byte) {
+	n := c.n
+	n.mu.Lock()
+	p := n.path(c.process, c.addr)
+	lost := p.Lost || p.RepliesLost && c.server != nil
+	d := n.latency(p)
+	n.mu.Unlock()
+	peer := c.peer
+	peer.mu.Lock()
+	if lost || len(peer.held) > 0 {
+		peer.held = append(peer.held, b)
+		peer.mu.Unlock()
+		return
+	}
+	at := time.Now().Add(d)
+	if !at.After(peer.last) {
+		at = peer.last.Add(1)
+	}
+	peer.last = at
+	peer.mu.Unlock()
+	time.AfterFunc(time.Until(at), func() { peer.arrive(b) })
+}
+
+// flush delivers what the network has kept, as TCP does by sending it again.
+func (c *conn) flush() {
+	c.mu.Lock()
+	held := c.held
+	c.held = nil
+	c.mu.Unlock()
+	for _, b := range held {
+		c.peer.send(b)
+	}
+}
+
+// arrive takes what has arrived.
+func (c *conn) arrive(b []byte) {
+	c.n.mu.Lock()
+	p := c.n.path(c.process, c.addr)
+	lost := p.Lost || p.RepliesLost && c.server == nil
+	c.n.mu.Unlock()
+	c.mu.Lock()
+	if lost {
+		c.held = append(c.held, b)
+		c.mu.Unlock()
+		return
+	}
+	if c.server != nil {
+		if c.err != nil { // reset
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		c.server.receive(c, b)
+		return
+	}
+	if !c.closed && c.err == nil {
+		c.buf = append(c.buf, b...)
+		c.arrived.Broadcast()
+	}
+	c.mu.Unlock()
+}
+
+var errReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+
+// reset ends the connection for both ends at once.
+func (c *conn) reset() {
+	for _, end := range []*conn{c, c.peer} {
+		end.mu.Lock()
+		if end.err == nil {
+			end.err = errReset
+		}
+		end.held = nil
+		end.arrived.Broadcast()
+		end.mu.Unlock()
+	}
+	c.n.forget(c)
+	c.n.forget(c.peer)
+}
+
+func (n *network) forget(c *conn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.conns, c)
+}
+
+// Close is that of the client. What was written before still arrives.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return net.ErrClosed
+	}
+	c.closed = true
+	if c.alarm != nil {
+		c.alarm.Stop()
+	}
+	c.arrived.Broadcast()
+	c.mu.Unlock()
+	c.n.forget(c)
+	return nil
+}
+
+// SetDeadline sets that of reading. Writing never blocks.
+func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
+
+// SetWriteDeadline does nothing: writing never blocks.
+func (c *conn) SetWriteDeadline(time.Time) error { return nil }
+
+// SetReadDeadline ends a Read at t.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline = t
+	if c.alarm != nil {
+		c.alarm.Stop()
+		c.alarm = nil
+	}
+	if !t.IsZero() && !c.closed {
+		c.alarm = time.AfterFunc(time.Until(t), func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.arrived.Broadcast()
+		})
+	}
+	return nil
+}
+
+type address string
+
+func (address) Network() string  { return "tcp" }
+func (a address) String() string { return string(a) }
+
+// LocalAddr names the process.
+func (c *conn) LocalAddr() net.Addr { return address(c.process) }
+
+// RemoteAddr names the server.
+func (c *conn) RemoteAddr() net.Addr { return address(c.addr) }
+
+var errUnknownCommand = errors.New("ERR unknown command")

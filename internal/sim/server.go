@@ -1,0 +1,332 @@
+package sim
+
+import (
+	"bytes"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// Health is what a server does with commands.
+type Health struct {
+	// Rejects, if set, is what every command is answered with; RejectsWrites what those
+	// are that write.
+	Rejects, RejectsWrites string
+	// Frozen keeps commands until it is over.
+	Frozen bool
+	// Down rejects connections.
+	Down bool
+	// Slow is the time that a command takes, beside the usual one.
+	Slow time.Duration
+}
+
+// value is what a server keeps under a key.
+type value struct {
+	state   algo.State
+	kind    algo.Kind // of state; 0 is a set
+	set     map[string]int64
+	expires int64 // by the server's clock
+}
+
+func (v *value) clone() *value {
+	c := *v
+	c.state.Log = slices.Clone(v.state.Log)
+	c.set = maps.Clone(v.set)
+	return &c
+}
+
+// work is a command that has arrived.
+type work struct {
+	from *conn
+	args []string
+}
+
+// Server is a Redis server.
+type Server struct {
+	w    *World
+	addr string
+
+	mu      sync.Mutex
+	rng     *rand.Rand
+	health  Health
+	offset  time.Duration // of its clock
+	keys    map[string]*value
+	scripts map[string]bool // known, by their SHA-1
+	queue   []work
+	busy    bool
+	wrote   bool // the command at hand has written
+	// lost counts how often state was lost, and lostAt when it last was.
+	lost int
+	// saved is what a failover restores.
+	saved map[string]*value
+	// owns says which keys are served here; nil is all. Others are MOVED to where.
+	owns func(key string) (where string, here bool)
+	// commands counts those executed.
+	commands int
+}
+
+func newServer(w *World, addr string, seed uint64) *Server {
+	return &Server{w: w, addr: addr, rng: rand.New(rand.NewPCG(seed, 7)), keys: map[string]*value{}, scripts: map[string]bool{}}
+}
+
+func (s *Server) listens() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.health.Down
+}
+
+// now is the time by the server's clock. mu is held.
+func (s *Server) now() int64 { return time.Now().Add(s.offset).UnixMicro() }
+
+// set changes the health. What was kept while it was frozen is executed when it ends.
+func (s *Server) set(change func(*Health)) {
+	s.mu.Lock()
+	change(&s.health)
+	s.mu.Unlock()
+	s.run()
+}
+
+// step moves the server's clock.
+func (s *Server) step(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.offset += d
+}
+
+// lose forgets keys: those for which is says so.
+func (s *Server) lose(is func(key string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range slices.Sorted(maps.Keys(s.keys)) {
+		if is(k) {
+			delete(s.keys, k)
+			s.w.ledger.lost(s, k)
+		}
+	}
+}
+
+// forgetScripts is SCRIPT FLUSH.
+func (s *Server) forgetScripts() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.scripts)
+}
+
+// save keeps the state as a replica has it that is about to stop following, and restore
+// is its promotion: the writes since then are lost.
+func (s *Server) save() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saved = map[string]*value{}
+	for k, v := range s.keys {
+		s.saved[k] = v.clone()
+	}
+}
+
+func (s *Server) restore() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.saved == nil {
+		return
+	}
+	for k := range s.keys {
+		s.w.ledger.lost(s, k)
+	}
+	s.keys, s.saved = s.saved, nil
+	clear(s.scripts)
+}
+
+// receive takes bytes of a connection.
+func (s *Server) receive(c *conn, b []byte) {
+	c.request = append(c.request, b...)
+	s.mu.Lock()
+	for {
+		args, rest, ok := parse(c.request)
+		if !ok {
+			break
+		}
+		c.request = rest
+		s.queue = append(s.queue, work{c, args})
+	}
+	s.mu.Unlock()
+	s.run()
+}
+
+// run executes what waits, one command after the other.
+func (s *Server) run() {
+	s.mu.Lock()
+	if s.busy || s.health.Frozen || len(s.queue) == 0 {
+		s.mu.Unlock()
+		return
+	}
+	s.busy = true
+	took := 20*time.Microsecond + time.Duration(s.rng.Int64N(5_000)) + s.health.Slow
+	s.mu.Unlock()
+	time.AfterFunc(took, func() {
+		s.mu.Lock()
+		s.busy = false
+		if s.health.Frozen || len(s.queue) == 0 {
+			s.mu.Unlock()
+			return
+		}
+		next := s.queue[0]
+		s.queue = s.queue[1:]
+		answer := s.execute(next.args)
+		s.commands++
+		down := s.health.Down
+		s.mu.Unlock()
+		if !down {
+			next.from.send(answer)
+		}
+		s.run()
+	})
+}
+
+// crash ends all connections, and what they asked for.
+func (s *Server) crash() {
+	s.mu.Lock()
+	s.queue = nil
+	s.mu.Unlock()
+	s.w.net.mu.Lock()
+	var ends []*conn
+	for c := range s.w.net.conns {
+		if c.addr == s.addr {
+			ends = append(ends, c)
+		}
+	}
+	sortConns(ends)
+	s.w.net.mu.Unlock()
+	for _, c := range ends {
+		c.reset()
+	}
+}
+
+func sortConns(cs []*conn) {
+	slices.SortFunc(cs, func(a, b *conn) int {
+		switch {
+		case a.id < b.id:
+			return -1
+		case a.id > b.id:
+			return 1
+		}
+		return 0
+	})
+}
+
+// parse reads one request: an array of bulk strings.
+func parse(b []byte) (args []string, rest []byte, ok bool) {
+	line := func() (string, bool) {
+		i := bytes.Index(b, []byte("\r\n"))
+		if i < 0 {
+			return "", false
+		}
+		l := string(b[:i])
+		b = b[i+2:]
+		return l, true
+	}
+	head, ok := line()
+	if !ok || head == "" || head[0] != '*' {
+		return nil, nil, false
+	}
+	n, _ := strconv.Atoi(head[1:])
+	for range n {
+		size, ok := line()
+		if !ok {
+			return nil, nil, false
+		}
+		length, _ := strconv.Atoi(size[1:])
+		if len(b) < length+2 {
+			return nil, nil, false
+		}
+		args = append(args, string(b[:length]))
+		b = b[length+2:]
+	}
+	return args, b, true
+}
+
+func failure(text string) []byte { return []byte("-" + text + "\r\n") }
+
+func integer(n int64) []byte { return []byte(":" + strconv.FormatInt(n, 10) + "\r\n") }
+
+func integers(v []int64) []byte {
+	b := []byte("*" + strconv.Itoa(len(v)) + "\r\n")
+	for _, n := range v {
+		b = append(b, integer(n)...)
+	}
+	return b
+}
+
+// execute answers a command. mu is held.
+func (s *Server) execute(args []string) []byte {
+	if s.health.Rejects != "" {
+		return failure(s.health.Rejects)
+	}
+	switch name := strings.ToLower(args[0]); name {
+	case "evalsha", "evalsha_ro", "eval", "eval_ro":
+		script := args[1]
+		if strings.HasPrefix(name, "evalsha") {
+			if !s.scripts[script] {
+				return failure("NOSCRIPT No matching script. Please use EVAL.")
+			}
+		} else {
+			script = lua.SHA(script)
+			s.scripts[script] = true
+		}
+		n, _ := strconv.Atoi(args[2])
+		return s.script(lua.Known(script), args[3:3+n], args[3+n:])
+	case "del", "zrem":
+		if s.health.RejectsWrites != "" {
+			return failure(s.health.RejectsWrites)
+		}
+		return integer(s.remove(name, args[1:]))
+	case "ping":
+		return []byte("+PONG\r\n")
+	case "hello", "client", "command":
+		return failure("ERR unknown command '" + name + "'")
+	}
+	return failure("ERR unknown command '" + args[0] + "'")
+}
+
+func (s *Server) remove(command string, args []string) (n int64) {
+	if command == "zrem" {
+		v := s.get(args[0])
+		if v == nil {
+			return 0
+		}
+		for _, m := range args[1:] {
+			if _, has := v.set[m]; has {
+				delete(v.set, m)
+				n++
+			}
+		}
+		if len(v.set) == 0 {
+			delete(s.keys, args[0])
+		}
+		return n
+	}
+	for _, k := range args {
+		if s.get(k) != nil {
+			delete(s.keys, k)
+			s.w.ledger.lost(s, k)
+			n++
+		}
+	}
+	return n
+}
+
+// get returns what a key holds, nil when it does not exist. mu is held.
+func (s *Server) get(key string) *value {
+	v := s.keys[key]
+	if v != nil && v.expires <= s.now() {
+		delete(s.keys, key)
+		return nil
+	}
+	return v
+}

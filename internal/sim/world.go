@@ -1,0 +1,283 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// Plan says what a world is like. New plans are drawn from a seed; a shrinker makes
+// smaller ones.
+type Plan struct {
+	Seed      uint64
+	Processes int
+	Callers   int // of each process
+	Keys      int // of each limit
+	Limits    []limiter.Limit
+	Life      time.Duration
+	Think     time.Duration // of a caller, on average
+	Looks     float64       // the part of calls that are peeks
+	Faults    []Fault
+	Options   options
+}
+
+type options struct{ Lease, Shards, NoDenials bool }
+
+// rule is what the ledger must know of a limit.
+type rule struct {
+	rate, burst float64
+	aligned     bool
+}
+
+// World is a fleet and its servers.
+type World struct {
+	Plan
+	began     time.Time
+	net       *network
+	servers   []*Server
+	processes []*process
+	ledger    *ledger
+	rules     map[string]*rule // by the key in Redis
+	keys      []string
+	stretches [][2]time.Duration
+	stepped   []time.Duration
+	tracing   bool
+	mu        sync.Mutex
+	done      chan struct{}
+}
+
+func (w *World) now() time.Duration { return time.Since(w.began) }
+
+// steps is how many clocks of servers were stepped.
+func (w *World) steps(from, to time.Duration) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, at := range w.stepped {
+		if at >= from && at <= to {
+			n++
+		}
+	}
+	return n
+}
+
+// Report is what came of a world.
+type Report struct {
+	Plan       Plan
+	Violations []Violation
+	Decisions  int
+	Checks     int
+	Faults     map[string]int
+	Simulated  time.Duration // processes × time
+	Hash       uint64
+	Trace      []string
+}
+
+// Run makes a world and lets it live.
+func Run(t *testing.T, p Plan, tracing bool) (rep Report) {
+	t.Run(fmt.Sprintf("seed=%d", p.Seed), func(t *testing.T) {
+		cryptotest.SetGlobalRandom(t, p.Seed)
+		synctest.Test(t, func(t *testing.T) { rep = live(p, tracing) })
+	})
+	return rep
+}
+
+func live(p Plan, tracing bool) Report {
+	w := &World{Plan: p, began: time.Now(), rules: map[string]*rule{}, tracing: tracing, done: make(chan struct{})}
+	w.ledger = newLedger(w)
+	w.net = newNetwork(rand.New(rand.NewPCG(p.Seed, 1)), 200*time.Microsecond)
+	srv := newServer(w, "10.0.0.1:6379", p.Seed)
+	w.servers = append(w.servers, srv)
+	w.net.servers[srv.addr] = srv
+	for k := range p.Keys {
+		w.keys = append(w.keys, "k"+strconv.Itoa(k))
+	}
+	for i, l := range p.Limits {
+		for _, k := range w.keys {
+			w.rules[fmt.Sprintf("sim%d:v1:%s:{%s}", i, algo.Kind(l.Algorithm()).Short(), k)] = &rule{
+				rate: float64(l.Rate().N) / l.Rate().Per.Seconds(), burst: float64(l.Burst()),
+				aligned: l.Algorithm() == limiter.AlgorithmFixedWindow || l.Algorithm() == limiter.AlgorithmSlidingWindowCounter,
+			}
+		}
+	}
+	for i := range p.Processes {
+		w.processes = append(w.processes, w.start(i))
+	}
+	counts := map[string]int{}
+	var wg sync.WaitGroup
+	for i, f := range p.Faults {
+		counts[f.Kind.String()]++
+		from, to := f.At-time.Second, f.At+f.For+15*time.Second
+		w.stretches = append(w.stretches, [2]time.Duration{max(0, from), min(to, p.Life)})
+		wg.Go(func() { w.inject(f, rand.New(rand.NewPCG(p.Seed, 1000+uint64(i)))) })
+	}
+	time.Sleep(p.Life)
+	close(w.done)
+	wg.Wait()
+	for _, pr := range w.processes {
+		pr.callers.Wait()
+	}
+	w.settled()
+	for _, pr := range w.processes {
+		pr.close()
+	}
+	w.ledger.finish()
+	l := w.ledger
+	return Report{Plan: p, Violations: l.violations, Decisions: l.decisions, Checks: l.checks, Faults: counts, Simulated: time.Duration(p.Processes) * p.Life, Hash: l.hash, Trace: l.trace}
+}
+
+// process is one of the fleet.
+type process struct {
+	w        *World
+	n        int
+	name     string
+	rdb      *redis.Client
+	limiters []*limiter.Limiter
+	callers  sync.WaitGroup
+}
+
+func (w *World) start(n int) *process {
+	p := &process{w: w, n: n, name: "p" + strconv.Itoa(n)}
+	p.rdb = redis.NewClient(&redis.Options{
+		Addr: w.servers[0].addr, Protocol: 2, DisableIdentity: true,
+		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return w.net.dial(ctx, p.name, addr) },
+	})
+	for i, l := range w.Limits {
+		opts := []limiter.Option{
+			limiter.WithPrefix("sim" + strconv.Itoa(i)), limiter.WithProcess(p.name),
+			limiter.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+			limiter.WithHooks(limiter.Hooks{BreakerChange: func(_ context.Context, ch breaker.Change) {
+				w.ledger.fault("process %d, limiter %d: breaker %v to %v (%v)", n, i, ch.From, ch.To, ch.Cause)
+			}}),
+		}
+		if w.Options.NoDenials {
+			opts = append(opts, limiter.WithoutDenialCache())
+		}
+		lim, err := limiter.New(p.rdb, l, opts...)
+		if err != nil {
+			panic(err) // the plan is ours
+		}
+		p.limiters = append(p.limiters, lim)
+	}
+	for c := range w.Callers {
+		p.callers.Go(func() { p.call(rand.New(rand.NewPCG(w.Seed, uint64(1_000_000+n*1000+c)))) })
+	}
+	return p
+}
+
+// call is the life of one caller.
+func (p *process) call(rng *rand.Rand) {
+	w := p.w
+	for {
+		think := time.Duration(rng.ExpFloat64()*float64(w.Think)) + time.Duration(rng.Int64N(1000))
+		select {
+		case <-w.done:
+			return
+		case <-time.After(think):
+		}
+		p.decide(rng)
+	}
+}
+
+const budget = limiter.DefaultBudget
+
+func (p *process) decide(rng *rand.Rand) {
+	w := p.w
+	i := rng.IntN(len(p.limiters))
+	lim, l := p.limiters[i], w.Limits[i]
+	// Low numbers are asked for more often.
+	k := int(float64(len(w.keys)) * rng.Float64() * rng.Float64())
+	key := w.keys[k]
+	id := fmt.Sprintf("sim%d:v1:%s:{%s}", i, algo.Kind(l.Algorithm()).Short(), key)
+	n := 1
+	switch u := rng.Float64(); {
+	case u < 0.05:
+		n = l.Burst() // mostly denied
+	case u < 0.2:
+		n = 1 + rng.IntN(min(5, l.Burst()))
+	}
+	ctx, left := context.Background(), false
+	if rng.Float64() < 0.03 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.Int64N(int64(60*time.Millisecond))))
+		defer cancel()
+		left = true
+	}
+	began := w.now()
+	var res limiter.Result
+	var err error
+	if rng.Float64() < w.Looks {
+		n = 0
+		res, err = lim.Peek(ctx, key)
+	} else {
+		res, err = lim.AllowN(ctx, key, n)
+	}
+	if left && err != nil && !errors.Is(err, ctx.Err()) && !errors.Is(err, context.DeadlineExceeded) {
+		left = false
+	}
+	claim := 0.0
+	if err == nil && res.Source == limiter.SourceLocal {
+		claim = lim.Health().Share
+	}
+	w.ledger.decided(p.n, id, int64(n), res, err, began, budget, left, claim)
+}
+
+func (p *process) close() {
+	for _, lim := range p.limiters {
+		_ = lim.Close()
+	}
+	_ = p.rdb.Close()
+}
+
+// settled checks what must hold when all faults have been over for a while: every process
+// decides by Redis again, knows its share, and owes nothing.
+func (w *World) settled() {
+	for range 50 {
+		time.Sleep(400 * time.Millisecond)
+		for _, p := range w.processes {
+			for _, lim := range p.limiters {
+				for range 2 { // the first may be a probe
+					_, _ = lim.AllowN(context.Background(), "settled", 1)
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	time.Sleep(time.Second)
+	for _, p := range w.processes {
+		for i, lim := range p.limiters {
+			res, err := lim.AllowN(context.Background(), "settled", 1)
+			h := lim.Health()
+			w.ledger.mu.Lock()
+			w.ledger.check(err == nil && res.Source != limiter.SourceLocal, "return", "process %d, limiter %d: after all faults a decision is by %v (%v)", p.n, i, res.Source, err)
+			w.ledger.check(h.Processes == w.Processes, "share", "process %d, limiter %d: %d processes are counted, there are %d", p.n, i, h.Processes, w.Processes)
+			w.ledger.check(h.Owed == 0, "return", "process %d, limiter %d: %d keys are still owed", p.n, i, h.Owed)
+			w.ledger.mu.Unlock()
+		}
+	}
+}
+
+func sorted[T any](m map[string]T) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -62,6 +62,7 @@ var requires = map[string][]string{
 	"middleware":         {"github.com/dunglas/httpsfv"},
 	"retry":              {"github.com/cenkalti/backoff/v4", "golang.org/x/time/rate", "github.com/dunglas/httpsfv"},
 	"internal/redisproc": {"github.com/redis/go-redis/v9"},
+	"internal/denial":    {"github.com/cespare/xxhash/v2"},
 	"internal/sim":       {"github.com/redis/go-redis/v9"},
 	"internal/redistest": {"github.com/redis/go-redis/v9", "go.uber.org/goleak"},
 }

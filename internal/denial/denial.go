@@ -3,9 +3,10 @@
 package denial
 
 import (
-	"hash/maphash"
 	"sync/atomic"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
@@ -22,7 +23,6 @@ const (
 // Cache remembers denials. It takes no lock, and is safe for concurrent use. Make one
 // with New.
 type Cache struct {
-	seed  maphash.Seed
 	cells [cells]atomic.Pointer[denial]
 	// ages are raised to forget what was denied before; several keys share one.
 	ages [cells]atomic.Uint32
@@ -52,7 +52,7 @@ type denial struct {
 }
 
 // New returns an empty cache.
-func New() *Cache { return &Cache{seed: maphash.MakeSeed()} }
+func New() *Cache { return new(Cache) }
 
 // Ask begins to ask for an id.
 func (c *Cache) Ask(id string) Asking {
@@ -60,8 +60,9 @@ func (c *Cache) Ask(id string) Asking {
 	return Asking{id, h, c.age(h).Load()}
 }
 
-// Hash is that of an id.
-func (c *Cache) Hash(id string) uint64 { return maphash.String(c.seed, id) }
+// Hash is that of an id. It has no secret seed, so that a run can be repeated: who chooses
+// ids that meet in a cell only makes the cache forget them.
+func (c *Cache) Hash(id string) uint64 { return xxhash.Sum64String(id) }
 
 // cell leaves room for costs: those of one key don't displace each other.
 func (c *Cache) cell(h uint64, n int) *atomic.Pointer[denial] {

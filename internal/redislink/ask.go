@@ -3,7 +3,7 @@ package redislink
 import (
 	"context"
 	"errors"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
@@ -56,36 +56,42 @@ func (l *Link) Ask(ctx context.Context, srv *Server, o *Op, budget time.Duration
 	if srv.Breaker.Refuses() {
 		return &Error{breaker.ClassUnavailable, ErrOpen}
 	}
-	if class, err := l.Do(ctx, srv, o, budget); class != breaker.ClassOK {
-		return &Error{class, err}
-	}
-	return nil
+	return failure(l.Do(ctx, srv, o, budget))
 }
 
-// AskAll asks for several requests side by side, so that they share calls, and returns
-// the error of each.
+// AskAll asks for several requests at once, so that they share calls, and returns the
+// error of each.
 func (l *Link) AskAll(ctx context.Context, ops []*Op) []error {
-	return each(ops, func(o *Op) error { return l.Ask(ctx, l.Server(o.ID), o, l.cfg.Budget) })
+	errs, begun := make([]error, len(ops)), make([]*queue, len(ops))
+	for i, o := range ops {
+		switch srv := l.Server(o.ID); {
+		case srv.Breaker.Refuses():
+			errs[i] = &Error{breaker.ClassUnavailable, ErrOpen}
+		case srv.queue.start(ctx, o, l.cfg.Budget):
+			begun[i] = srv.queue
+		default:
+			errs[i] = failure(o.Class, o.Err)
+		}
+	}
+	for i, q := range begun {
+		if q != nil {
+			errs[i] = failure(q.await(ctx, ops[i]))
+		}
+	}
+	l.watch(slices.ContainsFunc(errs, func(err error) bool { return err != nil }))
+	return errs
+}
+
+// failure is the error of a request that ended with a class.
+func failure(class breaker.Class, err error) error {
+	if class == breaker.ClassOK {
+		return nil
+	}
+	return &Error{class, err}
 }
 
 // Last is Ask for what Close has to send, whatever the breaker says.
 func (l *Link) Last(o *Op) error {
 	o.Lasts = true
-	if class, err := l.Do(context.Background(), l.Server(o.ID), o, l.cfg.Budget); class != breaker.ClassOK {
-		return &Error{class, err}
-	}
-	return nil
-}
-
-// LastAll is AskAll for what Close has to send.
-func (l *Link) LastAll(ops []*Op) []error { return each(ops, l.Last) }
-
-func each(ops []*Op, ask func(*Op) error) []error {
-	errs := make([]error, len(ops))
-	var wg sync.WaitGroup
-	for i, o := range ops {
-		wg.Go(func() { errs[i] = ask(o) })
-	}
-	wg.Wait()
-	return errs
+	return failure(l.Do(context.Background(), l.Server(o.ID), o, l.cfg.Budget))
 }

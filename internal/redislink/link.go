@@ -145,7 +145,7 @@ func (l *Link) called(srv *Server, class breaker.Class, err error, took time.Dur
 }
 
 // Close ends what runs in the background, waits for calls under way, and deregisters the
-// process. Before that, last may make requests by Last and LastAll.
+// process. Before that, last may make requests by Last.
 func (l *Link) Close(last func()) {
 	l.closing.Do(func() {
 		close(l.closed)

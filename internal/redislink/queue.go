@@ -52,25 +52,37 @@ func newQueue(l *Link, srv *Server, sameSlot bool) *queue {
 	return q
 }
 
-// do makes the request within the budget, of which a caller whose context ends sooner
-// has three quarters of what is left.
+// do makes the request within the budget.
 func (q *queue) do(ctx context.Context, o *Op, budget time.Duration) (breaker.Class, error) {
+	if q.start(ctx, o, budget) {
+		return q.await(ctx, o)
+	}
+	return o.Class, o.Err
+}
+
+// start begins a request, and reports whether there is something to await. A caller whose
+// context ends before the budget has three quarters of what is left.
+func (q *queue) start(ctx context.Context, o *Op, budget time.Duration) bool {
 	if o.done == nil {
 		o.done = make(chan struct{}, 1)
 	}
 	o.ctx, o.deadline = ctx, time.Now().Add(budget)
 	if end, ok := ctx.Deadline(); ok && end.Before(o.deadline) {
-		budget = time.Until(end) * 3 / 4
-		o.deadline = time.Now().Add(budget)
+		o.deadline = time.Now().Add(time.Until(end) * 3 / 4)
 	}
 	if err := q.add(o); err != nil {
 		o.fail(q.classify(ctx, err, 0), err)
 		o.state = left
 		o.finished(false)
-		return o.Class, err
+		return false
 	}
+	return true
+}
+
+// await returns what came of a request when it is known, or its time is over.
+func (q *queue) await(ctx context.Context, o *Op) (breaker.Class, error) {
 	timer := q.link.pools.timers.Get().(*time.Timer)
-	timer.Reset(budget)
+	timer.Reset(time.Until(o.deadline))
 	defer func() {
 		timer.Stop()
 		q.link.pools.timers.Put(timer)

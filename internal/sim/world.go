@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	rand1 "math/rand"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -93,6 +94,7 @@ type Report struct {
 func Run(t *testing.T, p Plan, tracing bool) (rep Report) {
 	t.Run(fmt.Sprintf("seed=%d", p.Seed), func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, p.Seed)
+		rand1.Seed(int64(p.Seed)) //nolint:staticcheck // go-redis draws from it, and only with GODEBUG=randseednop=0
 		synctest.Test(t, func(t *testing.T) { rep = live(p, tracing) })
 	})
 	return rep

@@ -87,7 +87,7 @@ var (
 // drawFault draws a fault that begins within life.
 func drawFault(rng *rand.Rand, processes int, life time.Duration) Fault {
 	f := Fault{Kind: FaultKind(rng.IntN(int(faultKinds))), At: 5*time.Second + time.Duration(rng.Int64N(int64(life-30*time.Second)))}
-	f.For = time.Duration(rng.ExpFloat64() * float64(4*time.Second))
+	f.For = time.Duration(rng.ExpFloat64() * float64(6*time.Second))
 	f.For = min(f.For, life-20*time.Second-f.At)
 	f.For = max(f.For, 0)
 	if rng.IntN(3) == 0 && processes > 1 {

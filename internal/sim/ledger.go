@@ -46,8 +46,11 @@ type account struct {
 	// asked and admitted are units, by who decided. unknown is what was asked for and may
 	// have been charged although it was decided locally: a reply was lost.
 	asked, admittedRemote, admittedLocal, unknown int64
-	charged, owed, returned                       int64
-	lostAt                                        []time.Duration
+	// leftOver is what may have been charged for nobody: it was denied locally, or its
+	// caller had left.
+	leftOver                int64
+	charged, owed, returned int64
+	lostAt                  []time.Duration
 }
 
 // ledger sees every decision, in the processes and in the servers.
@@ -61,9 +64,20 @@ type ledger struct {
 	checks     int
 	hash       uint64 // of everything that happened, whatever the order within an instant
 	trace      []string
+	waits      map[[2]int]*waiting // by process and limiter
+	nonces     map[string]bool     // of the commands that were executed
 }
 
-func newLedger(w *World) *ledger { return &ledger{w: w, accounts: map[string]*account{}} }
+// waiting counts the decisions that waited for the whole budget in vain since Redis was
+// last heard of.
+type waiting struct {
+	n     int
+	since time.Duration
+}
+
+func newLedger(w *World) *ledger {
+	return &ledger{w: w, accounts: map[string]*account{}, waits: map[[2]int]*waiting{}, nonces: map[string]bool{}}
+}
 
 // violated notes a violation. mu is held.
 func (l *ledger) violated(promise, format string, args ...any) {
@@ -117,6 +131,14 @@ func (l *ledger) lost(s *Server, key string) {
 	a.lostAt = append(a.lostAt, l.w.now())
 }
 
+// executed checks that no command is executed twice that charges.
+func (l *ledger) executed(nonce string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.check(!l.nonces[nonce], "P1", "the command %s was executed twice", nonce)
+	l.nonces[nonce] = true
+}
+
 // charged notes units that a server has charged.
 func (l *ledger) charged(_ *Server, key string, kind chargeKind, units, _ int64) {
 	l.mu.Lock()
@@ -137,7 +159,7 @@ func (l *ledger) charged(_ *Server, key string, kind chargeKind, units, _ int64)
 }
 
 // decided notes a decision that took so long, and checks what holds for each.
-func (l *ledger) decided(process int, key string, units int64, res limiter.Result, err error, began time.Duration, budget time.Duration, left bool, claim float64) {
+func (l *ledger) decided(process, lim int, key string, units int64, res limiter.Result, err error, began time.Duration, budget time.Duration, left bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.decisions++
@@ -146,6 +168,7 @@ func (l *ledger) decided(process int, key string, units int64, res limiter.Resul
 	if !left {
 		l.check(err == nil, "P3", "process %d, key %s: %v", process, key, err)
 	}
+	l.patience([2]int{process, lim}, res, took, budget)
 	if units == 0 { // a peek
 		return
 	}
@@ -155,6 +178,7 @@ func (l *ledger) decided(process int, key string, units int64, res limiter.Resul
 	switch {
 	case err != nil:
 		a.unknown += units // it may have been charged
+		a.leftOver += units
 	case res.Allowed && local:
 		a.admittedLocal += units
 		if took > 0 {
@@ -164,10 +188,26 @@ func (l *ledger) decided(process int, key string, units int64, res limiter.Resul
 		a.admittedRemote += units
 	case local && took > 0:
 		a.unknown += units
+		a.leftOver += units
 	}
 	l.note("process %d: %s %d %v by %v after %v", process, key, units, res.Allowed, res.Source, took)
 	if err == nil && res.Source != limiter.SourceCache {
-		a.events = append(a.events, event{l.w.now(), process, units, res.Allowed, local, claim})
+		a.events = append(a.events, event{l.w.now(), process, units, res.Allowed, local, l.w.claim(l.w.now())})
+	}
+}
+
+// patience checks that an unavailable Redis is not waited for again and again: until the
+// breaker opens, and then by one probe at a time. mu is held.
+func (l *ledger) patience(of [2]int, res limiter.Result, took, budget time.Duration) {
+	w := l.waits[of]
+	if w == nil || res.Source == limiter.SourceRedis {
+		w = &waiting{since: l.w.now()}
+		l.waits[of] = w
+	}
+	if res.Source == limiter.SourceLocal && took >= budget {
+		w.n++
+		most := 10 + 2*l.w.Callers + int((l.w.now()-w.since)/(400*time.Millisecond))
+		l.check(w.n <= most, "P2", "process %d, limiter %d: %d decisions waited in vain within %v", of[0], of[1], w.n, l.w.now()-w.since)
 	}
 }
 
@@ -184,7 +224,8 @@ func (l *ledger) finish() {
 		a := l.accounts[key]
 		l.check(a.admittedRemote <= a.charged, "P1", "%s: %d units were admitted in the name of Redis, %d were charged there", key, a.admittedRemote, a.charged)
 		l.check(a.charged <= a.admittedRemote+a.unknown, "P1", "%s: %d units were charged, %d admitted, and %d may have been", key, a.charged, a.admittedRemote, a.unknown)
-		l.check(a.owed <= a.admittedLocal, "P1", "%s: %d units were charged later, %d admitted locally", key, a.owed, a.admittedLocal)
+		l.check(a.charged+a.owed <= a.admittedRemote+a.admittedLocal+a.leftOver, "P1", "%s: %d units were charged at once and %d later; %d were admitted by Redis and %d locally, and %d may have been charged for nobody",
+			key, a.charged, a.owed, a.admittedRemote, a.admittedLocal, a.leftOver)
 		l.bound(key, a)
 	}
 }

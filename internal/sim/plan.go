@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -19,7 +20,13 @@ func Draw(seed uint64) Plan {
 	}
 	p.Options.NoDenials = rng.IntN(2) == 0
 	for range 1 + rng.IntN(3) {
-		p.Limits = append(p.Limits, drawLimit(rng))
+		p.Limits = append(p.Limits, limiter.Limit{})
+	}
+	// What the most used key of a limit is asked for in a second.
+	keys := float64(p.Keys)
+	demand := 1.4 * float64(p.Processes*p.Callers) / p.Think.Seconds() / float64(len(p.Limits)) * (1 + math.Log(keys)) / keys
+	for i := range p.Limits {
+		p.Limits[i] = drawLimit(rng, demand*math.Exp2(4*rng.Float64()-3))
 	}
 	for range 1 + rng.IntN(8) {
 		p.Faults = append(p.Faults, drawFault(rng, p.Processes, p.Life))
@@ -27,9 +34,12 @@ func Draw(seed uint64) Plan {
 	return p
 }
 
-func drawLimit(rng *rand.Rand) limiter.Limit {
-	rate := limiter.Per(1+rng.IntN(100), time.Duration(1+rng.IntN(20))*time.Second)
-	burst := 1 + rng.IntN(60)
+// drawLimit draws a limit of about so many units per second.
+func drawLimit(rng *rand.Rand, perSecond float64) limiter.Limit {
+	period := math.Exp2(9*rng.Float64() - 1) // half a second to four minutes
+	n := min(5000, max(1, int(perSecond*period)))
+	rate := limiter.Per(n, time.Duration(period*1000)*time.Millisecond)
+	burst := 1 + int(perSecond*math.Exp2(7*rng.Float64()-4))
 	switch rng.IntN(7) {
 	case 0:
 		return limiter.FixedWindow(rate)

@@ -65,6 +65,9 @@ func (s *Server) script(name string, keys, argv []string) []byte {
 		}
 		s.keys[k] = v
 	}
+	if len(r.charges) > 0 {
+		s.w.ledger.executed(argv[1])
+	}
 	for _, c := range r.charges {
 		s.w.ledger.charged(s, c.key, c.kind, c.units, r.now)
 	}
@@ -172,7 +175,7 @@ func (r *run) decide(kind algo.Kind, keys, argv []string) []int64 {
 			d = algo.Decide(p, &v.state, r.now, n)
 			admitted = one(d.Allowed)
 		}
-		if n > 0 {
+		if admitted > 0 && n > 0 {
 			r.charges = append(r.charges, charge{key, decisions, admitted * n})
 		}
 		r.save(key, before, v, d.ResetAfter)

@@ -66,6 +66,20 @@ type World struct {
 
 func (w *World) now() time.Duration { return time.Since(w.began) }
 
+// claim is the part of a limit that each process may use locally at a time: one of as many
+// as could be heard of lately.
+func (w *World) claim(at time.Duration) float64 {
+	cut := map[int]bool{}
+	for _, f := range w.Faults {
+		if f.Of != nil && f.For > 2*time.Second && f.At < at && f.At+f.For+20*time.Second > at {
+			for _, p := range f.Of {
+				cut[p] = true
+			}
+		}
+	}
+	return 1 / float64(max(1, w.Processes-len(cut)))
+}
+
 // steps is how many clocks of servers were stepped.
 func (w *World) steps(from, to time.Duration) (n int) {
 	w.mu.Lock()
@@ -233,11 +247,7 @@ func (p *process) decide(rng *rand.Rand) {
 	if left && err != nil && !errors.Is(err, ctx.Err()) && !errors.Is(err, context.DeadlineExceeded) {
 		left = false
 	}
-	claim := 0.0
-	if err == nil && res.Source == limiter.SourceLocal {
-		claim = lim.Health().Share
-	}
-	w.ledger.decided(p.n, id, int64(n), res, err, began, budget, left, claim)
+	w.ledger.decided(p.n, i, id, int64(n), res, err, began, budget, left)
 }
 
 func (p *process) close() {

@@ -1,0 +1,170 @@
+// Command mutants takes protections out, one at a time, and shows what finds that: the
+// simulator, within a minute, and the tests that protections.txt names. It changes no file:
+// the go command reads the changed one in place of the other (-overlay).
+//
+//	go run ./mutants [-run regexp] [-sim 1m] [-tests]
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// mutant is a protection, and how it is taken out.
+type mutant struct {
+	name, file, old, new string
+	tests                string // "package TestA|TestB", or empty
+	unseen               string // why the simulator cannot find it
+}
+
+var (
+	only  = flag.String("run", "", "only the mutants whose name matches this regular expression")
+	sim   = flag.Duration("sim", time.Minute, "how long the simulator may look for each")
+	tests = flag.Bool("tests", false, "run the tests that are named, too")
+	root  = flag.String("root", "..", "the root of the module")
+)
+
+func main() {
+	flag.Parse()
+	list, err := read(filepath.Join(*root, "scripts/mutants/protections.txt"))
+	if err != nil {
+		fail(err)
+	}
+	match := regexp.MustCompile(*only)
+	missed := 0
+	fmt.Println("| protection taken out | found by the simulator | by tests |\n|---|---|---|")
+	for _, m := range list {
+		if !match.MatchString(m.name) {
+			continue
+		}
+		overlay, err := m.overlay()
+		if err != nil {
+			fail(fmt.Errorf("%s: %w", m.name, err))
+		}
+		seen := m.simulate(overlay)
+		if seen == "" && m.unseen == "" {
+			missed++
+			seen = "**no**"
+		} else if seen == "" {
+			seen = "no: " + m.unseen
+		}
+		found := m.tests
+		if *tests && m.tests != "" {
+			found = m.test(overlay)
+			if strings.HasPrefix(found, "**") {
+				missed++
+			}
+		}
+		fmt.Printf("| %s | %s | %s |\n", m.name, seen, found)
+	}
+	if missed > 0 {
+		fail(fmt.Errorf("%d were not found", missed))
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "mutants:", err)
+	os.Exit(1)
+}
+
+// read reads the table: blocks of "== name", "file: …", lines that begin with "-" and "+",
+// and perhaps "tests: …" and "unseen: …".
+func read(path string) (list []mutant, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for block := range strings.SplitSeq(string(b), "\n== ") {
+		var m mutant
+		for i, line := range strings.Split(block, "\n") {
+			switch key, value, _ := strings.Cut(line, ": "); {
+			case i == 0:
+				m.name = strings.TrimPrefix(line, "== ")
+			case strings.HasPrefix(line, "-"):
+				m.old += line[1:] + "\n"
+			case strings.HasPrefix(line, "+"):
+				m.new += line[1:] + "\n"
+			case key == "file":
+				m.file = value
+			case key == "tests":
+				m.tests = value
+			case key == "unseen":
+				m.unseen = value
+			}
+		}
+		if m.file != "" {
+			list = append(list, m)
+		}
+	}
+	return list, nil
+}
+
+// overlay writes the changed file, and what the go command needs to read it.
+func (m *mutant) overlay() (string, error) {
+	path, err := filepath.Abs(filepath.Join(*root, m.file))
+	if err != nil {
+		return "", err
+	}
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(src), m.old); m.old == "" || n != 1 {
+		return "", fmt.Errorf("%s has the lines %d times", m.file, n)
+	}
+	dir, err := os.MkdirTemp("", "mutant")
+	if err != nil {
+		return "", err
+	}
+	changed, overlay := filepath.Join(dir, filepath.Base(path)), filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(changed, []byte(strings.Replace(string(src), m.old, m.new, 1)), 0o600); err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
+	if err != nil {
+		return "", err
+	}
+	return overlay, os.WriteFile(overlay, b, 0o600)
+}
+
+// run runs tests with the change, and returns what they print, and whether they fail.
+func (m *mutant) run(overlay, tests, pkg string, env ...string) (string, bool) {
+	cmd := exec.Command("go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout", "10m", "-run", tests, pkg)
+	cmd.Dir, cmd.Env = *root, append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil && !strings.Contains(string(out), "--- FAIL") && !strings.Contains(string(out), "panic:") && !strings.Contains(string(out), "fatal error:") {
+		fail(fmt.Errorf("%s: %w\n%s", m.name, err, out))
+	}
+	return string(out), err != nil
+}
+
+var violation = regexp.MustCompile(`seed (\d+): (\w+) at [^:]*: .*`)
+
+// simulate says which promise was broken first, and after how long.
+func (m *mutant) simulate(overlay string) string {
+	began := time.Now()
+	out, failed := m.run(overlay, "TestSimulate$", "./internal/sim", "SIM="+sim.String(), "SIM_STOP=1")
+	if !failed {
+		return ""
+	}
+	what := "a panic or deadlock"
+	if v := violation.FindStringSubmatch(out); v != nil {
+		what = v[2] + ", seed " + v[1]
+	}
+	return fmt.Sprintf("%s, %.0f s", what, time.Since(began).Seconds())
+}
+
+func (m *mutant) test(overlay string) string {
+	pkg, names, _ := strings.Cut(m.tests, " ")
+	if _, failed := m.run(overlay, "^("+names+")$", "./"+pkg); !failed {
+		return "**not by " + names + "**"
+	}
+	return names
+}

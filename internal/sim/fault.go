@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -84,12 +85,29 @@ var (
 	}
 )
 
-// drawFault draws a fault that begins within life.
-func drawFault(rng *rand.Rand, processes int, life time.Duration) Fault {
-	f := Fault{Kind: FaultKind(rng.IntN(int(faultKinds))), At: 5*time.Second + time.Duration(rng.Int64N(int64(life-30*time.Second)))}
-	f.For = time.Duration(rng.ExpFloat64() * float64(6*time.Second))
-	f.For = min(f.For, life-20*time.Second-f.At)
-	f.For = max(f.For, 0)
+// drawEpisode draws faults that meet, or follow one another closely.
+func drawEpisode(rng *rand.Rand, processes int, life time.Duration) (faults []Fault) {
+	at := 5*time.Second + time.Duration(rng.Int64N(int64(life-30*time.Second)))
+	for range 1 + rng.IntN(4) {
+		f := drawFault(rng, processes)
+		f.At = min(at, life-20*time.Second)
+		f.For = min(f.For, life-20*time.Second-f.At)
+		faults = append(faults, f)
+		if rng.IntN(2) == 0 {
+			at += f.For
+		}
+		at += between(rng, time.Millisecond, 10*time.Second)
+	}
+	return faults
+}
+
+// between draws a time of any order of magnitude.
+func between(rng *rand.Rand, least, most time.Duration) time.Duration {
+	return time.Duration(float64(least) * math.Pow(float64(most)/float64(least), rng.Float64()))
+}
+
+func drawFault(rng *rand.Rand, processes int) Fault {
+	f := Fault{Kind: FaultKind(rng.IntN(int(faultKinds))), For: between(rng, time.Millisecond, 40*time.Second)}
 	if rng.IntN(3) == 0 && processes > 1 {
 		f.Of = rng.Perm(processes)[:1+rng.IntN(processes-1)]
 	}

@@ -168,7 +168,9 @@ func (l *ledger) decided(process, lim int, key string, units int64, res limiter.
 	if !left {
 		l.check(err == nil, "P3", "process %d, key %s: %v", process, key, err)
 	}
-	l.patience([2]int{process, lim}, res, took, budget)
+	if !left {
+		l.patience([2]int{process, lim}, units, res, took)
+	}
 	if units == 0 { // a peek
 		return
 	}
@@ -196,18 +198,18 @@ func (l *ledger) decided(process, lim int, key string, units int64, res limiter.
 	}
 }
 
-// patience checks that an unavailable Redis is not waited for again and again: until the
-// breaker opens, and then by one probe at a time. mu is held.
-func (l *ledger) patience(of [2]int, res limiter.Result, took, budget time.Duration) {
+// patience checks that a Redis that cannot charge is not asked in vain again and again:
+// until the breaker opens, and then by one probe at a time. mu is held.
+func (l *ledger) patience(of [2]int, units int64, res limiter.Result, took time.Duration) {
 	w := l.waits[of]
-	if w == nil || res.Source == limiter.SourceRedis {
+	if w == nil || res.Source == limiter.SourceRedis && res.Allowed && units > 0 {
 		w = &waiting{since: l.w.now()}
 		l.waits[of] = w
 	}
-	if res.Source == limiter.SourceLocal && took >= budget {
+	if res.Source == limiter.SourceLocal && took > 0 {
 		w.n++
 		most := 10 + 2*l.w.Callers + int((l.w.now()-w.since)/(400*time.Millisecond))
-		l.check(w.n <= most, "P2", "process %d, limiter %d: %d decisions waited in vain within %v", of[0], of[1], w.n, l.w.now()-w.since)
+		l.check(w.n <= most, "P2", "process %d, limiter %d: %d decisions asked Redis in vain within %v", of[0], of[1], w.n, l.w.now()-w.since)
 	}
 }
 

@@ -28,8 +28,8 @@ func Draw(seed uint64) Plan {
 	for i := range p.Limits {
 		p.Limits[i] = drawLimit(rng, demand*math.Exp2(4*rng.Float64()-3))
 	}
-	for range 1 + rng.IntN(8) {
-		p.Faults = append(p.Faults, drawFault(rng, p.Processes, p.Life))
+	for range 1 + rng.IntN(3) {
+		p.Faults = append(p.Faults, drawEpisode(rng, p.Processes, p.Life)...)
 	}
 	return p
 }

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -36,6 +38,7 @@ type event struct {
 	units   int64
 	allowed bool
 	local   bool
+	settled bool    // units that were not used
 	claim   float64 // of a local decision: the part of the limit that the process used
 }
 
@@ -158,24 +161,61 @@ func (l *ledger) charged(_ *Server, key string, kind chargeKind, units, _ int64)
 	l.note("%s charges %d (%d)", key, units, kind)
 }
 
-// decided notes a decision that took so long, and checks what holds for each.
-func (l *ledger) decided(process, lim int, key string, units int64, res limiter.Result, err error, began time.Duration, budget time.Duration, left bool) {
+// timely checks what holds for every call but waits.
+func (l *ledger) timely(process int, key string, err error, took time.Duration, left bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.decisions++
-	took := l.w.now() - began
+	l.answered(process, key, err, took, left)
+}
+
+// answered is timely with mu held.
+func (l *ledger) answered(process int, key string, err error, took time.Duration, left bool) {
 	l.check(took <= budget, "P2", "process %d, key %s: a decision took %v, its budget is %v", process, key, took, budget)
 	if !left {
 		l.check(err == nil, "P3", "process %d, key %s: %v", process, key, err)
 	}
+}
+
+// waited checks how a wait ended.
+func (l *ledger) waited(process int, key string, err error, ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	end, _ := ctx.Deadline()
+	var early *limiter.WaitError
+	l.check(err == nil || errors.As(err, &early) || ctx.Err() != nil, "P3", "process %d, key %s: a wait ended with %v", process, key, err)
+	l.check(!time.Now().After(end), "P9", "process %d, key %s: a wait ended %v late", process, key, time.Since(end))
+}
+
+// unused notes that units of a reservation are given back.
+func (l *ledger) unused(process int, key string, units int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if units > 0 {
+		a := l.of(key)
+		a.events = append(a.events, event{at: l.w.now(), process: process, units: -units, allowed: true, settled: true})
+	}
+}
+
+// decided notes a decision, and checks what holds for each.
+func (l *ledger) decided(process, lim int, key string, d limiter.DecisionInfo, left bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.w.rules[key] == nil {
+		return
+	}
+	l.decisions++
+	units, res, err, took := int64(d.Cost), d.Result, d.Err, d.Took
+	l.answered(process, key, err, took, left)
 	if !left {
 		l.patience([2]int{process, lim}, units, res, took)
 	}
-	if units == 0 { // a peek
-		return
-	}
 	a := l.of(key)
 	a.asked += units
+	if d.NotCharged && res.Allowed { // it was not, or it is given back
+		a.leftOver += units
+		a.unknown += units
+		res.Allowed = false
+	}
 	local := res.Source == limiter.SourceLocal
 	switch {
 	case err != nil:
@@ -194,7 +234,7 @@ func (l *ledger) decided(process, lim int, key string, units int64, res limiter.
 	}
 	l.note("process %d: %s %d %v by %v after %v", process, key, units, res.Allowed, res.Source, took)
 	if err == nil && res.Source != limiter.SourceCache {
-		a.events = append(a.events, event{l.w.now(), process, units, res.Allowed, local, l.w.claim(l.w.now())})
+		a.events = append(a.events, event{at: l.w.now(), process: process, units: units, allowed: res.Allowed, local: local, claim: l.w.claim(l.w.now())})
 	}
 }
 
@@ -258,6 +298,9 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		}
 		if e.allowed {
 			admitted += e.units
+		}
+		if e.settled {
+			continue
 		}
 		m, seen := last[e.process]
 		if !seen {

@@ -13,8 +13,12 @@ func Draw(seed uint64) Plan {
 	rng := rand.New(rand.NewPCG(seed, 42))
 	p := Plan{
 		Seed: seed, Processes: 1 + rng.IntN(8), Callers: 1 + rng.IntN(4), Keys: 1 + rng.IntN(6),
-		Life: 60*time.Second + time.Duration(rng.Int64N(int64(4*time.Minute))), Think: time.Duration(20+rng.IntN(300)) * time.Millisecond,
+		Think: between(rng, 20*time.Millisecond, 2*time.Second),
 	}
+	// Quiet fleets live longer: each makes about as many decisions.
+	const decisions = 40_000
+	p.Life = time.Duration(decisions / float64(p.Processes*p.Callers) * float64(p.Think))
+	p.Life = min(max(p.Life, time.Minute), time.Hour)
 	if rng.IntN(2) == 0 {
 		p.Looks = rng.Float64() * 0.7
 	}
@@ -28,7 +32,7 @@ func Draw(seed uint64) Plan {
 	for i := range p.Limits {
 		p.Limits[i] = drawLimit(rng, demand*math.Exp2(4*rng.Float64()-3))
 	}
-	for range 1 + rng.IntN(3) {
+	for range 1 + int(p.Life/(5*time.Minute)) + rng.IntN(3) {
 		p.Faults = append(p.Faults, drawEpisode(rng, p.Processes, p.Life)...)
 	}
 	return p

@@ -4,9 +4,11 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,47 +22,96 @@ func (silent) Printf(context.Context, string, ...any) {}
 func TestMain(m *testing.M) {
 	redis.SetLogger(silent{})
 	runtime.GOMAXPROCS(1) // so that what happens at one time happens in one order
-	m.Run()
+	os.Exit(m.Run())
 }
 
+// TestSimulate runs one fleet after the other for as long as SIM says, 10 s by default,
+// from the seed SEED, and stops at the first that breaks a promise. Its last line is what
+// make simulate prints.
 func TestSimulate(t *testing.T) {
-	seed, _ := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
-	length := 10 * time.Second
-	if d, err := time.ParseDuration(os.Getenv("SIM")); err == nil {
+	seed, length := uint64(1), 10*time.Second
+	if s := os.Getenv("SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatalf("SEED is %q: must be a number", s)
+		}
+		seed = n
+	}
+	if s := os.Getenv("SIM"); s != "" {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			t.Fatalf("SIM is %q: must be a duration such as 10m", s)
+		}
 		length = d
 	}
-	began := time.Now()
-	total, decisions, worlds, last := time.Duration(0), 0, 0, uint64(0)
-	for time.Since(began) < length {
-		seed++
-		rep := Run(t, Draw(seed), os.Getenv("TRACE") != "")
+	if testing.Short() {
+		length = time.Second
+	}
+	sum := Report{Faults: map[string]int{}}
+	began, shown, worlds, fleets := time.Now(), time.Now(), 0, time.Duration(0)
+	for first := seed; seed == first || time.Since(began) < length; seed++ {
+		plan := Draw(seed)
+		rep := Run(t, plan, false)
 		worlds++
-		total += rep.Simulated
-		decisions += rep.Decisions
-		last = rep.Hash
-		for _, line := range rep.Trace {
-			t.Log(line)
+		fleets += plan.Life
+		sum.Decisions += rep.Decisions
+		sum.Checks += rep.Checks
+		for k, n := range rep.Faults {
+			sum.Faults[k] += n
 		}
 		if len(rep.Violations) > 0 {
-			for _, v := range rep.Violations {
-				t.Errorf("seed %d: %v", seed, v)
-			}
-			t.Logf("plan %+v", rep.Plan)
-			if os.Getenv("SIM_STOP") != "" {
-				break
-			}
+			t.Errorf("seed %d: %v", seed, rep.Violations[0])
+			explain(t, rep)
+			break
 		}
-		if os.Getenv("ONE") != "" {
+		if time.Since(shown) > 10*time.Second {
+			shown = time.Now()
+			fmt.Printf("%d fleets, %.1f fleet-hours, %d decisions\n", worlds, fleets.Hours(), sum.Decisions)
+		}
+	}
+	var faults []string
+	for _, k := range sorted(sum.Faults) {
+		faults = append(faults, fmt.Sprintf("%s %d", k, sum.Faults[k]))
+	}
+	took := time.Since(began)
+	fmt.Printf("%d fleets from seed %d to %d, %.1f fleet-hours, %d decisions, %d checks in %v (%.2g s per fleet-hour)\nfaults: %s\n",
+		worlds, seed-uint64(worlds), seed-1, fleets.Hours(), sum.Decisions, sum.Checks, took.Round(time.Second), took.Seconds()/fleets.Hours(), strings.Join(faults, ", "))
+}
+
+// explain prints how to replay a violation, and what led to it.
+func explain(t *testing.T, rep Report) {
+	v := rep.Violations[0]
+	t.Logf("replay: make simulate SEED=%d SIM=1s", rep.Plan.Seed)
+	if os.Getenv("SIM_STOP") != "" {
+		return
+	}
+	small := shrink(t, rep.Plan, v.Promise, 60)
+	last := Run(t, small, true)
+	if len(last.Violations) == 0 {
+		t.Logf("the plan: %+v", rep.Plan)
+		return
+	}
+	t.Logf("a smaller plan that breaks it, too: %+v", small)
+	t.Logf("there: %v", last.Violations[0])
+	trace := last.Trace
+	for i, line := range trace {
+		if at, _ := strconv.ParseFloat(strings.Fields(line)[0], 64); at > last.Violations[0].At.Seconds() {
+			trace = trace[:i]
 			break
 		}
 	}
-	t.Logf("hash %x", last)
-	t.Logf("%d worlds, %.1f process-hours, %d decisions in %v", worlds, total.Hours(), decisions, time.Since(began))
+	for _, line := range trace[max(0, len(trace)-60):] {
+		t.Log(line)
+	}
 }
 
 // TestSameSeedSameTrace: a seed can be replayed.
 func TestSameSeedSameTrace(t *testing.T) {
-	for seed := range uint64(60) {
+	seeds := uint64(10)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
 		p := Draw(seed + 100)
 		p.Life = min(p.Life, 90*time.Second)
 		first, second := Run(t, p, true), Run(t, p, true)

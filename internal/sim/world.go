@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -126,7 +125,7 @@ func live(p Plan, tracing bool) Report {
 	}
 	for i, l := range p.Limits {
 		for _, k := range w.keys {
-			w.rules[fmt.Sprintf("sim%d:v1:%s:{%s}", i, algo.Kind(l.Algorithm()).Short(), k)] = &rule{
+			w.rules[w.inRedis(i, k)] = &rule{
 				rate: float64(l.Rate().N) / l.Rate().Per.Seconds(), burst: float64(l.Burst()),
 				aligned: l.Algorithm() == limiter.AlgorithmFixedWindow || l.Algorithm() == limiter.AlgorithmSlidingWindowCounter,
 			}
@@ -165,6 +164,7 @@ type process struct {
 	name     string
 	rdb      *redis.Client
 	limiters []*limiter.Limiter
+	multi    *limiter.Multi // of all of them, where they are several
 	callers  sync.WaitGroup
 }
 
@@ -180,6 +180,9 @@ func (w *World) start(n int) *process {
 			limiter.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
 			limiter.WithHooks(limiter.Hooks{BreakerChange: func(_ context.Context, ch breaker.Change) {
 				w.ledger.fault("process %d, limiter %d: breaker %v to %v (%v)", n, i, ch.From, ch.To, ch.Cause)
+			}, Decision: func(ctx context.Context, d limiter.DecisionInfo) {
+				id := w.inRedis(i, d.Key)
+				w.ledger.decided(p.n, i, id, d, ctx.Err() != nil)
 			}}),
 		}
 		if w.Options.NoDenials {
@@ -190,6 +193,16 @@ func (w *World) start(n int) *process {
 			panic(err) // the plan is ours
 		}
 		p.limiters = append(p.limiters, lim)
+	}
+	if len(p.limiters) > 1 {
+		var parts []limiter.Part
+		for i, lim := range p.limiters {
+			parts = append(parts, limiter.Part{Name: strconv.Itoa(i), Limiter: lim})
+		}
+		var err error
+		if p.multi, err = limiter.NewMulti(parts...); err != nil {
+			panic(err)
+		}
 	}
 	for c := range w.Callers {
 		p.callers.Go(func() { p.call(rand.New(rand.NewPCG(w.Seed, uint64(1_000_000+n*1000+c)))) })
@@ -217,10 +230,7 @@ func (p *process) decide(rng *rand.Rand) {
 	w := p.w
 	i := rng.IntN(len(p.limiters))
 	lim, l := p.limiters[i], w.Limits[i]
-	// Low numbers are asked for more often.
-	k := int(float64(len(w.keys)) * rng.Float64() * rng.Float64())
-	key := w.keys[k]
-	id := fmt.Sprintf("sim%d:v1:%s:{%s}", i, algo.Kind(l.Algorithm()).Short(), key)
+	key := p.key(rng)
 	n := 1
 	switch u := rng.Float64(); {
 	case u < 0.05:
@@ -228,26 +238,57 @@ func (p *process) decide(rng *rand.Rand) {
 	case u < 0.2:
 		n = 1 + rng.IntN(min(5, l.Burst()))
 	}
-	ctx, left := context.Background(), false
+	ctx, cancel := context.Background(), context.CancelFunc(func() {})
 	if rng.Float64() < 0.03 {
-		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.Int64N(int64(60*time.Millisecond))))
-		defer cancel()
-		left = true
 	}
+	defer cancel()
 	began := w.now()
-	var res limiter.Result
-	var err error
-	if rng.Float64() < w.Looks {
-		n = 0
-		res, err = lim.Peek(ctx, key)
-	} else {
-		res, err = lim.AllowN(ctx, key, n)
+	switch u := rng.Float64(); {
+	case u < w.Looks:
+		_, err := lim.Peek(ctx, key)
+		w.ledger.timely(p.n, key, err, w.now()-began, ctx.Err() != nil)
+	case u > 0.97:
+		ctx, cancel := context.WithTimeout(ctx, between(rng, time.Millisecond, 5*time.Second))
+		defer cancel()
+		_, err := lim.WaitN(ctx, key, n)
+		w.ledger.waited(p.n, key, err, ctx)
+	case u > 0.92:
+		p.reserve(ctx, rng, i, key, n)
+	case u > 0.90 && p.multi != nil:
+		_, err := p.multi.AllowN(ctx, key, 1)
+		w.ledger.timely(p.n, key, err, w.now()-began, ctx.Err() != nil)
+	default:
+		_, _ = lim.AllowN(ctx, key, n)
 	}
-	if left && err != nil && !errors.Is(err, ctx.Err()) && !errors.Is(err, context.DeadlineExceeded) {
-		left = false
+}
+
+// key draws one. Low numbers are asked for more often.
+func (p *process) key(rng *rand.Rand) string {
+	return p.w.keys[int(float64(len(p.w.keys))*rng.Float64()*rng.Float64())]
+}
+
+// reserve takes units of which some are not used, as is known later, or never.
+func (p *process) reserve(ctx context.Context, rng *rand.Rand, i int, key string, n int) {
+	r, err := p.limiters[i].Reserve(ctx, key, n)
+	if err != nil || !r.Allowed || rng.IntN(8) == 0 {
+		return
 	}
-	w.ledger.decided(p.n, i, id, int64(n), res, err, began, budget, left)
+	cost, after := rng.IntN(n+1), between(rng, time.Millisecond, 20*time.Second)
+	p.callers.Go(func() {
+		select {
+		case <-p.w.done:
+			return
+		case <-time.After(after):
+		}
+		p.w.ledger.unused(p.n, p.w.inRedis(i, key), int64(n-cost))
+		_ = r.Settle(context.Background(), cost)
+	})
+}
+
+// inRedis is the key of a limit's state.
+func (w *World) inRedis(i int, key string) string {
+	return fmt.Sprintf("sim%d:v1:%s:{%s}", i, algo.Kind(w.Limits[i].Algorithm()).Short(), key)
 }
 
 func (p *process) close() {

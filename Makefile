@@ -1,4 +1,4 @@
-.PHONY: help check lint cross api demo outage-demo screenshots client worker tokens slots priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
+.PHONY: simulate mutants help check lint cross api demo outage-demo screenshots client worker tokens slots priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
 
 # Lists the targets.
 help:
@@ -63,6 +63,14 @@ test:
 	@scripts/ensure-chromium
 	@scripts/test
 
+# Simulates fleets in virtual time for a minute: make simulate SIM=10m SEED=7
+simulate:
+	@cd internal/sim && GOWORK=off go test -count=1 -timeout 0 -run 'TestSimulate$$'
+
+# Takes protections out one at a time, and shows what finds that.
+mutants:
+	@cd scripts && GOWORK=off go run ./mutants -tests
+
 # Writes the pictures of the demo's page in docs, by chromium.
 screenshots:
 	@scripts/ensure-chromium
@@ -98,6 +106,8 @@ bench-local:
 # Several limits at once, slots, reservations and sampled fleets; writes docs/beyond.md.
 bench-beyond:
 	@go run ./bench/beyond -out docs/beyond.md
+
+simulate: export SIM ?= 1m
 
 FUZZTIME ?= 10s
 

@@ -288,6 +288,9 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		local bool
 		claim float64
 	}
+	r := a.rule
+	// A share is rounded down, but never below one unit.
+	unit := 1 / r.burst
 	last := map[int]memory{}
 	var admitted int64
 	var local, claims float64 // Σ claim·t in seconds, Σ claim·T
@@ -305,9 +308,12 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		m, seen := last[e.process]
 		if !seen {
 			m = memory{from, e.local, e.claim}
-			claims += e.claim
+			claims += max(e.claim, unit)
 		}
 		claim := max(m.claim, e.claim)
+		if r.windowed {
+			claim = max(claim, unit)
+		}
 		if e.local || m.local {
 			local += claim * (e.at - m.at).Seconds()
 		}
@@ -315,14 +321,18 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 			spans = append(spans, [2]time.Duration{m.at, e.at})
 		}
 		if e.local != m.local {
-			claims += claim
+			claims += max(claim, unit)
 		}
 		last[e.process] = memory{e.at, e.local, e.claim}
 	}
 	for _, m := range last {
 		if m.local {
-			local += m.claim * (to - m.at).Seconds()
-			claims += m.claim
+			claim := max(m.claim, unit)
+			claims += claim
+			if !r.windowed {
+				claim = m.claim
+			}
+			local += claim * (to - m.at).Seconds()
 		} else {
 			spans = append(spans, [2]time.Duration{m.at, to})
 		}
@@ -334,14 +344,12 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		}
 	}
 	losses += l.w.steps(from, to)
-	r := a.rule
 	b := 1.0
 	if r.aligned {
 		b = 2
 	}
 	// A decision is counted when its caller hears of it.
 	bound := r.rate*(union(spans).Seconds()+local+0.1) + r.burst*(b+b*float64(losses)+b*claims)
-	// A share is rounded down, but never below one unit.
 	l.check(float64(admitted) <= math.Ceil(bound)+1, "P5", "%s from %v to %v: %d units admitted, the bound is %.1f = %.3g/s·(%.1f s by Redis + %.2f s locally) + %.3g·(%g + %d losses + %.2f transitions)",
 		key, from, to, admitted, bound, r.rate, union(spans).Seconds(), local, r.burst, b, losses, claims)
 }

@@ -18,6 +18,8 @@ type Path struct {
 	Refused bool
 	// Lost delivers nothing in either direction, or nothing of what the server says.
 	Lost, RepliesLost bool
+	// Gone keeps it so for ever: the process has crashed.
+	Gone bool
 	// Delay is the time one way, beside the usual one; Jitter what is added at random.
 	Delay, Jitter time.Duration
 }
@@ -54,7 +56,9 @@ func (n *network) set(process, addr string, change func(*Path)) {
 	n.mu.Lock()
 	p := n.path(process, addr)
 	before := *p
-	change(p)
+	if !p.Gone {
+		change(p)
+	}
 	after := *p
 	var ends []*conn
 	for c := range n.conns {

@@ -3,6 +3,7 @@ package sim
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/limiter"
@@ -35,7 +36,28 @@ func Draw(seed uint64) Plan {
 	for range 1 + int(p.Life/(5*time.Minute)) + rng.IntN(3) {
 		p.Faults = append(p.Faults, drawEpisode(rng, p.Processes, p.Life)...)
 	}
+	for range rng.IntN(4) {
+		if at := p.quiet(rng); at > 0 {
+			p.Joins = append(p.Joins, at)
+		}
+	}
+	slices.Sort(p.Joins)
+	for i := range rng.IntN(p.Processes) {
+		p.Leaves = append(p.Leaves, Leave{time.Duration(rng.Int64N(int64(p.Life))), i, rng.IntN(2) == 0})
+	}
 	return p
+}
+
+// quiet draws a time without a fault, 0 when there is none: a process that starts in an
+// outage does not know yet how many there are.
+func (p *Plan) quiet(rng *rand.Rand) time.Duration {
+	at := time.Duration(rng.Int64N(int64(p.Life - 20*time.Second)))
+	for _, f := range p.Faults {
+		if at > f.At-20*time.Second && at < f.At+f.For+20*time.Second {
+			return 0
+		}
+	}
+	return at
 }
 
 // drawLimit draws a limit of about so many units per second.

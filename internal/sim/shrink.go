@@ -38,7 +38,17 @@ func (p Plan) smaller() (plans []Plan) {
 		q.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
 		plans = append(plans, q)
 	}
-	if p.Processes > 1 {
+	for i := range p.Joins {
+		q := p
+		q.Joins = slices.Delete(slices.Clone(p.Joins), i, i+1)
+		plans = append(plans, q)
+	}
+	for i := range p.Leaves {
+		q := p
+		q.Leaves = slices.Delete(slices.Clone(p.Leaves), i, i+1)
+		plans = append(plans, q)
+	}
+	if p.Processes > 1 && len(p.Leaves) == 0 {
 		q := p
 		q.Processes--
 		q.Faults = slices.Clone(p.Faults)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -35,15 +36,26 @@ type Plan struct {
 	Think     time.Duration // of a caller, on average
 	Looks     float64       // the part of calls that are peeks
 	Faults    []Fault
-	Options   options
+	// Joins are when further processes start, and Leaves when one ends.
+	Joins   []time.Duration
+	Leaves  []Leave
+	Options options
 }
 
 type options struct{ Lease, Shards, NoDenials bool }
 
+// Leave is the end of a process: it closes its limiters, or crashes.
+type Leave struct {
+	At      time.Duration
+	Process int
+	Crash   bool
+}
+
 // rule is what the ledger must know of a limit.
 type rule struct {
 	rate, burst float64
-	aligned     bool
+	aligned     bool // windows that begin at multiples of their length
+	windowed    bool
 }
 
 // World is a fleet and its servers.
@@ -76,8 +88,35 @@ func (w *World) claim(at time.Duration) float64 {
 			}
 		}
 	}
-	return 1 / float64(max(1, w.Processes-len(cut)))
+	// Who joins or leaves is noticed within 15 s.
+	n, least := w.Processes, w.Processes
+	type change struct {
+		at time.Duration
+		by int
+	}
+	var changes []change
+	for _, j := range w.Joins {
+		changes = append(changes, change{j, 1})
+	}
+	for _, l := range w.Leaves {
+		changes = append(changes, change{l.At, -1})
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
+	for _, c := range changes {
+		if c.at > at {
+			break
+		}
+		if c.at <= at-15*time.Second {
+			least = n + c.by
+		}
+		n += c.by
+		least = min(least, n)
+	}
+	return 1 / float64(max(1, least-len(cut)))
 }
+
+// alive is how many processes there are at the end.
+func (w *World) alive() int { return w.Processes + len(w.Joins) - len(w.Leaves) }
 
 // steps is how many clocks of servers were stepped.
 func (w *World) steps(from, to time.Duration) (n int) {
@@ -127,7 +166,7 @@ func live(p Plan, tracing bool) Report {
 		for _, k := range w.keys {
 			w.rules[w.inRedis(i, k)] = &rule{
 				rate: float64(l.Rate().N) / l.Rate().Per.Seconds(), burst: float64(l.Burst()),
-				aligned: l.Algorithm() == limiter.AlgorithmFixedWindow || l.Algorithm() == limiter.AlgorithmSlidingWindowCounter,
+				windowed: algo.Kind(l.Algorithm()).Windowed(), aligned: l.Algorithm() == limiter.AlgorithmFixedWindow || l.Algorithm() == limiter.AlgorithmSlidingWindowCounter,
 			}
 		}
 	}
@@ -142,6 +181,21 @@ func live(p Plan, tracing bool) Report {
 		w.stretches = append(w.stretches, [2]time.Duration{max(0, from), min(to, p.Life)})
 		wg.Go(func() { w.inject(f, rand.New(rand.NewPCG(p.Seed, 1000+uint64(i)))) })
 	}
+	for i, at := range p.Joins {
+		wg.Go(func() {
+			time.Sleep(at)
+			pr := w.start(p.Processes + i)
+			w.mu.Lock()
+			w.processes = append(w.processes, pr)
+			w.mu.Unlock()
+		})
+	}
+	for _, l := range p.Leaves {
+		wg.Go(func() {
+			time.Sleep(l.At)
+			w.processes[l.Process].leave(l.Crash)
+		})
+	}
 	time.Sleep(p.Life)
 	close(w.done)
 	wg.Wait()
@@ -150,7 +204,9 @@ func live(p Plan, tracing bool) Report {
 	}
 	w.settled()
 	for _, pr := range w.processes {
-		pr.close()
+		if !pr.gone {
+			pr.close()
+		}
 	}
 	w.ledger.finish()
 	l := w.ledger
@@ -166,10 +222,27 @@ type process struct {
 	limiters []*limiter.Limiter
 	multi    *limiter.Multi // of all of them, where they are several
 	callers  sync.WaitGroup
+	end      chan struct{}
+	gone     bool
+}
+
+// leave ends the process. One that crashes is not heard of any more; what is left of it
+// is closed where nobody sees it.
+func (p *process) leave(crash bool) {
+	p.w.ledger.fault("process %d leaves, crash: %v", p.n, crash)
+	p.gone = true
+	if crash {
+		for _, s := range p.w.servers {
+			p.w.net.set(p.name, s.addr, func(path *Path) { path.Lost, path.Gone = true, true })
+		}
+	}
+	close(p.end)
+	p.callers.Wait()
+	p.close()
 }
 
 func (w *World) start(n int) *process {
-	p := &process{w: w, n: n, name: "p" + strconv.Itoa(n)}
+	p := &process{w: w, n: n, name: "p" + strconv.Itoa(n), end: make(chan struct{})}
 	p.rdb = redis.NewClient(&redis.Options{
 		Addr: w.servers[0].addr, Protocol: 2, DisableIdentity: true,
 		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return w.net.dial(ctx, p.name, addr) },
@@ -217,6 +290,8 @@ func (p *process) call(rng *rand.Rand) {
 		think := time.Duration(rng.ExpFloat64()*float64(w.Think)) + time.Duration(rng.Int64N(1000))
 		select {
 		case <-w.done:
+			return
+		case <-p.end:
 			return
 		case <-time.After(think):
 		}
@@ -279,6 +354,8 @@ func (p *process) reserve(ctx context.Context, rng *rand.Rand, i int, key string
 		select {
 		case <-p.w.done:
 			return
+		case <-p.end:
+			return
 		case <-time.After(after):
 		}
 		p.w.ledger.unused(p.n, p.w.inRedis(i, key), int64(n-cost))
@@ -304,6 +381,9 @@ func (w *World) settled() {
 	for range 50 {
 		time.Sleep(400 * time.Millisecond)
 		for _, p := range w.processes {
+			if p.gone {
+				continue
+			}
 			for _, lim := range p.limiters {
 				for range 2 { // the first may be a probe
 					_, _ = lim.AllowN(context.Background(), "settled", 1)
@@ -314,12 +394,15 @@ func (w *World) settled() {
 	}
 	time.Sleep(time.Second)
 	for _, p := range w.processes {
+		if p.gone {
+			continue
+		}
 		for i, lim := range p.limiters {
 			res, err := lim.AllowN(context.Background(), "settled", 1)
 			h := lim.Health()
 			w.ledger.mu.Lock()
 			w.ledger.check(err == nil && res.Source != limiter.SourceLocal, "return", "process %d, limiter %d: after all faults a decision is by %v (%v)", p.n, i, res.Source, err)
-			w.ledger.check(h.Processes == w.Processes, "share", "process %d, limiter %d: %d processes are counted, there are %d", p.n, i, h.Processes, w.Processes)
+			w.ledger.check(h.Processes == w.alive(), "share", "process %d, limiter %d: %d processes are counted, there are %d", p.n, i, h.Processes, w.alive())
 			w.ledger.check(h.Owed == 0, "return", "process %d, limiter %d: %d keys are still owed", p.n, i, h.Owed)
 			w.ledger.mu.Unlock()
 		}

@@ -208,6 +208,7 @@ func live(p Plan, tracing bool) Report {
 			pr.close()
 		}
 	}
+	time.Sleep(time.Minute) // in which the clients' own dials end
 	w.ledger.finish()
 	l := w.ledger
 	return Report{Plan: p, Violations: l.violations, Decisions: l.decisions, Checks: l.checks, Faults: counts, Simulated: time.Duration(p.Processes) * p.Life, Hash: l.hash, Trace: l.trace}

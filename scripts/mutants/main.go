@@ -19,10 +19,14 @@ import (
 
 // mutant is a protection, and how it is taken out.
 type mutant struct {
-	name, file, old, new string
-	tests                string // "package TestA|TestB", or empty
-	unseen               string // why the simulator cannot find it
+	name   string
+	edits  []edit
+	tests  string // "package TestA|TestB", or empty
+	unseen string // why the simulator cannot find it
 }
+
+// edit replaces lines of a file, which must be there once.
+type edit struct{ file, old, new string }
 
 var (
 	only  = flag.String("run", "", "only the mutants whose name matches this regular expression")
@@ -74,8 +78,8 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// read reads the table: blocks of "== name", "file: …", lines that begin with "-" and "+",
-// and perhaps "tests: …" and "unseen: …".
+// read reads the table: blocks of "== name", one or more times "file: …" with lines that
+// begin with "-" and "+", and perhaps "tests: …" and "unseen: …".
 func read(path string) (list []mutant, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -88,49 +92,54 @@ func read(path string) (list []mutant, err error) {
 			case i == 0:
 				m.name = strings.TrimPrefix(line, "== ")
 			case strings.HasPrefix(line, "-"):
-				m.old += line[1:] + "\n"
+				m.edits[len(m.edits)-1].old += line[1:] + "\n"
 			case strings.HasPrefix(line, "+"):
-				m.new += line[1:] + "\n"
+				m.edits[len(m.edits)-1].new += line[1:] + "\n"
 			case key == "file":
-				m.file = value
+				m.edits = append(m.edits, edit{file: value})
 			case key == "tests":
 				m.tests = value
 			case key == "unseen":
 				m.unseen = value
 			}
 		}
-		if m.file != "" {
+		if len(m.edits) > 0 {
 			list = append(list, m)
 		}
 	}
 	return list, nil
 }
 
-// overlay writes the changed file, and what the go command needs to read it.
+// overlay writes the changed files, and what the go command needs to read them.
 func (m *mutant) overlay() (string, error) {
-	path, err := filepath.Abs(filepath.Join(*root, m.file))
-	if err != nil {
-		return "", err
-	}
-	src, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-	if n := strings.Count(string(src), m.old); m.old == "" || n != 1 {
-		return "", fmt.Errorf("%s has the lines %d times", m.file, n)
-	}
 	dir, err := os.MkdirTemp("", "mutant")
 	if err != nil {
 		return "", err
 	}
-	changed, overlay := filepath.Join(dir, filepath.Base(path)), filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(changed, []byte(strings.Replace(string(src), m.old, m.new, 1)), 0o600); err != nil {
-		return "", err
+	replace := map[string]string{}
+	for i, e := range m.edits {
+		path, err := filepath.Abs(filepath.Join(*root, e.file))
+		if err != nil {
+			return "", err
+		}
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		if n := strings.Count(string(src), e.old); e.old == "" || n != 1 {
+			return "", fmt.Errorf("%s has the lines %d times", e.file, n)
+		}
+		changed := filepath.Join(dir, fmt.Sprint(i, filepath.Base(path)))
+		if err := os.WriteFile(changed, []byte(strings.Replace(string(src), e.old, e.new, 1)), 0o600); err != nil {
+			return "", err
+		}
+		replace[path] = changed
 	}
-	b, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
+	b, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
+	overlay := filepath.Join(dir, "overlay.json")
 	return overlay, os.WriteFile(overlay, b, 0o600)
 }
 
@@ -145,18 +154,18 @@ func (m *mutant) run(overlay, tests, pkg string, env ...string) (string, bool) {
 	return string(out), err != nil
 }
 
-var violation = regexp.MustCompile(`seed (\d+): (\w+) at [^:]*: .*`)
+var violation = regexp.MustCompile(`(seed \d+: |kept_test.go:\d+: )(\w+) at [^:]*: .*`)
 
 // simulate says which promise was broken first, and after how long.
 func (m *mutant) simulate(overlay string) string {
 	began := time.Now()
-	out, failed := m.run(overlay, "TestSimulate$", "./internal/sim", "SIM="+sim.String(), "SIM_STOP=1")
+	out, failed := m.run(overlay, "TestKept|TestSimulate$", "./internal/sim", "SIM="+sim.String(), "SIM_STOP=1")
 	if !failed {
 		return ""
 	}
 	what := "a panic or deadlock"
 	if v := violation.FindStringSubmatch(out); v != nil {
-		what = v[2] + ", seed " + v[1]
+		what = v[2] + ", " + where(v[1])
 	}
 	return fmt.Sprintf("%s, %.0f s", what, time.Since(began).Seconds())
 }
@@ -167,4 +176,12 @@ func (m *mutant) test(overlay string) string {
 		return "**not by " + names + "**"
 	}
 	return names
+}
+
+// where says in which fleet it was.
+func where(found string) string {
+	if seed, ok := strings.CutPrefix(found, "seed "); ok {
+		return "seed " + strings.TrimSuffix(seed, ": ")
+	}
+	return "a kept fleet"
 }

@@ -98,12 +98,12 @@ func (l *ledger) check(ok bool, promise, format string, args ...any) {
 
 // note adds to the hash, and to the trace if there is one.
 func (l *ledger) note(format string, args ...any) {
+	line := fmt.Sprintf("%12.6f %s", l.w.now().Seconds(), fmt.Sprintf(format, args...))
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d ", l.w.now())
-	fmt.Fprintf(h, format, args...)
+	_, _ = h.Write([]byte(line))
 	l.hash += h.Sum64()
 	if l.w.tracing {
-		l.trace = append(l.trace, fmt.Sprintf("%12.6f %s", l.w.now().Seconds(), fmt.Sprintf(format, args...)))
+		l.trace = append(l.trace, line)
 	}
 }
 

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -330,5 +329,3 @@ func (c *conn) LocalAddr() net.Addr { return address(c.process) }
 
 // RemoteAddr names the server.
 func (c *conn) RemoteAddr() net.Addr { return address(c.addr) }
-
-var errUnknownCommand = errors.New("ERR unknown command")

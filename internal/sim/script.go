@@ -9,17 +9,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
-const (
-	// fields of a decision in a reply, and what stands for a key of another type.
-	fields = 5
-	broken = -1
-)
-
 // run is one execution of a script.
 type run struct {
 	s       *Server
 	now     int64
-	nonce   string
 	changes map[string]*value
 	charges []charge
 }

@@ -61,13 +61,8 @@ type Server struct {
 	scripts map[string]bool // known, by their SHA-1
 	queue   []work
 	busy    bool
-	wrote   bool // the command at hand has written
-	// lost counts how often state was lost, and lostAt when it last was.
-	lost int
 	// saved is what a failover restores.
 	saved map[string]*value
-	// owns says which keys are served here; nil is all. Others are MOVED to where.
-	owns func(key string) (where string, here bool)
 	// commands counts those executed.
 	commands int
 }

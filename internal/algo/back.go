@@ -28,12 +28,6 @@ func GiveBack(p Params, s *State, now, at, taken, n int64) int64 {
 	return back / p.Den
 }
 
-// undrained is what is left, in units of 1/Den, of taken units after a time in
-// which a bucket drained; not above 0 when that is nothing.
-func (p Params) undrained(elapsed, taken int64) int64 {
-	return taken*p.Den - min(max(0, elapsed), p.fillTime())*p.Num
-}
-
 // Refund returns n units of the key that were taken just now, whoever took them:
 // of the log the newest ones.
 func Refund(p Params, s *State, now, n int64) int64 {
@@ -93,49 +87,4 @@ func giveBackLog(p Params, s *State, now, taken, n int64) int64 {
 		}
 	}
 	return 0
-}
-
-// Late is the limit under which units that are charged at one time may be used
-// up to d µs later, so that what is used stays within p. Buckets hold back what
-// the rate lets through meanwhile, the log looks further back. Fixed and counted
-// windows are p itself: their units must be used within the aligned window in
-// which they were charged.
-func (p Params) Late(d int64) (Params, bool) {
-	q := p
-	switch p.Kind {
-	case FixedWindow, SlidingWindowCounter:
-	case SlidingWindowLog:
-		q.Den += d
-		return q, q.Den <= MaxPeriod
-	case LeakyBucketShaping:
-		return q, false
-	default:
-		if d >= p.fillTime() {
-			return q, false
-		}
-		q.Cap -= ceilDiv(d*p.Num, p.Den)
-	}
-	return q, q.Cap > q.Keep
-}
-
-// UntilBorder is the time for which units charged at a time with that outcome may
-// be used: as long as the caller likes, but for aligned windows, which end.
-func (p Params) UntilBorder(d Decision) int64 {
-	switch p.Kind {
-	case FixedWindow:
-		return d.ResetAfter
-	case SlidingWindowCounter:
-		return d.ResetAfter - p.Den
-	}
-	return MaxPeriod
-}
-
-// RetryAfterReset is the time in which a bucket that is as if never used after
-// reset has room for n units and what must remain: at most a microsecond more than that. It is 0 for
-// what is no bucket.
-func (p Params) RetryAfterReset(reset, n int64) int64 {
-	if !p.Kind.Bucket() {
-		return 0
-	}
-	return reset - (p.Full()-(n+p.Keep)*p.Den)/p.Num
 }

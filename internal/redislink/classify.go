@@ -100,3 +100,37 @@ func timedOut(err error) bool {
 	var timeout interface{ Timeout() bool }
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
+
+// Error is what came of a request that failed.
+type Error struct {
+	Class breaker.Class
+	Err   error
+}
+
+// Error returns what Redis, the network or the link said.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// FallsBack reports that err is an *Error that leaves a decision to the fallback.
+func FallsBack(err error) bool {
+	var failed *Error
+	return errors.As(err, &failed) && failed.Class.Fallback()
+}
+
+// CallerError returns what the caller of a request is told whose error has a class that
+// the fallback does not hide: the context's own error, ErrClosed, or for breaker.ClassBug
+// err itself.
+func CallerError(ctx context.Context, class breaker.Class, err error) error {
+	switch {
+	case class == breaker.ClassBug:
+		return err
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, ErrClosed):
+		return ErrClosed
+	}
+	// The clock has passed the deadline, and the context's timer has not fired yet.
+	return context.DeadlineExceeded
+}

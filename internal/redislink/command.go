@@ -18,6 +18,13 @@ const (
 	keeps
 )
 
+// place is the item of a request in its command, and its turn among the callers of that
+// item.
+type place struct {
+	command, item int
+	turn          int64
+}
+
 // command is one command of a flight, with the requests that share it.
 type command struct {
 	what  what

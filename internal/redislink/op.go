@@ -82,7 +82,7 @@ const (
 
 // pools keep memory for the next use. Each link has its own: nothing of one link, least of
 // all a channel, is ever used by another.
-type pools struct{ ops, timers, flights sync.Pool }
+type pools struct{ ops, timers sync.Pool }
 
 func (p *pools) init() {
 	p.ops.New = func() any { return new(Op) }
@@ -91,16 +91,6 @@ func (p *pools) init() {
 		t.Stop()
 		return t
 	}
-	p.flights.New = func() any { return newFlight() }
-}
-
-// NewOp returns an empty Op.
-func (l *Link) NewOp() *Op { return l.pools.ops.Get().(*Op) }
-
-// Free takes o back for another use.
-func (l *Link) Free(o *Op) {
-	*o = Op{done: o.done}
-	l.pools.ops.Put(o)
 }
 
 // finished tells who waits.

@@ -13,26 +13,19 @@ const (
 	// call leaves: holding it back would only make it later. More calls are smaller ones,
 	// fewer leave the server waiting; 3 was the best of 1 to 16 by bench/redis.
 	depth = 3
-	// callKeys is the most keys of one call. More keep others waiting for longer than it
-	// saves. Callers of one key are one key, or those of a hot one would take the places
-	// of all others.
-	callKeys = 64
 	// callOps bounds how far the queue is looked through for a call.
 	callOps = 1024
-	// commandWork bounds the units of one command, which runs alone on the server, and
-	// callWork those of one call, which must be answered within a budget. A unit of a log
-	// takes about a microsecond. A request with more goes alone.
-	commandWork = 1000
-	callWork    = 4000
 )
 
 // queue sends the requests to one server: up to depth calls they are sent as they come;
 // those that come while as many are in flight wait, in order, and leave together as soon
 // as one is back. There is no timer, and nobody waits for company.
 type queue struct {
-	link *Link
-	srv  *Server
-	max  int // calls in flight, those included whose callers have left
+	wire    *wire
+	server  string // its name
+	breaker *breaker.Breaker
+	max     int // calls in flight, those included whose callers have left
+	flights sync.Pool
 
 	mu       sync.Mutex
 	flying   int
@@ -46,9 +39,14 @@ type queue struct {
 	landed   sync.Cond // flying or landing has become less
 }
 
-func newQueue(l *Link, srv *Server, sameSlot bool) *queue {
-	q := &queue{link: l, srv: srv, max: l.cfg.MaxInFlight, sameSlot: sameSlot}
+func newQueue(w *wire, server string, b *breaker.Breaker, sameSlot bool) *queue {
+	q := &queue{wire: w, server: server, breaker: b, max: w.inFlight, sameSlot: sameSlot}
 	q.landed.L = &q.mu
+	q.flights.New = func() any {
+		f := newFlight(w)
+		f.fly = func() { q.run(f) }
+		return f
+	}
 	return q
 }
 
@@ -69,13 +67,13 @@ func (q *queue) do(ctx context.Context, o *Op, budget time.Duration) (breaker.Cl
 		o.finished(false)
 		return o.Class, err
 	}
-	timer := q.link.pools.timers.Get().(*time.Timer)
+	timer := q.wire.pools.timers.Get().(*time.Timer)
 	timer.Reset(budget)
 	defer func() {
 		timer.Stop()
-		q.link.pools.timers.Put(timer)
+		q.wire.pools.timers.Put(timer)
 	}()
-	closed := q.link.closed
+	closed := q.wire.closed
 	if o.Lasts {
 		closed = nil
 	}
@@ -94,7 +92,7 @@ func (q *queue) do(ctx context.Context, o *Op, budget time.Duration) (breaker.Cl
 }
 
 func (q *queue) classify(ctx context.Context, err error, took time.Duration) breaker.Class {
-	return classify(ctx, err, took, q.link.fair)
+	return classify(ctx, err, took, q.wire.fair)
 }
 
 // add sends o, or lets it wait for its turn.
@@ -209,10 +207,17 @@ func (q *queue) gather(o *Op) *flight {
 	return f
 }
 
+// flight returns an empty one. mu is held.
+func (q *queue) flight() *flight {
+	f := q.flights.Get().(*flight)
+	f.sameSlot = q.sameSlot
+	return f
+}
+
 // run sends f, and then what has gathered meanwhile, until there is no more.
 func (q *queue) run(f *flight) {
 	for f != nil {
-		permit, ok := q.srv.Breaker.Acquire()
+		permit, ok := q.breaker.Acquire()
 		switch {
 		case !ok:
 			f.failAll(breaker.ClassUnavailable, ErrOpen)
@@ -220,7 +225,11 @@ func (q *queue) run(f *flight) {
 			permit.Done(breaker.ClassAborted, 0)
 			f.failAll(breaker.ClassAborted, errUnsent)
 		default:
-			f.send()
+			class, err := f.send()
+			if f.crossedSlots {
+				q.oneSlot()
+			}
+			q.wire.called(q.server, class, err, f.took)
 		}
 		f = q.finish(f)
 	}
@@ -257,7 +266,7 @@ func (q *queue) finish(f *flight) *flight {
 	if f.callers == 0 {
 		q.stuck--
 	}
-	if f.took > 0 {
+	if f.answered {
 		q.trip = min(f.took, q.trip+(f.took-q.trip)/8)
 	}
 	q.flying--
@@ -280,7 +289,8 @@ func (q *queue) finish(f *flight) *flight {
 		q.mu.Unlock()
 	}
 	if whole {
-		f.free()
+		f.clear()
+		q.flights.Put(f)
 	}
 	return next
 }

@@ -161,11 +161,11 @@ func TestIdleKeysMakeRoom(t *testing.T) {
 	s := storeAt(t, 1, &now)
 	s.Decide("a", p, 3)
 	now += 3*sec - 1
-	if s.Decide("b", p, 1); s.shards[0].keys[algo.GCRA]["b"] != nil {
+	if s.Decide("b", p, 1); s.stripes[0].keys[algo.GCRA]["b"] != nil {
 		t.Error("a key that is not idle yet was forgotten")
 	}
 	now++
-	if s.Decide("b", p, 1); s.shards[0].keys[algo.GCRA]["b"] == nil {
+	if s.Decide("b", p, 1); s.stripes[0].keys[algo.GCRA]["b"] == nil {
 		t.Error("an idle key kept its place")
 	}
 }

@@ -24,9 +24,8 @@ type Permit struct {
 	// is no rate.
 	limiter.Result
 
-	s        *Semaphore
-	k        *key   // nil where nobody counts
 	caller   string // its name in Redis
+	free     func() // nil where nobody counts
 	known    atomic.Bool
 	released atomic.Bool
 
@@ -69,9 +68,9 @@ func (p *Permit) Release() error {
 		return ErrNotAcquired
 	case p.released.Swap(true):
 		return ErrReleased
-	case p.k == nil:
+	case p.free == nil:
 		return nil
 	}
-	p.s.release(p.k, p.caller)
+	p.free()
 	return nil
 }

@@ -45,7 +45,7 @@ func lasting(t *testing.T, max int) (*Semaphore, *redis.Client, *faultproxy.Prox
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.patience = time.Hour
+	c.ledger.patience = time.Hour
 	t.Cleanup(func() {
 		_ = c.Close()
 		_ = rdb.Close()
@@ -99,11 +99,11 @@ func TestHeartbeatBringsNothingBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	beats := []beat{{s.k, []*Permit{s, other}}}
+	beats := []beat{{c.ledger.keys["k"], []*Permit{s, other}}}
 	if err := s.Release(); err != nil {
 		t.Fatal(err)
 	}
-	c.extend(t.Context(), beats)
+	c.ledger.extend(t.Context(), beats)
 	if got := of(t, rdb, "h"); len(got) != 1 || got[0] != other.caller {
 		t.Errorf("held: %v", got)
 	}
@@ -182,7 +182,7 @@ func TestLeftFirstCallKeepsNoPlace(t *testing.T) {
 			} else if own, err = New(slow, 1, WithTTL(time.Hour), limiter.WithBudget(5*time.Second), limiter.WithShare(1)); err != nil {
 				t.Fatal(err)
 			}
-			own.patience = time.Hour
+			own.ledger.patience = time.Hour
 			defer func() { _ = own.Close() }()
 			ctx, cancel := context.WithCancel(t.Context())
 			left := make(chan error, 1)
@@ -248,7 +248,7 @@ func TestWaiterIsNotTakenOut(t *testing.T) {
 	// Its share is one permit, which is taken: it has to wait for Redis.
 	id := lua.EncodeID("k")
 	g := &key{name: "k", inRedis: c.redis.Names.Slots(id), id: id, srv: c.redis.Server(id), holding: map[string]*Permit{"taken": {}}, wake: make(chan struct{}, 1)}
-	c.keys["k"] = g
+	c.ledger.keys["k"] = g
 	got := make(chan *Permit, 1)
 	go func() {
 		s, err := c.Acquire(t.Context(), "k")

@@ -1,12 +1,14 @@
 package sampled
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,20 +25,14 @@ import (
 )
 
 const (
-	tableCells   = 4096
-	tableStripes = 64
 	// idleIntervals is for how many intervals a key is kept that nobody asks for.
 	idleIntervals = 10
 	// staleIntervals is for how many intervals a report is believed.
 	staleIntervals = 3
 	// milli is the unit in which rates are reported: units per 1000 seconds.
 	milli = 1000
-	// buriesPerInterval is how many calls a process makes in an interval to take a dead
-	// one out of the sums.
-	buriesPerInterval = 20
 	// candidateEvery is how many of the calls for keys beyond the top are counted.
 	candidateEvery = 8
-	always         = math.MaxUint64
 )
 
 // Limiter is a limiter for fleets too large for a call per decision. No decision
@@ -67,12 +63,10 @@ type Limiter struct {
 	params algo.Params   // of the limit
 	scaled atomic.Pointer[scaled]
 	store  *fallback.Store // of keys beyond the top
-	number int64           // of this process, in the reports
 	units  float64         // of the rate, in an interval
 
 	table      sampleTable
-	fleet      atomic.Int64     // processes at the last report
-	reported   atomic.Int64     // when that was, in ns since then
+	reporter   *reporter
 	unanswered atomic.Bool      // under the policy Closed: nobody is admitted
 	counts     [2]atomic.Uint64 // units that were sampled, and that were decided by share
 
@@ -113,9 +107,8 @@ func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter
 	}
 	s := &Limiter{
 		redis: link, policy: c.Link.Policy, share: c.Link.Share, decision: c.Decision,
-		interval: c.Interval, topKeys: c.TopKeys, number: 1 + rand.Int64N(1<<52),
+		interval: c.Interval, topKeys: c.TopKeys, reporter: newReporter(link, staleIntervals*c.Interval+time.Second),
 	}
-	s.reported.Store(math.MinInt64 / 2)
 	// What is decided by share may come at once, up to an interval's part.
 	s.units = float64(rate.N) * float64(c.Interval) / float64(max(1, rate.Per))
 	s.limit = limiter.TokenBucket(rate, int(max(1, math.Ceil(min(s.units, math.MaxInt32)))))
@@ -128,7 +121,6 @@ func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter
 	}
 	s.table.seed, s.table.max = maphash.MakeSeed(), int64(c.TopKeys)
 	s.candidates.Store(s.newCandidates())
-	s.fleet.Store(1)
 	if s.store, err = fallback.NewStore(c.MaxLocalKeys); err != nil {
 		return nil, err
 	}
@@ -273,7 +265,7 @@ func (s *Limiter) ownShare() float64 {
 	if s.share > 0 {
 		return s.share
 	}
-	return 1 / float64(max(1, s.fleet.Load()))
+	return 1 / float64(max(1, s.reporter.fleet.Load()))
 }
 
 // local returns the parameters for a process with the given share.
@@ -313,7 +305,7 @@ func (s *Limiter) Health() limiter.Health {
 	servers, decisions := redislink.Health[limiter.Source](s.redis)
 	decisions[limiter.SourceSampled], decisions[limiter.SourceLocal] = s.counts[0].Load(), s.counts[1].Load()
 	h := limiter.Health{
-		Share: s.ownShare(), Processes: int(s.fleet.Load()), Decisions: decisions,
+		Share: s.ownShare(), Processes: int(s.reporter.fleet.Load()), Decisions: decisions,
 		LocalKeys: int(s.table.count.Load()) + s.store.Len(), FunctionsError: s.redis.FunctionsError(),
 	}
 	for _, srv := range servers {
@@ -331,8 +323,184 @@ func (s *Limiter) Close() error {
 	}
 	s.mu.Unlock()
 	s.redis.Close(func() {
-		s.leave(func(cmd lua.Command) bool { return s.redis.Last(&redislink.Op{ID: lua.Sampled, Command: cmd}) == nil })
+		s.reporter.leave(func(cmd lua.Command) bool { return s.redis.Last(&redislink.Op{ID: lua.Sampled, Command: cmd}) == nil })
 		s.claimed.Release()
 	})
 	return nil
+}
+
+// startTicking makes sure that there is a tick to come, at once when it is the first.
+func (s *Limiter) startTicking() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer != nil || s.redis.IsClosed() {
+		return
+	}
+	if s.last.IsZero() {
+		// How many there are is known sooner than what they are asked for.
+		s.last = time.Now()
+		s.redis.Background.Start(s.register)
+	}
+	s.timer = time.AfterFunc(s.interval, s.tick)
+}
+
+// tick ends an interval, in the background, and goes on while keys are followed.
+func (s *Limiter) tick() {
+	s.redis.Background.Start(func(ctx context.Context) {
+		now := time.Now()
+		s.mu.Lock()
+		elapsed := now.Sub(s.last)
+		s.last = now
+		s.mu.Unlock()
+		s.turn(ctx, elapsed)
+		s.mu.Lock()
+		s.timer = nil
+		more := s.table.count.Load() > 0
+		if !more {
+			s.last = time.Time{}
+		}
+		s.mu.Unlock()
+		if !more {
+			s.reporter.leave(func(cmd lua.Command) bool { return s.redis.Exec(ctx, lua.Sampled, cmd) == nil })
+			if s.table.count.Load() == 0 {
+				return
+			}
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.timer == nil && !s.redis.IsClosed() {
+			if s.last.IsZero() {
+				s.last = now
+			}
+			s.timer = time.AfterFunc(max(s.interval/10, s.interval-time.Since(now)), s.tick)
+		}
+	})
+}
+
+// turn reports what was asked for, and plans the next interval.
+func (s *Limiter) turn(ctx context.Context, elapsed time.Duration) {
+	all := s.table.all()
+	own := make(map[*sample]float64, len(all))
+	scale := float64(s.interval) / float64(max(elapsed, s.interval/10))
+	for _, k := range all {
+		asked := k.asked.Swap(0)
+		if k.idle++; asked > 0 {
+			k.idle = 0
+		}
+		own[k] = float64(asked) * scale
+		which := &s.counts[0]
+		if k.local.Load() {
+			which = &s.counts[1]
+		}
+		which.Add(uint64(asked))
+	}
+	kept, gone := s.choose(all, own, scale)
+	rates := append(s.rates(kept, own), s.rates(gone, nil)...)
+	// As many calls as it takes: each fits the budget. Those that fail cost the budget
+	// until the breaker opens, so there are no more of them when the interval is over.
+	start, failed := time.Now(), false
+	for i := 0; i == 0 || i < len(rates); i += lua.MaxAsked {
+		end := min(i+lua.MaxAsked, len(rates))
+		ok := false
+		if !failed || time.Since(start) < s.interval {
+			ok = s.reporter.report(ctx, rates[i:end], i == 0)
+			failed = failed || !ok
+		}
+		s.plan(kept[min(i, len(kept)):min(end, len(kept))], rates[i:end], own, ok)
+	}
+}
+
+// plan begins the next interval of some keys; ok says that asked has the rates of the
+// fleet.
+func (s *Limiter) plan(keys []*sample, asked []lua.Asked, own map[*sample]float64, ok bool) {
+	if !ok && s.reporter.stale(staleIntervals*s.interval) {
+		s.outage(keys, own)
+		return
+	}
+	s.unanswered.Store(false)
+	for i, k := range keys {
+		switch {
+		case ok:
+			fleet := float64(asked[i].Fleet) / milli * s.seconds()
+			k.begin(k.demand.next(own[k], fleet, s.units, int(s.reporter.fleet.Load())), false)
+		case k.demand.known:
+			// One report failed: what the fleet was asked for before has to do.
+			k.begin(k.demand.next(own[k], k.demand.fleet, s.units, int(s.reporter.fleet.Load())), false)
+		default:
+			k.begin(alone(own[k], s.units, s.ownShare()), true)
+		}
+	}
+}
+
+// outage plans without Redis, by the policy.
+func (s *Limiter) outage(all []*sample, own map[*sample]float64) {
+	s.unanswered.Store(s.policy == fallback.Closed)
+	for _, k := range all {
+		k.demand = demand{}
+		part := alone(own[k], s.units, s.ownShare())
+		if s.policy == fallback.Open {
+			part = plan{quota: math.MaxInt32, most: math.MaxInt32}
+		}
+		k.begin(part, true)
+	}
+}
+
+// choose keeps the keys that are asked for most: those that are followed but for the
+// idle ones, and candidates in the place of the least of them.
+func (s *Limiter) choose(all []*sample, own map[*sample]float64, scale float64) (kept, gone []*sample) {
+	for _, k := range all {
+		if k.idle >= idleIntervals {
+			gone = append(gone, k)
+			s.drop(k)
+		} else {
+			kept = append(kept, k)
+		}
+	}
+	if s.candidates.Load().Len() == 0 {
+		return kept, gone
+	}
+	found, _ := s.candidates.Swap(s.newCandidates()).Items()
+	slices.SortFunc(kept, func(a, b *sample) int { return cmp.Compare(own[b], own[a]) })
+	slices.SortFunc(found, func(a, b topk.Item[struct{}]) int { return cmp.Compare(b.Count, a.Count) })
+	for _, c := range found {
+		rate := float64(c.Count) * candidateEvery * scale
+		if s.table.count.Load() >= s.table.max {
+			last := len(kept) - 1
+			if last < 0 || rate < 2*own[kept[last]] {
+				break
+			}
+			gone = append(gone, kept[last])
+			s.drop(kept[last])
+			kept = kept[:last]
+		}
+		k, made := s.table.add(c.Key, c.Hash, s.prepare)
+		if made {
+			own[k] = rate
+			kept = slices.Insert(kept, 0, k)
+		}
+	}
+	return kept, gone
+}
+
+// rates is what keys were asked for, to be reported; without own they are taken out.
+func (s *Limiter) rates(keys []*sample, own map[*sample]float64) []lua.Asked {
+	asked := make([]lua.Asked, len(keys))
+	for i, k := range keys {
+		asked[i] = lua.Asked{ID: k.id, Rate: int64(min(math.Round(own[k]/s.seconds()*milli), 1<<40))}
+	}
+	return asked
+}
+
+func (s *Limiter) seconds() float64 { return s.interval.Seconds() }
+
+// register tells Redis that this process is there, and gives what it follows already its
+// share among those that are.
+func (s *Limiter) register(ctx context.Context) {
+	before := s.ownShare()
+	if !s.reporter.report(ctx, nil, true) {
+		return
+	}
+	for _, k := range s.table.all() {
+		k.left.Add(int64(first(s.units, s.ownShare())) - int64(first(s.units, before)))
+	}
 }

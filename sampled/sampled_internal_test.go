@@ -141,7 +141,7 @@ func TestReportsInParts(t *testing.T) {
 		return n
 	}
 	ask()
-	until(t, "the process is registered", func() bool { return s.reported.Load() > 0 })
+	until(t, "the process is registered", func() bool { return s.reporter.reported.Load() > 0 })
 	before := rdb.scripts.Load()
 	rdb.from.Store(before + 3)
 	rdb.until.Store(before + 4)

@@ -2,10 +2,18 @@ package sampled
 
 import (
 	"hash/maphash"
+	"math"
 	"sync"
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+const (
+	tableCells   = 4096
+	tableStripes = 64
+	// always is the threshold of a key of which everything is admitted.
+	always = math.MaxUint64
 )
 
 // sample is one key that is followed.

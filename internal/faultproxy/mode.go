@@ -45,3 +45,9 @@ func (m Mode) piece() int { return max(1, m.BytesPerSecond/50) }
 func (m Mode) cost(n int) time.Duration {
 	return time.Duration(n) * time.Second / time.Duration(m.BytesPerSecond)
 }
+
+// The directions, as indices.
+const (
+	requests = iota
+	replies
+)

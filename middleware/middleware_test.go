@@ -366,16 +366,16 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// TestSlots: so many at a time, and the slot is free when the handler has returned,
+// TestPermits: so many at a time, and the permit is released when the handler has returned,
 // also when it panics.
-func TestSlots(t *testing.T) {
+func TestPermits(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
-	slots, err := semaphore.New(rdb, 2, limiter.WithBudget(5*time.Second), limiter.WithShare(1))
+	sem, err := semaphore.New(rdb, 2, limiter.WithBudget(5*time.Second), limiter.WithShare(1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = slots.Close() })
-	mw, err := middleware.New(local(t, limiter.GCRA(limiter.PerHour(1000), 1000)), middleware.Everyone(), middleware.WithConcurrency(slots, "at a time"))
+	t.Cleanup(func() { _ = sem.Close() })
+	mw, err := middleware.New(local(t, limiter.GCRA(limiter.PerHour(1000), 1000)), middleware.Everyone(), middleware.WithConcurrency(sem, "at a time"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -405,7 +405,7 @@ func TestSlots(t *testing.T) {
 			get(h, with("Panic", "1"))
 		}()
 	}
-	if n, err := slots.InFlight(t.Context(), "everyone"); n != 0 || err != nil {
+	if n, err := sem.InFlight(t.Context(), "everyone"); n != 0 || err != nil {
 		t.Errorf("%d in flight, %v", n, err)
 	}
 }

@@ -52,7 +52,7 @@ func (l *ledger) enter(name string) *key {
 	k := l.keys[name]
 	if k == nil {
 		id := lua.EncodeID(name)
-		k = &key{name: name, id: id, inRedis: l.redis.Names.Slots(id), srv: l.redis.Server(id), holding: make(map[string]*Permit), wake: make(chan struct{}, 1)}
+		k = &key{name: name, id: id, inRedis: l.redis.Names.Permits(id), srv: l.redis.Server(id), holding: make(map[string]*Permit), wake: make(chan struct{}, 1)}
 		l.keys[name] = k
 	}
 	k.pending++
@@ -75,8 +75,8 @@ func (l *ledger) dropUnused(k *key) {
 
 // askRedis asks for several callers. A call that the caller leaves is over when ended
 // is closed.
-func (l *ledger) askRedis(ctx context.Context, k *key, callers []string, critical, again, wait bool) (reply lua.SlotReply, ended <-chan struct{}, err error) {
-	ask := &lua.SlotAsk{
+func (l *ledger) askRedis(ctx context.Context, k *key, callers []string, critical, again, wait bool) (reply lua.PermitReply, ended <-chan struct{}, err error) {
+	ask := &lua.PermitAsk{
 		Key: k.inRedis, Most: int64(l.permits), Keep: int64(keptOf(l.permits, l.headroom)),
 		TTL: l.ttl.Microseconds(), Patience: l.patience.Microseconds(),
 		Wait: wait, Critical: critical, Again: again, Callers: callers,
@@ -96,7 +96,7 @@ func (l *ledger) askRedis(ctx context.Context, k *key, callers []string, critica
 
 // forget takes callers out of all that Redis keeps of the key.
 func (l *ledger) forget(ctx context.Context, k *key, callers ...string) {
-	_ = l.redis.Exec(ctx, k.id, lua.LeaveSlots(k.inRedis, callers...))
+	_ = l.redis.Exec(ctx, k.id, lua.LeavePermits(k.inRedis, callers...))
 }
 
 // takeBack takes a caller out of Redis that does not know what its call was answered:

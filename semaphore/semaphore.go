@@ -76,7 +76,7 @@ func New(rdb redis.UniversalClient, n int, opts ...Option) (*Semaphore, error) {
 		redis: link, policy: c.Link.Policy,
 		permits: n, headroom: c.Headroom, ttl: c.TTL, patience: defaultPatience, keys: make(map[string]*key),
 	}}
-	if s.claimed, err = link.Claim("slots", fmt.Sprintf("%d permits", n)); err != nil {
+	if s.claimed, err = link.Claim("permits", fmt.Sprintf("%d permits", n)); err != nil {
 		return nil, configError(err)
 	}
 	return s, nil
@@ -177,7 +177,7 @@ func (s *Semaphore) InFlight(ctx context.Context, key string) (int, error) {
 		return 0, err
 	}
 	defer s.ledger.leave(k)
-	cmd := &lua.Acquire{Ask: &lua.SlotAsk{Key: k.inRedis, Most: int64(s.ledger.permits), TTL: s.ledger.ttl.Microseconds(), Patience: s.ledger.patience.Microseconds()}}
+	cmd := &lua.Acquire{Ask: &lua.PermitAsk{Key: k.inRedis, Most: int64(s.ledger.permits), TTL: s.ledger.ttl.Microseconds(), Patience: s.ledger.patience.Microseconds()}}
 	if err := s.redis.Exec(ctx, k.id, cmd); err != nil {
 		s.ledger.mu.Lock()
 		defer s.ledger.mu.Unlock()
@@ -217,7 +217,7 @@ func (s *Semaphore) Close() error {
 	s.ledger.mu.Unlock()
 	s.redis.Close(func() {
 		for k, callers := range places {
-			if len(callers) > 0 && s.redis.Last(&redislink.Op{ID: k.id, Command: lua.LeaveSlots(k.inRedis, callers...)}) != nil {
+			if len(callers) > 0 && s.redis.Last(&redislink.Op{ID: k.id, Command: lua.LeavePermits(k.inRedis, callers...)}) != nil {
 				break // Redis drops them soon
 			}
 		}

@@ -23,7 +23,7 @@ import (
 // a permit, q and w for those who wait.
 func of(t *testing.T, rdb *redis.Client, letter string) (callers []string) {
 	t.Helper()
-	for _, member := range rdb.ZRange(t.Context(), "holdfast:v1:slots:{k}", 0, -1).Val() {
+	for _, member := range rdb.ZRange(t.Context(), "holdfast:v1:permits:{k}", 0, -1).Val() {
 		if caller, ok := strings.CutPrefix(member, letter); ok {
 			callers = append(callers, caller)
 		}
@@ -247,7 +247,7 @@ func TestWaiterIsNotTakenOut(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	// Its share is one permit, which is taken: it has to wait for Redis.
 	id := lua.EncodeID("k")
-	g := &key{name: "k", inRedis: c.redis.Names.Slots(id), id: id, srv: c.redis.Server(id), holding: map[string]*Permit{"taken": {}}, wake: make(chan struct{}, 1)}
+	g := &key{name: "k", inRedis: c.redis.Names.Permits(id), id: id, srv: c.redis.Server(id), holding: map[string]*Permit{"taken": {}}, wake: make(chan struct{}, 1)}
 	c.ledger.keys["k"] = g
 	got := make(chan *Permit, 1)
 	go func() {

@@ -237,7 +237,7 @@ func TestNeverMoreThanMax(t *testing.T) {
 	if most.Load() > max || done.Load() != processes*callers*turns {
 		t.Errorf("at most %d of %d in flight; %d turns", most.Load(), max, done.Load())
 	}
-	if keys := rdb.Keys(t.Context(), "*slots*").Val(); len(keys) > 0 {
+	if keys := rdb.Keys(t.Context(), "*permits*").Val(); len(keys) > 0 {
 		t.Errorf("left in Redis: %v", keys)
 	}
 }
@@ -246,7 +246,7 @@ func TestNeverMoreThanMax(t *testing.T) {
 func waiting(t *testing.T, rdb *redis.Client, key string) int {
 	t.Helper()
 	n := 0
-	for _, member := range rdb.ZRange(t.Context(), "holdfast:v1:slots:{"+key+"}", 0, -1).Val() {
+	for _, member := range rdb.ZRange(t.Context(), "holdfast:v1:permits:{"+key+"}", 0, -1).Val() {
 		if strings.HasPrefix(member, "q") {
 			n++
 		}
@@ -507,7 +507,7 @@ func TestPermitsInACluster(t *testing.T) {
 		}
 	}
 	ends := func(i int) float64 {
-		return rdb.ZRangeWithScores(t.Context(), fmt.Sprintf("holdfast:v1:slots:{k%d}", i), 0, 0).Val()[0].Score
+		return rdb.ZRangeWithScores(t.Context(), fmt.Sprintf("holdfast:v1:permits:{k%d}", i), 0, 0).Val()[0].Score
 	}
 	for i := range 30 {
 		first := ends(i)

@@ -39,8 +39,8 @@ func library() string {
 	}
 	add(allScript, true)
 	add(beatScript, false)
-	add(slotsScript, false)
-	add(slotsBeatScript, false)
+	add(acquireScript, false)
+	add(keepScript, false)
 	add(sampledScript, false)
 	add(buryScript, false)
 	return b.String()

@@ -62,7 +62,7 @@ func newKindScript(k algo.Kind, name, tail string) *Script {
 	if k != algo.SlidingWindowLog {
 		src += parts("string")
 	}
-	return named(k.Short()+name, src+body(k, tail == "tail_back")+parts(tail))
+	return named(k.Short()+name, src+body(k, tail == "give_back")+parts(tail))
 }
 
 // newAllScript makes the script that decides several limits at once, and knows these
@@ -72,7 +72,7 @@ func newAllScript(kinds ...algo.Kind) *Script {
 	for _, k := range kinds {
 		src += "do\n" + body(k, false) + "kinds['" + k.Short() + "'] = {load = load, step = step, blocked = blocked, save = save, strings = STRINGS}\nend\n"
 	}
-	return named("all", src+parts("tail_all"))
+	return named("all", src+parts("decide_all"))
 }
 
 // allScripts are those for some algorithms only, by their bits: reading the steps of
@@ -128,9 +128,9 @@ func parts(names ...string) string {
 // The scripts of each algorithm: to decide, to give back, and to block. What shaping
 // took keeps its place.
 var (
-	scripts      = kindScripts("", "tail")
-	backScripts  = kindScripts("_back", "tail_back")
-	blockScripts = kindScripts("_block", "tail_block")
+	scripts      = kindScripts("", "decide")
+	backScripts  = kindScripts("_back", "give_back")
+	blockScripts = kindScripts("_block", "block")
 )
 
 func kindScripts(name, tail string) (all [len(algo.Kinds) + 1]*Script) {
@@ -145,8 +145,8 @@ func kindScripts(name, tail string) (all [len(algo.Kinds) + 1]*Script) {
 var (
 	allScript = newAllScript(algo.Kinds[:]...)
 
-	slotsScript     = newScript("slots", "slots_head", "slots")
-	slotsBeatScript = newScript("slots_beat", "slots_head", "slots_beat")
+	acquireScript = newScript("permits", "permits_state", "permits_acquire")
+	keepScript    = newScript("permits_keep", "permits_state", "permits_keep")
 
 	sampledScript = newScript("sampled", "sampled")
 	buryScript    = newScript("sampled_bury", "sampled_bury")

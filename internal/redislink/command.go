@@ -36,7 +36,7 @@ type command struct {
 
 	decide lua.Decide
 	back   lua.GiveBack
-	keep   lua.KeepSlots
+	keep   lua.KeepPermits
 	other  lua.Command
 	ticket ticket
 
@@ -105,7 +105,7 @@ func (c *command) piece(at []int, nonce string) lua.Command {
 	case giveBacks:
 		return &lua.GiveBack{Nonce: nonce, Items: pick(c.back.Items, at)}
 	}
-	return &lua.KeepSlots{TTL: c.keep.TTL, Of: pick(c.keep.Of, at)}
+	return &lua.KeepPermits{TTL: c.keep.TTL, Of: pick(c.keep.Of, at)}
 }
 
 func pick[T any](all []T, at []int) []T {
@@ -132,7 +132,7 @@ func (c *command) put(at []int, piece lua.Command, err error) {
 			if err == nil {
 				c.back.Given[k] = p.Given[i]
 			}
-		case *lua.KeepSlots:
+		case *lua.KeepPermits:
 			if err == nil {
 				n := len(p.Of[i].Callers)
 				if c.keep.Lost == nil {

@@ -28,7 +28,7 @@ type flight struct {
 	wire *wire
 	fly  func() // runs it, in memory that is used again
 
-	sameSlot bool // a command has keys of one slot only
+	sameSlot bool // a command has keys of one hash slot only
 	ops      []*Op
 	of       []place // where the answer for the request at the same index stands
 	waits    []bool
@@ -54,7 +54,7 @@ type flight struct {
 
 	took         time.Duration
 	answered     bool // by a server that works
-	crossedSlots bool // the server has turned out to take keys of one slot only
+	crossedSlots bool // the server has turned out to take keys of one hash slot only
 }
 
 func newFlight(w *wire) *flight {
@@ -338,7 +338,7 @@ func proves(cmd lua.Command) breaker.Proof {
 		if c.Wrote() {
 			return breaker.ProofWrite
 		}
-	case *lua.Beat, *lua.KeepSlots, *lua.Report, *lua.Block:
+	case *lua.Beat, *lua.KeepPermits, *lua.Report, *lua.Block:
 		return breaker.ProofWrite
 	}
 	return breaker.ProofRun

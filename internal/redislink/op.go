@@ -14,7 +14,7 @@ import (
 // is asked; the fields below them hold the answer after Do. It belongs to its caller until
 // Do, and again when that has returned breaker.ClassOK; it can then be freed.
 type Op struct {
-	// ID is the encoded id whose server and slot the request concerns.
+	// ID is the encoded id whose server and hash slot the request concerns.
 	ID string
 
 	// A decision: Cost units of Keys under Args, for each of Count callers. A cost of 0
@@ -31,7 +31,7 @@ type Op struct {
 	// Permits to be kept, for another TTL µs.
 	Keep *lua.Holders
 	TTL  int64
-	// Any other command, on keys of one slot.
+	// Any other command, on keys of one hash slot.
 	Command lua.Command
 
 	// Lasts says that only the budget ends it, and that Close waits for it or makes it.

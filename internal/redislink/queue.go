@@ -33,7 +33,7 @@ type queue struct {
 	landing  int // calls that have ended, of which it is being told
 	waiting  fifo
 	trip     time.Duration // about the least round trip of late
-	sameSlot bool          // the server takes keys of one slot only
+	sameSlot bool          // the server takes keys of one hash slot only
 	closing  bool          // only what lasts is taken
 	closed   bool
 	landed   sync.Cond // flying or landing has become less
@@ -295,7 +295,7 @@ func (q *queue) finish(f *flight) *flight {
 	return next
 }
 
-// oneSlot notes that the server takes keys of one slot only.
+// oneSlot notes that the server takes keys of one hash slot only.
 func (q *queue) oneSlot() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -23,7 +23,7 @@ type Server struct {
 	Counts [8]atomic.Uint64
 }
 
-// OneSlot reports that the server takes keys of one slot only in a command.
+// OneSlot reports that the server takes keys of one hash slot only in a command.
 func (s *Server) OneSlot() bool {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()

@@ -1,12 +1,12 @@
 package redislink
 
-// slotOf returns the slot of an encoded id, which is the part of its keys that counts.
+// slotOf returns the hash slot of an encoded id, which is the part of its keys that counts.
 func slotOf(id string) int { return int(crc16(id) % 16384) }
 
-// Slot is the slot of an encoded id.
+// Slot is the hash slot of an encoded id.
 func Slot(id string) int { return slotOf(id) }
 
-// crc16 is CRC-16/XMODEM, by which a cluster assigns keys to slots
+// crc16 is CRC-16/XMODEM, by which a cluster assigns keys to hash slots
 // (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
 func crc16(s string) uint16 {
 	var crc uint16

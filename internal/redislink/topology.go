@@ -21,7 +21,7 @@ type ring interface {
 }
 
 // topology returns how the server of an id is found, nil where there is but one, and
-// whether a command may have keys of one slot only, and the map of slots of a cluster. A
+// whether a command may have keys of one hash slot only, and the map of hash slots of a cluster. A
 // client that is not known may have a cluster behind it.
 func topology(client redis.UniversalClient) (of func(id string) string, oneSlot bool, slots *slotMap) {
 	switch rdb := client.(type) {

@@ -20,10 +20,10 @@ const module = "github.com/holdfast-go/holdfast"
 // what stands here for them. A new package needs a line of its own.
 var imports = map[string][]string{
 	"":                            nil,
-	"internal/algo":               nil,
+	"internal/algo":               {"internal/configerr"},
 	"internal/lua":                {"internal/algo"},
 	"fallback":                    {"internal/algo"},
-	"breaker":                     nil,
+	"breaker":                     {"internal/configerr"},
 	"internal/configerr":          nil,
 	"internal/wait":               nil,
 	"retry":                       {"internal/configerr", "internal/wait"},
@@ -31,8 +31,8 @@ var imports = map[string][]string{
 	"internal/denial":             {"internal/algo"},
 	"internal/options":            {"internal/redislink"},
 	"limiter":                     {"internal/algo", "internal/denial", "internal/lua", "internal/redislink", "internal/options", "internal/chain", "fallback", "breaker"},
-	"semaphore":                   {"internal/algo", "internal/lua", "internal/redislink", "internal/options", "limiter", "fallback", "breaker"},
-	"sampled":                     {"internal/algo", "internal/lua", "internal/redislink", "internal/options", "internal/topk", "limiter", "fallback"},
+	"semaphore":                   {"internal/configerr", "internal/lua", "internal/redislink", "internal/options", "limiter", "fallback", "breaker"},
+	"sampled":                     {"internal/algo", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "internal/topk", "limiter", "fallback"},
 	"limiter/limitertest":         {"limiter"},
 	"httpclient/roundtrippertest": nil,
 	"httpclient":                  {"internal/admission", "internal/chain", "internal/configerr", "retry", "limiter"},
@@ -128,7 +128,7 @@ func TestDurationsAreMonotonic(t *testing.T) {
 		"limiter/errors.go": "e.Remaining.Round(",            // a duration
 	}
 	seen := 0
-	for _, dir := range []string{"limiter", "fallback", "breaker", "internal/redislink", "internal/lua"} {
+	for _, dir := range []string{"limiter", "semaphore", "sampled", "fallback", "breaker", "internal/redislink", "internal/lua"} {
 		goFiles(t, dir, func(path string, _ *ast.File) {
 			if strings.HasSuffix(path, "_test.go") || strings.Contains(path, "limitertest") {
 				return

@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,7 +62,7 @@ var (
 func New(s Settings) (*Breaker, error) {
 	s = s.withDefaults()
 	if err := s.validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("breaker: %w", err)
 	}
 	now := time.Now()
 	b := &Breaker{cfg: s, epoch: now, since: now, phase: now}

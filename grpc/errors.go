@@ -69,13 +69,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-func (e *Error) message() string {
-	s := e.Reason.String()
-	if e.Wait > 0 {
-		s += ", retry in " + e.Wait.String()
-	}
-	return s
-}
+func (e *Error) message() string { return admission.Reason(e.Reason).Then(e.Wait) }
 
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }

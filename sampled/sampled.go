@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/redislink"
@@ -94,7 +95,7 @@ func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter
 	c := options.Sampled[limiter.DecisionInfo]{MaxLocalKeys: fallback.DefaultMaxKeys, Interval: DefaultInterval, TopKeys: DefaultTopKeys}
 	for _, o := range opts {
 		if o == nil {
-			return nil, &limiter.ConfigError{Field: "option", Value: "nil", Rule: "must not be nil"}
+			return nil, (*limiter.ConfigError)(configerr.Option())
 		}
 		if err := o.ForSampled(&c); err != nil {
 			return nil, err
@@ -132,9 +133,9 @@ func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter
 
 // configError makes what users get of an error of an internal constructor.
 func configError(err error) error {
-	var f *algo.FieldError
+	var f *configerr.Error
 	if errors.As(err, &f) {
-		return &limiter.ConfigError{Field: f.Field, Value: f.Value, Rule: f.Rule}
+		return (*limiter.ConfigError)(f)
 	}
 	return fmt.Errorf("%w: %w", limiter.ErrInvalidConfig, err)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/redislink"
@@ -55,7 +55,7 @@ func New(rdb redis.UniversalClient, n int, opts ...Option) (*Semaphore, error) {
 	c := options.Semaphore[limiter.DecisionInfo]{TTL: DefaultTTL}
 	for _, o := range opts {
 		if o == nil {
-			return nil, &limiter.ConfigError{Field: "option", Value: "nil", Rule: "must not be nil"}
+			return nil, (*limiter.ConfigError)(configerr.Option())
 		}
 		if err := o.ForSemaphore(&c); err != nil {
 			return nil, err
@@ -84,9 +84,9 @@ func New(rdb redis.UniversalClient, n int, opts ...Option) (*Semaphore, error) {
 
 // configError makes what users get of an error of an internal constructor.
 func configError(err error) error {
-	var f *algo.FieldError
+	var f *configerr.Error
 	if errors.As(err, &f) {
-		return &limiter.ConfigError{Field: f.Field, Value: f.Value, Rule: f.Rule}
+		return (*limiter.ConfigError)(f)
 	}
 	return fmt.Errorf("%w: %w", limiter.ErrInvalidConfig, err)
 }

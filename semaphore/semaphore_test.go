@@ -275,7 +275,7 @@ func waiters(t *testing.T, rdb *redis.Client, first *semaphore.Permit, callers [
 				t.Error(err)
 			}
 		})
-		until(t, "the caller waits", func() bool {
+		redistest.Until(t, "the caller waits", func() bool {
 			return waiting(t, rdb, "k") == i+1
 		})
 	}
@@ -314,13 +314,13 @@ func TestPermitsInTurn(t *testing.T) {
 		_, err := all[1].Acquire(ctx, "k")
 		waits <- err
 	}()
-	until(t, "somebody waits", func() bool { return waiting(t, rdb, "k") == 1 })
+	redistest.Until(t, "somebody waits", func() bool { return waiting(t, rdb, "k") == 1 })
 	// One who leaves makes room for those behind, here and in Redis.
 	cancel()
 	if err := <-waits; !errors.Is(err, context.Canceled) {
 		t.Errorf("a wait that was cancelled: %v", err)
 	}
-	until(t, "the place is given up", func() bool { return waiting(t, rdb, "k") == 0 })
+	redistest.Until(t, "the place is given up", func() bool { return waiting(t, rdb, "k") == 0 })
 	must(t, s.Release())
 	must(t, acquire(t, all[2], "k").Release())
 }
@@ -381,13 +381,13 @@ func TestLostPermits(t *testing.T) {
 // counts; those who wait are served; Redis learns of all when it is back.
 func TestPermitsInAnOutage(t *testing.T) {
 	srv := redistest.Start(t)
-	proxy, rdb := behind(t, srv, redis.Options{MaxRetries: -1, DialerRetries: 1})
+	proxy, rdb := redistest.Behind(t, srv, redis.Options{MaxRetries: -1, DialerRetries: 1})
 	c := newSemaphore(t, rdb, 6, limiter.WithShare(0.5), limiter.WithCriticalHeadroom(0.34), semaphore.WithTTL(300*time.Millisecond))
 	before := acquire(t, c, "k")
 	proxy.Set(faultproxy.Mode{Refuse: true})
 	proxy.Reset()
 	var own []*semaphore.Permit
-	until(t, "this process decides", func() bool {
+	redistest.Until(t, "this process decides", func() bool {
 		s, err := c.TryAcquire(t.Context(), "k")
 		must(t, err)
 		if s.Allowed {
@@ -415,7 +415,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 	must(t, before.Release())
 	waited := <-got
 	proxy.Pass()
-	until(t, "Redis knows what is held", func() bool {
+	redistest.Until(t, "Redis knows what is held", func() bool {
 		n, err := c.InFlight(t.Context(), "k")
 		return err == nil && n == len(own)+1
 	})
@@ -423,7 +423,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 	for _, s := range own {
 		must(t, s.Release())
 	}
-	until(t, "nothing is left", func() bool {
+	redistest.Until(t, "nothing is left", func() bool {
 		n, err := c.InFlight(t.Context(), "k")
 		return err == nil && n == 0
 	})
@@ -454,7 +454,7 @@ func TestPermitPolicies(t *testing.T) {
 // served, and whatever becomes of Redis, everything is free in the end.
 func TestNoPermitLeaks(t *testing.T) {
 	srv := redistest.Start(t)
-	proxy, rdb := behind(t, srv, redis.Options{})
+	proxy, rdb := redistest.Behind(t, srv, redis.Options{})
 	c := newSemaphore(t, rdb, 3, limiter.WithShare(1), semaphore.WithTTL(500*time.Millisecond))
 	var wg sync.WaitGroup
 	for i := range 40 {
@@ -476,14 +476,14 @@ func TestNoPermitLeaks(t *testing.T) {
 	}
 	for range 3 {
 		proxy.Set(faultproxy.Mode{HalfOpen: true})
-		until(t, "calls get stuck", func() bool {
+		redistest.Until(t, "calls get stuck", func() bool {
 			return c.Health().Decisions[limiter.SourceLocal] > 0 || c.Health().Servers[0].LastFailure != breaker.ClassOK
 		})
 		proxy.Pass()
 		proxy.Reset()
 	}
 	wg.Wait()
-	until(t, "nothing is held", func() bool {
+	redistest.Until(t, "nothing is held", func() bool {
 		n, err := c.InFlight(t.Context(), "k")
 		return err == nil && n == 0
 	})
@@ -511,7 +511,7 @@ func TestPermitsInACluster(t *testing.T) {
 	}
 	for i := range 30 {
 		first := ends(i)
-		until(t, "the heartbeat reaches the key", func() bool { return ends(i) > first })
+		redistest.Until(t, "the heartbeat reaches the key", func() bool { return ends(i) > first })
 		if n := inFlight(t, c, fmt.Sprint("k", i)); n != 2 {
 			t.Errorf("key %d: %d in flight", i, n)
 		}

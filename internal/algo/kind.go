@@ -1,6 +1,10 @@
 package algo
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
+)
 
 // Kind names an algorithm. The zero value is no algorithm.
 type Kind uint8
@@ -72,13 +76,5 @@ const (
 	MaxLog = 10_000
 )
 
-// FieldError says which field of a configuration breaks which rule.
-type FieldError struct {
-	Field string
-	Value any
-	Rule  string
-}
-
-func (e *FieldError) Error() string {
-	return fmt.Sprintf("%s is %v: %s", e.Field, e.Value, e.Rule)
-}
+// FieldError says which field of a limit breaks which rule.
+type FieldError = configerr.Error

@@ -8,6 +8,8 @@ package algo
 import (
 	"fmt"
 	"math/bits"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 // Limit is N units per Per microseconds. Burst is the size of the bucket, or
@@ -27,39 +29,36 @@ type Limit struct {
 func (l Limit) Params() (Params, error) {
 	switch {
 	case !l.Kind.Valid():
-		return Params{}, &FieldError{"algorithm", uint8(l.Kind), "must be one of the seven; make limits with the constructors"}
+		return Params{}, configerr.New("algorithm", uint8(l.Kind), "must be one of the seven; make limits with the constructors")
 	case l.N < 1:
-		return Params{}, &FieldError{"rate", l.N, "must be at least 1 per period"}
+		return Params{}, configerr.New("rate", l.N, "must be at least 1 per period")
 	case l.Per < 1:
-		return Params{}, &FieldError{"period", micros(l.Per), "must be at least 1µs"}
+		return Params{}, configerr.New("period", micros(l.Per), "must be at least 1µs")
 	case l.Per > MaxPeriod:
-		return Params{}, &FieldError{"period", micros(l.Per), "must be at most 366 days"}
+		return Params{}, configerr.New("period", micros(l.Per), "must be at most 366 days")
 	case l.N > MaxExact:
-		return Params{}, &FieldError{"rate", l.N, "must be below 2^53"}
+		return Params{}, configerr.New("rate", l.N, "must be below 2^53")
 	}
 	if l.Kind == SlidingWindowLog && l.N > MaxLog {
-		return Params{}, &FieldError{"rate", l.N, fmt.Sprintf(
-			"must be at most %d for a sliding window log, which remembers every unit; use a sliding window counter, GCRA or a token bucket", MaxLog)}
+		return Params{}, configerr.New("rate", l.N, "must be at most %d for a sliding window log, which remembers every unit; use a sliding window counter, GCRA or a token bucket", MaxLog)
 	}
 	if l.Kind.Windowed() {
 		if hi, lo := bits.Mul64(uint64(l.N), uint64(l.Per)); l.Kind == SlidingWindowCounter && (hi != 0 || lo > MaxExact) {
-			return Params{}, &FieldError{"rate", fmt.Sprintf("%d per %v", l.N, micros(l.Per)),
-				"limit × window in microseconds must be below 2^53 for exact arithmetic; use a shorter window, GCRA or a token bucket"}
+			return Params{}, configerr.New("rate", fmt.Sprintf("%d per %v", l.N, micros(l.Per)),
+				"limit × window in microseconds must be below 2^53 for exact arithmetic; use a shorter window, GCRA or a token bucket")
 		}
 		return Params{Kind: l.Kind, Cap: l.N, Num: 1, Den: l.Per}, nil
 	}
 	if l.Burst < 1 {
-		return Params{}, &FieldError{"burst", l.Burst, "must be at least 1"}
+		return Params{}, configerr.New("burst", l.Burst, "must be at least 1")
 	}
 	g := gcd(l.N, l.Per)
 	p := Params{Kind: l.Kind, Cap: l.Burst, Num: l.N / g, Den: l.Per / g}
 	if !p.exact() {
-		return Params{}, &FieldError{"burst", l.Burst, fmt.Sprintf(
-			"at %d per %v, 2 × burst × %d (the reduced period) must stay below 2^53 for exact arithmetic; use a smaller burst or a rate with a shorter period", l.N, micros(l.Per), p.Den)}
+		return Params{}, configerr.New("burst", l.Burst, "at %d per %v, 2 × burst × %d (the reduced period) must stay below 2^53 for exact arithmetic; use a smaller burst or a rate with a shorter period", l.N, micros(l.Per), p.Den)
 	}
 	if p.fillTime() > MaxPeriod {
-		return Params{}, &FieldError{"burst", l.Burst, fmt.Sprintf(
-			"at %d per %v it takes %v to refill; that must be at most 366 days", l.N, micros(l.Per), micros(p.fillTime()))}
+		return Params{}, configerr.New("burst", l.Burst, "at %d per %v it takes %v to refill; that must be at most 366 days", l.N, micros(l.Per), micros(p.fillTime()))
 	}
 	return p, nil
 }

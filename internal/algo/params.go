@@ -1,9 +1,10 @@
 package algo
 
 import (
-	"fmt"
 	"math"
 	"math/bits"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 // Params is a limit reduced to what a step needs.
@@ -90,14 +91,14 @@ func (p Params) Part(i, n int64) (Params, error) {
 	g := gcd(p.Num, n)
 	q.Num = p.Num / g
 	if p.Den > MaxExact/(n/g) {
-		return p, &FieldError{"burst", p.Cap, fmt.Sprintf("at %d parts the period leaves 2^53", n)}
+		return p, configerr.New("burst", p.Cap, "at %d parts the period leaves 2^53", n)
 	}
 	q.Den = p.Den * (n / g)
 	switch {
 	case !q.exact():
-		return p, &FieldError{"burst", p.Cap, fmt.Sprintf("%d parts of it leave 2^53; use fewer parts, or a rate with a shorter period", n)}
+		return p, configerr.New("burst", p.Cap, "%d parts of it leave 2^53; use fewer parts, or a rate with a shorter period", n)
 	case q.fillTime() > MaxPeriod:
-		return p, &FieldError{"burst", p.Cap, "a part of it takes more than 366 days to refill"}
+		return p, configerr.New("burst", p.Cap, "a part of it takes more than 366 days to refill")
 	}
 	return q, nil
 }

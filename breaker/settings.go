@@ -14,7 +14,7 @@ type Settings struct {
 	Name string
 
 	// Window is the rolling time over which results are counted, in ten
-	// buckets: between 90 % and 100 % of it is looked at. Default 10 s; from
+	// buckets: between 90 % and 100 % of it counts. Default 10 s; from
 	// 10 ms to 24 h.
 	Window time.Duration
 
@@ -51,7 +51,7 @@ type Settings struct {
 	// default, turns it off.
 	SlowCall time.Duration
 
-	// OnChange, if not nil, is told of every transition exactly once and in
+	// OnChange, if not nil, is called for every transition exactly once and in
 	// order. It runs on the goroutine of the Acquire or Done that made the
 	// change, or on one that is already delivering, but outside every lock: it
 	// may call any method of the breaker and of its permits. It should be

@@ -17,18 +17,18 @@ type entry struct {
 	bucket *rate.Limiter
 	idleAt int64
 	rank   int64  // idleAt when the heap last saw it: never later than idleAt
-	age    uint32 // raised when the state begins anew
+	age    uint32 // raised when the state begins again
 
 	// What Redis said last, if that is newer than the state: how much was left
 	// of which limit, and until when that matters. restart says that the state
-	// begins anew from it; otherwise it is only lowered to it.
+	// begins again from it; otherwise it is only lowered to it.
 	seenCap, seenLeft, seenUntil int64
 	restart                      bool
 
-	unsent *algo.Params // the home of a block that Redis has not been told of
+	unsent *algo.Params // the limit in Redis of a block that Redis does not know
 }
 
-// decide charges n to the entry, or only looks when it is blocked.
+// decide charges n to the entry, or only peeks when it is blocked.
 func (e *entry) decide(p algo.Params, now, n int64) algo.Decision {
 	e.revive(p, now)
 	var d algo.Decision

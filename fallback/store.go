@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
-// DefaultMaxKeys is how many keys a store remembers unless told otherwise: at
+// DefaultMaxKeys is how many keys a store remembers by default: at
 // about 250 bytes each, 25 MB. The sliding window log needs 16 more for each time
 // at which it admitted something within the window.
 const DefaultMaxKeys = 100_000
@@ -17,7 +17,7 @@ const DefaultMaxKeys = 100_000
 // of keys. A key whose state equals that of a key never used is forgotten
 // first, which costs nothing; while every remembered key is in use, keys beyond
 // the cap share one state per stripe, so that a flood of keys neither grows the
-// memory nor opens the limit, and does not stop everybody either.
+// memory nor opens the limit, and other keys are still served.
 //
 // A Store is safe for concurrent use and has no goroutine. Make one with
 // NewStore.
@@ -58,9 +58,9 @@ func (s *Store) Decide(id string, p algo.Params, n int64) algo.Decision {
 	return s.Take(id, p, n, nil, nil)
 }
 
-// Look is what Decide would say, and changes nothing. What it would admit has the
-// Remaining of now.
-func (s *Store) Look(id string, p algo.Params, n int64) algo.Decision {
+// Peek returns what Decide would return, and changes nothing. What would be admitted has
+// the Remaining of now.
+func (s *Store) Peek(id string, p algo.Params, n int64) algo.Decision {
 	now := s.now()
 	st := s.stripe(id)
 	st.mu.Lock()
@@ -144,7 +144,7 @@ type Receipt struct {
 }
 
 // GiveBack returns n of the units of rc to id, as algo.GiveBack does, and reports
-// how many that were. They are not owed any more either. What has begun anew since
+// how many that were. They are not owed any more either. A state that has begun again since
 // takes nothing back: Redis has decided again, or the key was reset. A receipt must
 // be used once.
 func (s *Store) GiveBack(id string, rc *Receipt, n int64) int64 {
@@ -165,7 +165,7 @@ func (s *Store) GiveBack(id string, rc *Receipt, n int64) int64 {
 	return e.giveBack(rc.params, now, rc.at, rc.units, n)
 }
 
-// Refund returns n units of id, under p, that were taken just now, by whoever.
+// Refund returns n units of id, under p, that were taken just now by any caller.
 func (s *Store) Refund(id string, p algo.Params, n int64) {
 	now := s.now()
 	st := s.stripe(id)
@@ -202,8 +202,8 @@ func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 // this process starts from its part of what was left, and not from full.
 //
 // charged says that Redis has charged the key: only then does it know what it
-// speaks of, and the local state begins anew. An answer that charged nothing, and
-// any answer while Redis is yet to be charged with local use, may lower what is
+// describes, and the local state begins again. An answer that charged nothing, and
+// any answer while local use is not charged in Redis, may lower what is
 // left here, and never raises it: Redis may be answering reads alone.
 func (s *Store) Observe(id string, p algo.Params, d algo.Decision, charged bool) {
 	now := s.now()
@@ -232,7 +232,7 @@ func (s *Store) Observe(id string, p algo.Params, d algo.Decision, charged bool)
 }
 
 // Block denies id for d microseconds under the algorithm of p, unless it is blocked for
-// longer already, and returns the time left. Redis counts as not told of it until Sent.
+// longer already, and returns the time left. Until Sent it counts as unknown to Redis.
 // While every remembered key is in use, a block of a key not among them is not
 // remembered: 0.
 func (s *Store) Block(id string, p algo.Params, d int64) int64 {

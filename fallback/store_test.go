@@ -227,7 +227,7 @@ func TestBlockAndReset(t *testing.T) {
 		}
 		s.Charge("k", p, 1, nil) // what was used elsewhere counts all the same
 		for n := range int64(9) {
-			if d, want := s.Decide("k", p, n), (algo.Decision{RetryAfter: 2 * sec, ResetAfter: 2 * sec}); d != want || s.Look("k", p, n) != want {
+			if d, want := s.Decide("k", p, n), (algo.Decision{RetryAfter: 2 * sec, ResetAfter: 2 * sec}); d != want || s.Peek("k", p, n) != want {
 				t.Errorf("%v: a cost of %d while blocked: %+v", kind, n, d)
 			}
 		}

@@ -31,7 +31,7 @@ type stripe struct {
 	_        [64]byte // keeps the locks of neighbours on different cache lines
 }
 
-// at returns the entry of id: its own, a new one, or the shared one. Looking,
+// at returns the entry of id: its own, a new one, or the shared one. A peek,
 // with a cost of 0, makes no entry.
 func (st *stripe) at(id string, p algo.Params, now, n int64) *entry {
 	if e := st.keys[p.Kind][id]; e != nil {

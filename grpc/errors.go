@@ -44,7 +44,7 @@ func (r Reason) String() string { return admission.Reason(r).String() }
 
 // Error says why a call was not sent, or not sent again. A [Client] returns it only when
 // nothing was sent; otherwise the error is that of the last attempt, and [Hooks.GiveUp]
-// tells the reason. Its fields must not be changed.
+// gets the reason. Its fields must not be changed.
 type Error struct {
 	// Reason is why.
 	Reason Reason

@@ -64,7 +64,7 @@ func (s *Server) Stream() grpc.StreamServerInterceptor {
 	}
 }
 
-// admit decides on a call. permit, if it is not nil, is to be released at its end.
+// admit decides on a call. permit, if it is not nil, must be released at its end.
 func (s *Server) admit(ctx context.Context, rpc RPC) (permit *semaphore.Permit, rejected *rejection) {
 	if s.skip != nil && s.skip(ctx, rpc) {
 		return nil, nil

@@ -130,8 +130,8 @@ func (ls *limiters) series(labels ...attribute.KeyValue) series {
 	return series{ls.decisions.of(labels...), []metric.RecordOption{with(labels...)}}
 }
 
-// timedFrom is how long a decision takes at least that is worth a histogram's while:
-// one for which nobody was asked takes less, and would take several times as long.
+// timedFrom is the least time of a decision that the histogram records: a decision without
+// a call to Redis takes less, and recording it would take longer than deciding.
 const timedFrom = 10 * time.Microsecond
 
 func (l *limited) decision(ctx context.Context, d limiter.DecisionInfo) {

@@ -75,13 +75,13 @@ func (in *Instrumentation) Limiter(name string) limiter.HooksOption {
 	return limiter.WithHooks(limiter.Hooks{Decision: l.decision, Call: l.call, BreakerChange: l.changed})
 }
 
-// Client reports on a client's transport under a name, which is to be one of a few.
+// Client reports on a client's transport under a name, which should be one of a few.
 func (in *Instrumentation) Client(name string) httpclient.Option {
 	c := in.clients.client(policy(name))
 	return httpclient.WithHooks(httpclient.Hooks{Attempt: c.attempt, Wait: c.wait, Cooldown: c.cooldown, GiveUp: c.giveUp, ThrottleChange: c.changed})
 }
 
-// Middleware reports on a middleware under the name of a policy, which is to be one of a
+// Middleware reports on a middleware under the name of a policy, which should be one of a
 // few.
 func (in *Instrumentation) Middleware(name string) middleware.Option {
 	s := &server{requests: in.requests, policy: policy(name)}

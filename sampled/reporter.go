@@ -37,7 +37,7 @@ func (r *reporter) stale(ago time.Duration) bool {
 	return r.redis.Now()-time.Duration(r.reported.Load()) > ago
 }
 
-// report tells Redis some rates of this process, and sets those of the fleet. One of the
+// report reports some rates of this process, and sets those of the fleet. One of the
 // reports of an interval also takes the dead out.
 func (r *reporter) report(ctx context.Context, asked []lua.Asked, buries bool) bool {
 	cmd := &lua.Report{Names: r.redis.Names, Process: r.number, Life: r.life.Microseconds(), Asked: asked}

@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// idleIntervals is for how many intervals a key is kept that nobody asks for.
+	// idleIntervals is for how many intervals an unused key is kept.
 	idleIntervals = 10
-	// staleIntervals is for how many intervals a report is believed.
+	// staleIntervals is for how many intervals a report is used.
 	staleIntervals = 3
 	// milli is the unit in which rates are reported: units per 1000 seconds.
 	milli = 1000
@@ -48,7 +48,7 @@ const (
 // RetryAfter is the interval. Parts of a unit are carried from interval to interval, so
 // that a rate below one per interval is kept over time.
 //
-// The keys that are asked for most, up to WithTopKeys, are followed; others are
+// The keys that are asked for most, up to WithTopKeys, are tracked; others are
 // decided by this process's share, in bounded memory. It is safe for concurrent use,
 // and idle it runs no goroutine. Make one with New; the zero value is not usable.
 type Limiter struct {
@@ -56,7 +56,7 @@ type Limiter struct {
 	claimed  *redislink.Name
 	policy   fallback.Policy
 	share    float64                                     // WithShare; 0 is learnt from the reports
-	decision func(context.Context, limiter.DecisionInfo) // nil where nobody wants to know
+	decision func(context.Context, limiter.DecisionInfo) // nil without a hook
 	interval time.Duration
 	topKeys  int
 
@@ -68,7 +68,7 @@ type Limiter struct {
 
 	table      sampleTable
 	reporter   *reporter
-	unanswered atomic.Bool      // under the policy Closed: nobody is admitted
+	unanswered atomic.Bool      // under the policy Closed: nothing is admitted
 	counts     [2]atomic.Uint64 // units that were sampled, and that were decided by share
 
 	// candidates are keys beyond the top, by the units that were asked for.
@@ -189,11 +189,11 @@ func (s *Limiter) decide(ctx context.Context, key string, n int) (limiter.Result
 	k, h := s.table.find(key)
 	if k == nil {
 		if n > 0 {
-			k = s.follow(key, h)
+			k = s.track(key, h)
 		}
 	}
 	if s.unanswered.Load() {
-		// Its key is followed all the same: that is how the end of it is noticed.
+		// Its key is still tracked, so that the end of the outage is noticed.
 		if k != nil {
 			k.asked.Add(int64(n))
 		}
@@ -225,8 +225,8 @@ func (s *Limiter) decide(ctx context.Context, key string, n int) (limiter.Result
 	return res, nil
 }
 
-// follow begins to follow a key, by the share.
-func (s *Limiter) follow(key string, h uint64) *sample {
+// track begins to track a key, by the share.
+func (s *Limiter) track(key string, h uint64) *sample {
 	if s.table.count.Load() >= s.table.max {
 		return nil
 	}
@@ -237,7 +237,7 @@ func (s *Limiter) follow(key string, h uint64) *sample {
 	return k
 }
 
-// prepare gives a key that is followed from now on its first units, as far as the local
+// prepare gives a key that is tracked from now on its first units, as far as the local
 // state has not seen them used.
 func (s *Limiter) prepare(k *sample) {
 	share := s.ownShare()
@@ -251,8 +251,8 @@ func (s *Limiter) prepare(k *sample) {
 	k.admit(1)
 }
 
-// drop ends following a key. What it has used is left to the local state, or a key that
-// is asked for now and then would begin anew each time.
+// drop ends tracking a key. What it has used is left to the local state, or a key that
+// is asked for now and then would begin again each time.
 func (s *Limiter) drop(k *sample) {
 	s.table.drop(k)
 	p := s.local(s.ownShare())
@@ -279,7 +279,7 @@ func (s *Limiter) local(share float64) algo.Params {
 	return last.params
 }
 
-// beyond decides on a key that is not followed, and now and then takes note of it.
+// beyond decides on a key that is not tracked, and now and then takes note of it.
 func (s *Limiter) beyond(key string, h uint64, n int) limiter.Result {
 	if s.policy == fallback.Open {
 		return limiter.Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: limiter.SourceOpen}
@@ -295,7 +295,7 @@ func (s *Limiter) beyond(key string, h uint64, n int) limiter.Result {
 	}
 }
 
-// newCandidates keeps keys as long as they are: they may be followed.
+// newCandidates keeps keys as long as they are: they may be tracked.
 func (s *Limiter) newCandidates() *topk.Sketch[struct{}] {
 	return topk.New[struct{}](16+s.topKeys/4, 0)
 }
@@ -345,7 +345,7 @@ func (s *Limiter) startTicking() {
 	s.timer = time.AfterFunc(s.interval, s.tick)
 }
 
-// tick ends an interval, in the background, and goes on while keys are followed.
+// tick ends an interval, in the background, and goes on while keys are tracked.
 func (s *Limiter) tick() {
 	s.redis.Background.Start(func(ctx context.Context) {
 		now := time.Now()
@@ -446,7 +446,7 @@ func (s *Limiter) outage(all []*sample, own map[*sample]float64) {
 	}
 }
 
-// choose keeps the keys that are asked for most: those that are followed but for the
+// choose keeps the keys that are asked for most: those that are tracked but for the
 // idle ones, and candidates in the place of the least of them.
 func (s *Limiter) choose(all []*sample, own map[*sample]float64, scale float64) (kept, gone []*sample) {
 	for _, k := range all {
@@ -494,7 +494,7 @@ func (s *Limiter) rates(keys []*sample, own map[*sample]float64) []lua.Asked {
 
 func (s *Limiter) seconds() float64 { return s.interval.Seconds() }
 
-// register tells Redis that this process is there, and gives what it follows already its
+// register makes this process known to Redis, and gives the keys that it tracks already their
 // share among those that are.
 func (s *Limiter) register(ctx context.Context) {
 	before := s.ownShare()

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-// retryAtMost is the most that a caller who was denied is told to wait: a permit may be
+// retryAtMost is the longest RetryAfter of a denial: a permit may be
 // released at any time.
 const retryAtMost = time.Second
 
@@ -66,7 +66,7 @@ func (l *ledger) leave(k *key) {
 	l.dropUnused(k)
 }
 
-// dropUnused drops a key that nobody uses. mu is held.
+// dropUnused drops a key that is not used. mu is held.
 func (l *ledger) dropUnused(k *key) {
 	if k.pending == 0 && len(k.holding) == 0 && !k.polling && l.keys[k.name] == k {
 		delete(l.keys, k.name)
@@ -248,7 +248,7 @@ type beat struct {
 	permits []*Permit
 }
 
-// extendAll extends all permits of this process, whoever granted them: those that it
+// extendAll extends all permits of this process, also those that it granted without Redis: those that it
 // granted itself count in Redis from then on.
 func (l *ledger) extendAll(ctx context.Context) {
 	var all []beat

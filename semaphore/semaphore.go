@@ -94,7 +94,7 @@ func configError(err error) error {
 // Permits returns how many may be in flight for one key.
 func (s *Semaphore) Permits() int { return s.ledger.permits }
 
-// TryAcquire takes a permit if there is one, and nobody waits for it. One that is not
+// TryAcquire takes a permit if there is one, and no caller waits for it. One that is not
 // Allowed needs no Release.
 //
 // The error is limiter.ErrInvalidKey, limiter.ErrClosed, limiter.ErrState, the context's
@@ -277,7 +277,7 @@ const (
 	callersPerCall = 64
 )
 
-// first reports whether nobody of this process waits before a caller of that rank.
+// first reports whether no caller of this process waits before a caller of that rank.
 func (s *Semaphore) first(k *key, rank int) bool {
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()

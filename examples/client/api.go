@@ -19,7 +19,7 @@ type route struct {
 
 func (r route) String() string { return r.method + " " + r.path }
 
-// api is somebody else's service, as rude as they come.
+// api is the service of a third party, with every bad habit.
 type api struct {
 	routes []route
 	url    string

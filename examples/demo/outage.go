@@ -48,7 +48,7 @@ type outage struct {
 	proxy *faultproxy.Proxy
 	// Options are those of a client that goes through the proxy.
 	options redis.Options
-	// changed and emptied are told of what has happened.
+	// changed and emptied are called after what has happened.
 	changed, emptied func()
 
 	doing sync.Mutex // one action at a time

@@ -25,7 +25,7 @@ func (a *app) handler(loopback bool) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It says nothing until it refuses: what is announced are the limits of the cards.
+	// It sends no headers until it rejects: what is announced are the limits of the cards.
 	limit, err := middleware.New(a.own, middleware.RemoteIP(), middleware.WithPolicy("page"), middleware.WithHeaders(middleware.RetryAfter))
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (a *app) handler(loopback bool) (http.Handler, error) {
 	return secure(h), nil
 }
 
-// only refuses other methods. HEAD is as good as GET.
+// only rejects other methods. HEAD is allowed as GET is.
 func only(method string, do endpoint) http.Handler {
 	return endpoint(func(w http.ResponseWriter, r *http.Request) error {
 		if r.Method == method || method == http.MethodGet && r.Method == http.MethodHead && !strings.HasPrefix(r.URL.Path, "/api/") {
@@ -75,7 +75,7 @@ func only(method string, do endpoint) http.Handler {
 	})
 }
 
-// ServeHTTP turns errors, and panics, into problems. What went wrong inside is told to
+// ServeHTTP turns errors, and panics, into problems. What went wrong inside is logged for
 // who runs the program.
 func (e endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {

@@ -141,7 +141,7 @@ func (f *fleet) slow(d time.Duration) {
 	}
 }
 
-// breakers tells the state of the fleet's breakers in one word, or the number of
+// breakers returns the state of the fleet's breakers in one word, or the number of
 // those that are not closed.
 func (f *fleet) breakers() string {
 	n := 0

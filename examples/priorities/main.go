@@ -108,7 +108,7 @@ func compete(ctx context.Context, lim *limiter.Limiter, cfg config) (checkouts, 
 	return checkouts, reports, errs[1]
 }
 
-// ask asks so many times per second.
+// ask asks n times per second.
 func ask(ctx context.Context, lim *limiter.Limiter, perSecond int, length time.Duration) (c count, err error) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -88,7 +88,7 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// counted tells the fake when it is closed, once.
+// counted reports to the fake once when it is closed.
 type counted struct {
 	io.ReadCloser
 	f    *fake

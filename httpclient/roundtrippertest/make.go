@@ -11,7 +11,7 @@ import (
 //     and at most 20 times;
 //   - cap a single wait at [MaxWait] or less, but at no less than 10 s;
 //   - retry a 429 to a POST whose body can be sent again;
-//   - not refuse to send because a host fails, if less than half of 20 requests
+//   - not stop sending because a host fails, if less than half of 20 requests
 //     to it were answered with 503; no case goes further.
 //
 // It is called once per case, within the case's synctest bubble if it has one,

@@ -8,8 +8,8 @@ package algo
 // returns nothing. Windows count what returns no more, if the window in which it was
 // taken still counts. From a bucket all that was taken has drained since, as far as
 // its rate drains: it may have been full meanwhile, and what was not refilled then
-// must not be refilled now. What was taken for shaping keeps its place, since those
-// behind it were told theirs.
+// must not be refilled now. What was taken for shaping keeps its place, since the delays of
+// those behind it are already known.
 func GiveBack(p Params, s *State, now, at, taken, n int64) int64 {
 	switch {
 	case p.Kind == LeakyBucketShaping, at < min(s.Birth, now):
@@ -28,7 +28,7 @@ func GiveBack(p Params, s *State, now, at, taken, n int64) int64 {
 	return back / p.Den
 }
 
-// Refund returns n units of the key that were taken just now, whoever took them:
+// Refund returns n units of the key that were taken just now, by any caller:
 // of the log the newest ones.
 func Refund(p Params, s *State, now, n int64) int64 {
 	if p.Kind != SlidingWindowLog {

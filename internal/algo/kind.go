@@ -60,7 +60,7 @@ func (k Kind) Short() string {
 // burst of its own.
 func (k Kind) Windowed() bool { return k >= FixedWindow && k <= SlidingWindowCounter }
 
-// Bucket reports whether the algorithm is a bucket that refuses what does not fit,
+// Bucket reports whether the algorithm is a bucket that denies what does not fit,
 // so that there is room for one more after each interval.
 func (k Kind) Bucket() bool { return k == TokenBucket || k == LeakyBucket || k == GCRA }
 
@@ -71,7 +71,7 @@ const (
 	// of 366 days, in microseconds.
 	MaxPeriod = 366 * 24 * 3600 * 1_000_000
 	// MaxLog bounds what a sliding window log remembers, one unit each, and so what
-	// one decision can add to it: a script that adds so many takes Redis about 10 ms,
+	// one decision can add to it: a script that adds this many takes Redis about 10 ms,
 	// in which it does nothing else.
 	MaxLog = 10_000
 )

@@ -123,7 +123,7 @@ func (p Params) keepOf(size int64) int64 {
 
 // Late is the limit under which units that are charged at one time may be used
 // up to d µs later, so that what is used stays within p. Buckets hold back what
-// the rate lets through meanwhile, the log looks further back. Fixed and counted
+// the rate lets through meanwhile, the log counts a longer time. Fixed and counted
 // windows are p itself: their units must be used within the aligned window in
 // which they were charged.
 func (p Params) Late(d int64) (Params, bool) {

@@ -4,8 +4,8 @@ package algo
 // request and a cost of 0 leave s as it is, with one exception: a stored time
 // further ahead of now than the limit can explain (the clock stepped back, or
 // the limit was cut) is brought back by any request with a cost, so that it
-// cannot lock the key. It needs 0 ≤ n ≤ p.Cap, and heeds neither p.Keep nor a
-// block.
+// cannot lock the key. It needs 0 ≤ n ≤ p.Cap, and ignores p.Keep and
+// a block.
 func Step(p Params, s *State, now, n int64) Decision {
 	switch p.Kind {
 	case FixedWindow:
@@ -19,7 +19,7 @@ func Step(p Params, s *State, now, n int64) Decision {
 	}
 }
 
-// Decide is Step for what heeds p.Keep and a block: it needs n + p.Keep ≤ p.Cap. A
+// Decide is Step with p.Keep and a block: it needs n + p.Keep ≤ p.Cap. A
 // blocked key is denied, nothing changes and nothing is left, and RetryAfter is the
 // later of the end of the block and of the wait that the limit itself asks for.
 // That is exact, because a request that could be admitted at some time can also be

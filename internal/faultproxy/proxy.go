@@ -32,7 +32,7 @@ type Stats struct {
 	Open      int   // of them, those that have not ended
 	ToServer  int64 // bytes handed to the server
 	ToClient  int64 // bytes handed to clients
-	Swallowed int64 // bytes of both directions that nobody got
+	Swallowed int64 // bytes of both directions that were not delivered
 }
 
 // New starts a proxy on a free loopback port.

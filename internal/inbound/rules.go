@@ -184,7 +184,7 @@ func (r *Rules[R]) ask(ctx context.Context, req R, cost int, d *Decision) (err e
 }
 
 // Acquire takes a permit for a request that is to be served, if there is a bound. The permit,
-// if it is not nil, is to be released when the request was served.
+// if it is not nil, must be released when the request was served.
 func (r *Rules[R]) Acquire(ctx context.Context, d *Decision) *semaphore.Permit {
 	if r.Semaphore == nil || d.Problem != 0 {
 		return nil

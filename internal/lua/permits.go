@@ -31,7 +31,7 @@ type PermitReply struct {
 	Granted []bool
 	Held    int64
 	Ahead   int64 // of the first caller who has to wait
-	NextEnd int64 // of a permit, in µs from now; 0 when everybody has one
+	NextEnd int64 // of a permit, in µs from now; 0 when every caller has one
 }
 
 func flag(b bool) any {
@@ -65,7 +65,7 @@ func (a *Acquire) request() (*Script, *wire, bool) {
 	return acquireScript, w, false
 }
 
-// Wrote reports that somebody was granted a permit, or waits for one.
+// Wrote reports that a caller was granted a permit, or waits for one.
 func (a *Acquire) Wrote() bool { return a.Ask.Wait || slices.Contains(a.Got.Granted, true) }
 
 func (a *Acquire) reply(v []int64) (err error) {

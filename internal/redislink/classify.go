@@ -24,7 +24,7 @@ var (
 	errBudget = errors.New("no answer within the budget")
 	// errUnsent is errBudget before the call was sent, which it now never will be.
 	errUnsent = fmt.Errorf("not sent: %w", errBudget)
-	// errNoTurn is errUnsent for want of a place among the calls in flight. That says
+	// errNoTurn is errUnsent because there was no place among the calls in flight. That says
 	// nothing about Redis which the calls in flight do not say themselves.
 	errNoTurn = fmt.Errorf("too many calls in flight: %w", errUnsent)
 )
@@ -73,7 +73,7 @@ func NeverExecuted(err error) bool {
 	if errors.As(err, &reply) {
 		switch breaker.Classify(context.Background(), err) {
 		case breaker.ClassPermission:
-			// A command that the ACL refuses within a script may follow others.
+			// A command that the ACL rejects within a script may follow others.
 			return redis.HasErrorPrefix(err, "NOPERM")
 		case breaker.ClassBug, breaker.ClassOK:
 			return crossSlot(err)
@@ -88,14 +88,14 @@ func NeverExecuted(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// crossSlot reports that Redis refuses keys of several slots in one command.
+// crossSlot reports that Redis rejects keys of several hash slots in one command.
 func crossSlot(err error) bool { return err != nil && redis.HasErrorPrefix(err, "CROSSSLOT") }
 
 // tryAgain reports that a slot is migrating, and that keys of the command are on both
 // sides.
 func tryAgain(err error) bool { return err != nil && redis.HasErrorPrefix(err, "TRYAGAIN") }
 
-// timedOut reports that an answer was waited for in vain.
+// timedOut reports that no answer came in time.
 func timedOut(err error) bool {
 	var timeout interface{ Timeout() bool }
 	return errors.As(err, &timeout) && timeout.Timeout()
@@ -119,8 +119,8 @@ func FallsBack(err error) bool {
 	return errors.As(err, &failed) && failed.Class.Fallback()
 }
 
-// CallerError returns what the caller of a request is told whose error has a class that
-// the fallback does not hide: the context's own error, ErrClosed, or for breaker.ClassBug
+// CallerError returns the error that the caller of a request gets when its class is one
+// that the fallback does not hide: the context's own error, ErrClosed, or for breaker.ClassBug
 // err itself.
 func CallerError(ctx context.Context, class breaker.Class, err error) error {
 	switch {

@@ -29,7 +29,7 @@ type place struct {
 type command struct {
 	what  what
 	kind  algo.Kind
-	looks bool
+	peeks bool
 	slot  int // -1 where that does not matter
 	items int
 	work  int64

@@ -9,15 +9,15 @@ import (
 )
 
 // The heartbeat by which the processes of a prefix count each other. A process
-// that is not heard of for beatLife is not counted.
+// that sends no heartbeat for beatLife is not counted.
 const (
 	beatEvery = 2 * time.Second
 	beatLife  = 3 * beatEvery
 	// beatAgain is when to ask again after the number has changed: processes
 	// that start together each see only those before them.
 	beatAgain = 250 * time.Millisecond
-	// fewerAfter is for how long fewer processes must be counted before they are
-	// believed to be fewer: a Redis that lost its state knows each of them only
+	// fewerAfter is for how long fewer processes must be counted before the
+	// lower number is used: a Redis that lost its state knows each of them only
 	// when it has sent its next heartbeat.
 	fewerAfter = beatEvery + time.Second
 )

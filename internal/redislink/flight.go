@@ -38,8 +38,8 @@ type flight struct {
 	keys     int
 	work     int64
 	last     map[string]place // the last place of an id
-	looks    bool             // nothing but peeks
-	after    bool             // somebody wants to know what came of it
+	peeks    bool             // nothing but peeks
+	after    bool             // an Op of it has After
 
 	cmds    []lua.Command
 	errs    []error
@@ -58,10 +58,10 @@ type flight struct {
 }
 
 func newFlight(w *wire) *flight {
-	return &flight{wire: w, looks: true, gone: make(chan struct{}), last: make(map[string]place)}
+	return &flight{wire: w, peeks: true, gone: make(chan struct{}), last: make(map[string]place)}
 }
 
-// clear makes f empty for the next use. Nobody who has left may hold on to it.
+// clear makes f empty for the next use. No caller that has left may still use it.
 func (f *flight) clear() {
 	for _, c := range f.commands[:f.used] {
 		clear(c.decide.Items)
@@ -78,7 +78,7 @@ func (f *flight) clear() {
 	clear(f.errs)
 	f.ops, f.of, f.cmds, f.errs = f.ops[:0], f.of[:0], f.cmds[:0], f.errs[:0]
 	f.used, f.keys, f.work, f.took, f.answered, f.crossedSlots = 0, 0, 0, 0, false, false
-	f.looks, f.after = true, false
+	f.peeks, f.after = true, false
 	f.permit, f.deadline = breaker.Permit{}, time.Time{}
 	f.sending.state.Store(unsent)
 }
@@ -103,7 +103,7 @@ func (f *flight) add(o *Op) bool {
 	}
 	f.commands[at.command].work += work
 	f.work += work
-	f.looks, f.after = f.looks && o.looks(), f.after || o.After != nil
+	f.peeks, f.after = f.peeks && o.peeks(), f.after || o.After != nil
 	f.ops, f.of = append(f.ops, o), append(f.of, at)
 	o.state, o.flight = flying, f
 	return true
@@ -120,7 +120,7 @@ func (f *flight) join(o *Op, work int64) (place, bool) {
 		return place{}, false
 	}
 	c := f.commands[at.command]
-	if c.kind != o.Args.Kind || c.looks || c.work+work > commandWork {
+	if c.kind != o.Args.Kind || c.peeks || c.work+work > commandWork {
 		return place{}, false
 	}
 	it := &c.decide.Items[at.item]
@@ -137,7 +137,7 @@ func (f *flight) commandFor(o *Op, work int64) int {
 	var c command
 	switch {
 	case o.Args != nil:
-		c.what, c.kind, c.looks = decisions, o.Args.Kind, o.Cost == 0
+		c.what, c.kind, c.peeks = decisions, o.Args.Kind, o.Cost == 0
 	case o.Taken != nil:
 		c.what, c.kind = giveBacks, o.Taken.Params.Kind
 	case o.Keep != nil:
@@ -149,7 +149,7 @@ func (f *flight) commandFor(o *Op, work int64) int {
 	}
 	if c.what != other {
 		for i, has := range f.commands[:f.used] {
-			if has.what == c.what && has.kind == c.kind && has.looks == c.looks && has.slot == c.slot && has.work+work <= commandWork {
+			if has.what == c.what && has.kind == c.kind && has.peeks == c.peeks && has.slot == c.slot && has.work+work <= commandWork {
 				return i
 			}
 		}
@@ -158,7 +158,7 @@ func (f *flight) commandFor(o *Op, work int64) int {
 		f.commands = append(f.commands, new(command))
 	}
 	n := f.commands[f.used]
-	n.what, n.kind, n.looks, n.slot = c.what, c.kind, c.looks, c.slot
+	n.what, n.kind, n.peeks, n.slot = c.what, c.kind, c.peeks, c.slot
 	f.used++
 	return f.used - 1
 }
@@ -169,7 +169,7 @@ func (f *flight) writes() {
 	o := &Op{ID: f.ops[0].ID}
 	o.Command = &lua.Beat{Key: f.wire.names.Probe(o.ID), ID: "probe", Life: probeLife.Microseconds()}
 	f.commands[f.commandFor(o, 1)].add(o)
-	f.looks = false
+	f.peeks = false
 }
 
 // probeLife is how long the key of a probe stays.
@@ -229,7 +229,7 @@ func (f *flight) call(ctx context.Context) {
 	}
 }
 
-// sendApart sends the items of commands again that were refused for having keys of
+// sendApart sends the items of commands again that were rejected for having keys of
 // several slots, or because their slot is migrating: nothing of them was executed. As far
 // as it gets: what was decided stays decided, or it would be charged and owed.
 func (f *flight) sendApart(ctx context.Context) {
@@ -282,7 +282,7 @@ func (f *flight) sendApart(ctx context.Context) {
 // best of them proves.
 func (f *flight) verdict() (class breaker.Class, proof breaker.Proof, err error) {
 	proof = breaker.ProofRead
-	worst := func(o outcome, looks bool) {
+	worst := func(o outcome, peeks bool) {
 		if o.class == breaker.ClassOK || class.Failure() && !o.class.Failure() {
 			return
 		}
@@ -290,18 +290,18 @@ func (f *flight) verdict() (class breaker.Class, proof breaker.Proof, err error)
 			return // says no more than the command before it
 		}
 		// Where reads and writes go to one server, a peek shows that it is back; but not
-		// that it answers writes, for which this one may have waited in vain.
-		least := proofOf(looks || f.wire.plain && o.class == breaker.ClassUnavailable && !timedOut(o.err))
+		// that it answers writes, for which this one may have waited without an answer.
+		least := proofOf(peeks || f.wire.plain && o.class == breaker.ClassUnavailable && !timedOut(o.err))
 		if class.Failure() && least >= proof {
 			return
 		}
 		class, proof, err = o.class, least, o.err
 	}
 	for _, c := range f.commands[:f.used] {
-		looks := c.what == decisions && c.looks
-		worst(outcome{class: c.class, err: c.err}, looks)
+		peeks := c.what == decisions && c.peeks
+		worst(outcome{class: c.class, err: c.err}, peeks)
 		for _, o := range c.apart {
-			worst(o, looks)
+			worst(o, peeks)
 		}
 	}
 	if class != breaker.ClassOK {
@@ -314,8 +314,8 @@ func (f *flight) verdict() (class breaker.Class, proof breaker.Proof, err error)
 }
 
 // proofOf is what an answer would have proven at least.
-func proofOf(looks bool) breaker.Proof {
-	if looks {
+func proofOf(peeks bool) breaker.Proof {
+	if peeks {
 		return breaker.ProofRead
 	}
 	return breaker.ProofRun
@@ -328,12 +328,12 @@ func proves(cmd lua.Command) breaker.Proof {
 		if c.Charged() {
 			return breaker.ProofWrite
 		}
-		return proofOf(c.Looks())
+		return proofOf(c.Peeks())
 	case *lua.DecideAll:
 		if c.Charged() {
 			return breaker.ProofWrite
 		}
-		return proofOf(c.Looks())
+		return proofOf(c.Peeks())
 	case *lua.Acquire:
 		if c.Wrote() {
 			return breaker.ProofWrite

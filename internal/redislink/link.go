@@ -159,7 +159,7 @@ func (l *Link) Exec(ctx context.Context, id string, cmd lua.Command) error {
 	return l.Ask(ctx, l.Server(id), &Op{ID: id, Command: cmd}, l.budget)
 }
 
-// Ask is Do for requests that are not worth asking an open breaker for. The error is an
+// Ask is Do for requests that are not sent while the breaker is open. The error is an
 // *Error.
 func (l *Link) Ask(ctx context.Context, srv *Server, o *Op, budget time.Duration) error {
 	if srv.Breaker.Refuses() {

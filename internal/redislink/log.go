@@ -25,11 +25,11 @@ func (e *events) changed(ch breaker.Change) {
 	args := []any{"breaker", ch.Name, "from", ch.From, "to", ch.To, "since", ch.Since}
 	switch {
 	case ch.To == breaker.Closed:
-		e.logger.Info("holdfast: Redis decides again", append(args, "outage", ch.At.Sub(ch.Since))...)
+		e.logger.Info("holdfast: redis circuit closed", append(args, "outage", ch.At.Sub(ch.Since))...)
 	case ch.From == breaker.Closed:
-		e.logger.Warn("holdfast: Redis cannot decide; falling back", append(args, "cause", ch.Cause, "policy", e.policy, "open_for", ch.OpenFor)...)
+		e.logger.Warn("holdfast: redis circuit opened; falling back", append(args, "cause", ch.Cause, "policy", e.policy, "open_for", ch.OpenFor)...)
 	default:
-		e.logger.Debug("holdfast: asking Redis again", append(args, "cause", ch.Cause, "open_for", ch.OpenFor)...)
+		e.logger.Debug("holdfast: redis circuit half-open", append(args, "cause", ch.Cause, "open_for", ch.OpenFor)...)
 	}
 	if e.onChange != nil {
 		e.onChange(ch)
@@ -43,7 +43,7 @@ func (e *events) called(c Call) {
 	}
 	if c.Class == breaker.ClassPermission {
 		e.denied.Do(func() {
-			e.logger.Error("holdfast: Redis refuses the limiter's commands; falling back", "prefix", e.prefix, "policy", e.policy, "error", c.Err)
+			e.logger.Error("holdfast: redis denies permission; falling back", "prefix", e.prefix, "policy", e.policy, "error", c.Err)
 		})
 	}
 }

@@ -37,8 +37,8 @@ type Op struct {
 	// Lasts says that only the budget ends it, and that Close waits for it or makes it.
 	Lasts bool
 	// After, if set, is called once, without a lock, when it is known what came of the
-	// request. answered says that the caller waits for it: what was charged for one who
-	// has left is nobody's.
+	// request. answered says that the caller waits for it: what was charged for a
+	// caller that has left belongs to no caller.
 	After func(o *Op, answered bool)
 
 	// Out is the decision on one caller, Whole that on all who share its item, and
@@ -93,7 +93,7 @@ func (p *pools) init() {
 	}
 }
 
-// finished tells who waits.
+// finished reports to the caller that waits.
 func (o *Op) finished(answered bool) {
 	if o.After != nil {
 		o.After(o, answered)
@@ -105,8 +105,8 @@ func (o *Op) finished(answered bool) {
 
 func (o *Op) fail(class breaker.Class, err error) { o.Class, o.Err = class, err }
 
-// looks reports a peek.
-func (o *Op) looks() bool { return o.Args != nil && o.Cost == 0 }
+// peeks reports a peek.
+func (o *Op) peeks() bool { return o.Args != nil && o.Cost == 0 }
 
 // work is how many units of work the request costs the server.
 func (o *Op) work() int64 {

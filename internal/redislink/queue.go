@@ -13,13 +13,13 @@ const (
 	// call leaves: holding it back would only make it later. More calls are smaller ones,
 	// fewer leave the server waiting; 3 was the best of 1 to 16 by bench/redis.
 	depth = 3
-	// callOps bounds how far the queue is looked through for a call.
+	// callOps bounds how many requests of the queue are considered for a call.
 	callOps = 1024
 )
 
 // queue sends the requests to one server: up to depth calls they are sent as they come;
 // those that come while as many are in flight wait, in order, and leave together as soon
-// as one is back. There is no timer, and nobody waits for company.
+// as one is back. There is no timer, and no request waits for others to arrive.
 type queue struct {
 	wire    *wire
 	server  string // its name
@@ -30,9 +30,9 @@ type queue struct {
 	mu       sync.Mutex
 	flying   int
 	stuck    int // of those, how many have lost all their callers
-	landing  int // calls that have ended, of which it is being told
+	landing  int // calls that have ended, and whose After is being called
 	waiting  fifo
-	trip     time.Duration // about the least round trip of late
+	trip     time.Duration // about the least recent round trip
 	sameSlot bool          // the server takes keys of one hash slot only
 	closing  bool          // only what lasts is taken
 	closed   bool
@@ -137,7 +137,7 @@ func (q *queue) leave(ctx context.Context, o *Op, why error) (breaker.Class, err
 	o.state = left
 	f := o.flight
 	f.callers--
-	permit, took, last, looks := f.permit, time.Since(f.sent), f.callers == 0, f.looks
+	permit, took, last, peeks := f.permit, time.Since(f.sent), f.callers == 0, f.peeks
 	var next *flight
 	var late []*Op
 	if last {
@@ -153,7 +153,7 @@ func (q *queue) leave(ctx context.Context, o *Op, why error) (breaker.Class, err
 	class := q.classify(ctx, why, took)
 	// That one caller is gone says nothing of the call, that Redis is late does.
 	if last || class.Failure() {
-		permit.Report(class, proofOf(looks), took)
+		permit.Report(class, proofOf(peeks), took)
 	}
 	return class, why
 }
@@ -180,8 +180,8 @@ func (q *queue) next() (f *flight, late []*Op) {
 	return nil, late
 }
 
-// tooLate reports that the answer would come when the caller has left: sent all the same,
-// it would take the place of one who can wait. While nothing is in flight everybody is
+// tooLate reports that the answer would come when the caller has left: if it was sent,
+// it would take the place of one who can wait. While nothing is in flight every request is
 // sent, so that it is noticed when round trips become shorter. mu is held.
 func (q *queue) tooLate(o *Op, now time.Time) bool {
 	return q.flying-q.stuck > 0 && o.deadline.Sub(now) < q.trip
@@ -235,7 +235,7 @@ func (q *queue) run(f *flight) {
 	}
 }
 
-// begin notes that f is about to be sent, unless nobody waits for it any more.
+// begin notes that f is about to be sent, unless all its callers have left.
 func (q *queue) begin(f *flight, permit breaker.Permit) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -251,7 +251,7 @@ func (q *queue) begin(f *flight, permit breaker.Permit) bool {
 	return f.callers > 0
 }
 
-// finish tells the callers, and returns the call to make next.
+// finish answers the callers, and returns the call to make next.
 func (q *queue) finish(f *flight) *flight {
 	q.mu.Lock()
 	whole := f.callers == len(f.ops)

@@ -76,7 +76,7 @@ func (m *slotMap) watch(failed bool, now time.Duration, background *Background) 
 }
 
 // refresh asks any node for the map. When it differs from the one before, the client is
-// made to reload it too: by itself it notices a node that refuses connections only after a minute.
+// made to reload it too: by itself it notices a node that rejects connections only after a minute.
 func (m *slotMap) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

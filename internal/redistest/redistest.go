@@ -37,7 +37,7 @@ func StartWith(t testing.TB, opts redisproc.Options) *redisproc.Server {
 	return srv
 }
 
-// cleanup ends servers with the test, and tells what they logged if it failed.
+// cleanup ends servers with the test, and logs what they logged if it failed.
 func cleanup(t testing.TB, end func() error, servers ...*redisproc.Server) {
 	t.Cleanup(func() {
 		if err := end(); err != nil {

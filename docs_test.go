@@ -281,3 +281,41 @@ func TestTableOfRedisKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestProtectionsAreWhereTheySay: a function that CONTRIBUTING.md names before a file is in
+// that file.
+func TestProtectionsAreWhereTheySay(t *testing.T) {
+	named := regexp.MustCompile(`^[\w.]+$`)
+	checked := 0
+	for _, line := range strings.Split(read(t, "CONTRIBUTING.md"), "\n") {
+		cells := strings.Split(line, " | ")
+		if !strings.HasPrefix(line, "| ") || len(cells) != 3 {
+			continue
+		}
+		var names []string
+		for _, m := range spans.FindAllStringSubmatch(cells[1], -1) {
+			path := strings.Replace(m[1], "scripts/", "internal/lua/scripts/", 1)
+			if _, err := os.Stat(path); err != nil {
+				if path = m[1]; named.MatchString(path) && !isPath(path) {
+					names = append(names, path[strings.LastIndex(path, ".")+1:])
+				}
+				if _, err := os.Stat(path); err != nil {
+					continue
+				}
+			}
+			if info, err := os.Stat(path); err != nil || info.IsDir() {
+				continue
+			}
+			for _, name := range names {
+				checked++
+				if !regexp.MustCompile(`\b` + name + `\b`).MatchString(read(t, path)) {
+					t.Errorf("%s has no %s", path, name)
+				}
+			}
+			names = nil
+		}
+	}
+	if checked < 80 {
+		t.Errorf("only %d names were checked", checked)
+	}
+}

@@ -43,7 +43,7 @@ var imports = map[string][]string{
 	"internal/topk":               nil,
 	"internal/admission":          {"internal/configerr", "internal/wait", "limiter", "retry"},
 	"internal/redisproc":          nil,
-	"internal/redistest":          {"internal/redisproc"},
+	"internal/redistest":          {"internal/faultproxy", "internal/redisproc"},
 	"internal/faultproxy":         nil,
 }
 

@@ -17,7 +17,7 @@ type Breaker struct {
 	cfg   Settings
 	epoch time.Time // what gate counts from, on the monotonic clock
 
-	// gate is the time in ns since epoch before which Acquire refuses without
+	// gate is the time in ns since epoch before which Acquire rejects without
 	// a lock: the end of the open time, or the deadline of the probe in flight.
 	// 0 is an open gate. It is written with mu held.
 	gate atomic.Int64
@@ -85,7 +85,7 @@ func New(s Settings) (*Breaker, error) {
 // Acquire asks whether Redis may be called. If it may, report the outcome of
 // the call with [Permit.Done]. If not, do not call: answer from the fallback.
 //
-// While the breaker is open, or a probe is in flight, refusing takes one atomic
+// While the breaker is open, or a probe is in flight, rejecting takes one atomic
 // load and a reading of the clock, no lock, and allocates nothing. A permit that
 // is never reported does no harm: it is not counted, and if it was the probe it
 // is given up after [Settings.ProbeTimeout].
@@ -102,14 +102,14 @@ func (b *Breaker) Acquire() (Permit, bool) {
 	return Permit{t, t.use}, true
 }
 
-// Refuses reports whether [Breaker.Acquire] would refuse now. It takes no permit
+// Refuses reports whether [Breaker.Acquire] would reject now. It takes no permit
 // and no lock: for those who have something to lose between asking and calling.
 func (b *Breaker) Refuses() bool {
 	until := b.gate.Load()
 	return until != 0 && b.now() < until
 }
 
-// admit is Acquire with mu held. It returns nil to refuse.
+// admit is Acquire with mu held. It returns nil to reject.
 func (b *Breaker) admit() *ticket {
 	if until := b.gate.Load(); until != 0 {
 		// Someone else became the probe while this caller waited for mu.

@@ -24,7 +24,7 @@ type Proxies struct {
 	// of IPv6, such as ::ffff:10.0.0.0/104.
 	Trusted []netip.Prefix
 	// UnixSocket also trusts a connection without an IP address, as a proxy on the same
-	// machine makes over a Unix socket: whoever may write to the socket may say who the
+	// machine makes over a Unix socket: a program that may write to the socket may say who the
 	// client is. By default such a connection is not trusted, and has no key: every
 	// request gets what WithMissingKey says, which is 400 by default.
 	UnixSocket bool

@@ -22,7 +22,7 @@ type observer struct {
 	with   func() (observed, error)
 }
 
-// observed is what makes a limiter and a middleware tell of their decisions.
+// observed are the options by which a limiter and a middleware report their decisions.
 type observed struct {
 	limiter    []limiter.LocalOption
 	middleware []middleware.Option

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// route is one path of the API and how it refuses.
+// route is one path of the API and how it rejects.
 type route struct {
 	method, path string
 	refusals     int

@@ -48,7 +48,7 @@ func (a *app) handler(loopback bool) (http.Handler, error) {
 		api.Handle(e.path, only(e.method, e.do))
 	}
 	api.Handle("/", endpoint(func(_ http.ResponseWriter, r *http.Request) error {
-		return refuse(http.StatusNotFound, "path", quoted(r.URL.Path), "is not part of the API")
+		return broken(http.StatusNotFound, "path", quoted(r.URL.Path), "is not part of the API")
 	}))
 	root := http.NewServeMux()
 	root.Handle("/api/", sameSite(limit(api)))
@@ -71,7 +71,7 @@ func only(method string, do endpoint) http.Handler {
 			return do(w, r)
 		}
 		w.Header().Set("Allow", method)
-		return refuse(http.StatusMethodNotAllowed, "method", quoted(r.Method), "must be "+method)
+		return broken(http.StatusMethodNotAllowed, "method", quoted(r.Method), "must be "+method)
 	})
 }
 

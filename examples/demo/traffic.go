@@ -129,7 +129,7 @@ func (t *traffic) call(ctx context.Context, p *process, every time.Duration) {
 		case <-tick.C:
 		}
 		start := time.Now()
-		// The program's end must not look like a fault.
+		// The program's end must not be counted as a fault.
 		res, err := p.lim.Allow(context.WithoutCancel(ctx), "third-party-api")
 		t.count(p, res, err, time.Since(start))
 	}

@@ -23,7 +23,7 @@ func Step(p Params, s *State, now, n int64) Decision {
 // blocked key is denied, nothing changes and nothing is left, and RetryAfter is the
 // later of the end of the block and of the wait that the limit itself asks for.
 // That is exact, because a request that could be admitted at some time can also be
-// admitted later if nobody else asks. A block further ahead of now than it was long
+// admitted later if there is no other request. A block further ahead of now than it was long
 // is brought back, as Step does with its own times.
 func Decide(p Params, s *State, now, n int64) Decision {
 	left := s.Blocked(now)

@@ -103,7 +103,7 @@ func TestLogsTransitionsOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		send(t, rt, 10)
-		if n := strings.Count(buf.String(), "\n"); n != 1 || !strings.Contains(buf.String(), "throttling it") {
+		if n := strings.Count(buf.String(), "\n"); n != 1 || !strings.Contains(buf.String(), "host fails; throttled") {
 			t.Errorf("logged\n%s", buf.String())
 		}
 		if changes != 1 {

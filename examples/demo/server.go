@@ -81,7 +81,7 @@ func (e endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		if v := recover(); v != nil {
 			if v == http.ErrAbortHandler {
-				panic(v)
+				panic(v) // net/http closes the connection by it
 			}
 			internal(w, fmt.Errorf("%s %s: panic: %v\n%s", r.Method, r.URL.Path, v, debug.Stack()))
 		}

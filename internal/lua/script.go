@@ -108,16 +108,13 @@ func named(name, src string) *Script {
 // Source returns the script's text.
 func (s *Script) Source() string { return s.src }
 
-// SHA returns the name under which Redis keeps the script.
-func (s *Script) SHA() string { return s.sha }
-
 // parts reads the files that make a script.
 func parts(names ...string) string {
 	var b strings.Builder
 	for _, name := range names {
 		src, err := sources.ReadFile("scripts/" + name + ".lua")
 		if err != nil {
-			panic(err) // embedded: a test would not get far
+			panic(err) // never: the files are embedded, and each is read when the package is initialized
 		}
 		b.Write(src)
 		b.WriteByte('\n')

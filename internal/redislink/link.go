@@ -120,7 +120,7 @@ func (l *Link) Do(ctx context.Context, srv *Server, o *Op, budget time.Duration)
 }
 
 // Close ends what runs in the background, waits for calls under way, and deregisters the
-// process. Before that, last may make requests by Last and LastAll.
+// process. Before that, last may make requests by Last.
 func (l *Link) Close(last func()) {
 	l.closing.Do(func() {
 		close(l.wire.closed)
@@ -174,7 +174,13 @@ func (l *Link) Ask(ctx context.Context, srv *Server, o *Op, budget time.Duration
 // AskAll asks for several requests side by side, so that they share calls, and returns
 // the error of each.
 func (l *Link) AskAll(ctx context.Context, ops []*Op) []error {
-	return each(ops, func(o *Op) error { return l.Ask(ctx, l.Server(o.ID), o, l.budget) })
+	errs := make([]error, len(ops))
+	var wg sync.WaitGroup
+	for i, o := range ops {
+		wg.Go(func() { errs[i] = l.Ask(ctx, l.Server(o.ID), o, l.budget) })
+	}
+	wg.Wait()
+	return errs
 }
 
 // Last is Ask for what Close has to send, whatever the breaker says.
@@ -184,19 +190,6 @@ func (l *Link) Last(o *Op) error {
 		return &Error{class, err}
 	}
 	return nil
-}
-
-// LastAll is AskAll for what Close has to send.
-func (l *Link) LastAll(ops []*Op) []error { return each(ops, l.Last) }
-
-func each(ops []*Op, ask func(*Op) error) []error {
-	errs := make([]error, len(ops))
-	var wg sync.WaitGroup
-	for i, o := range ops {
-		wg.Go(func() { errs[i] = ask(o) })
-	}
-	wg.Wait()
-	return errs
 }
 
 // Beat sends the heartbeat in the background if it is due. It is called where Redis has

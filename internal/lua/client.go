@@ -229,7 +229,7 @@ func (c *Client) cmd(ctx context.Context, r *run) redis.Cmder {
 			w.args[0] = evalRO
 		}
 	default:
-		w.args[0], w.args[1] = evalSHA, r.s.boxed
+		w.args[0], w.args[1] = evalSHA, r.s.sha
 		if peeks {
 			w.args[0] = evalSHARO
 		}

@@ -24,10 +24,9 @@ var sources embed.FS
 
 // Script is one Lua script with its SHA-1, and the name it has as a function.
 type Script struct {
-	name  string
-	src   string
-	sha   string
-	boxed any // sha
+	name string
+	src  string
+	sha  any // a string, in an interface once and for all calls
 }
 
 func newScript(name string, files ...string) *Script {
@@ -102,7 +101,7 @@ func forAll(items []Item) *Script {
 func named(name, src string) *Script {
 	sum := sha1.Sum([]byte(src))
 	sha := hex.EncodeToString(sum[:])
-	return &Script{name: functionPrefix + name, src: src, sha: sha, boxed: sha}
+	return &Script{name: functionPrefix + name, src: src, sha: sha}
 }
 
 // Source returns the script's text.

@@ -1,4 +1,4 @@
-.PHONY: simulate mutants help check lint cross api demo outage-demo screenshots client worker tokens slots priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
+.PHONY: simulate mutants help check lint cross api demo outage-demo screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
 
 # Lists the targets.
 help:
@@ -42,7 +42,7 @@ tokens:
 	@go run ./examples/tokens
 
 # A few at a time, in turn, also when one of them dies.
-slots:
+permits:
 	@go run ./examples/permits
 
 # The last part of a limit is for critical calls, and a limit changes while it is used.
@@ -103,7 +103,7 @@ bench-redis:
 bench-local:
 	@scripts/bench-local docs/local.md
 
-# Several limits at once, slots, reservations and sampled fleets; writes docs/beyond.md.
+# Several limits at once, permits, reservations and sampled fleets; writes docs/beyond.md.
 bench-beyond:
 	@go run ./bench/beyond -out docs/beyond.md
 

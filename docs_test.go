@@ -266,7 +266,7 @@ func TestPictureOfImports(t *testing.T) {
 // TestTableOfRedisKeys: docs/architecture.md has the names of the keys as they are made.
 func TestTableOfRedisKeys(t *testing.T) {
 	text, names := read(t, "docs/architecture.md"), lua.NewNamer("prefix")
-	all := []string{names.Peers(), names.Probe("id"), names.Slots("id")}
+	all := []string{names.Peers(), names.Probe("id"), names.Permits("id")}
 	for _, k := range algo.Kinds {
 		all = append(all, names.Keys(k, "id").State())
 	}
@@ -279,5 +279,43 @@ func TestTableOfRedisKeys(t *testing.T) {
 		if !slices.Contains(all, m[1]) && m[1] != "prefix:v1:sampled:{"+lua.Sampled+"}" {
 			t.Errorf("docs/architecture.md has the key %s, which nothing makes", m[1])
 		}
+	}
+}
+
+// TestProtectionsAreWhereTheySay: a function that CONTRIBUTING.md names before a file is in
+// that file.
+func TestProtectionsAreWhereTheySay(t *testing.T) {
+	named := regexp.MustCompile(`^[\w.]+$`)
+	checked := 0
+	for _, line := range strings.Split(read(t, "CONTRIBUTING.md"), "\n") {
+		cells := strings.Split(line, " | ")
+		if !strings.HasPrefix(line, "| ") || len(cells) != 3 {
+			continue
+		}
+		var names []string
+		for _, m := range spans.FindAllStringSubmatch(cells[1], -1) {
+			path := strings.Replace(m[1], "scripts/", "internal/lua/scripts/", 1)
+			if _, err := os.Stat(path); err != nil {
+				if path = m[1]; named.MatchString(path) && !isPath(path) {
+					names = append(names, path[strings.LastIndex(path, ".")+1:])
+				}
+				if _, err := os.Stat(path); err != nil {
+					continue
+				}
+			}
+			if info, err := os.Stat(path); err != nil || info.IsDir() {
+				continue
+			}
+			for _, name := range names {
+				checked++
+				if !regexp.MustCompile(`\b` + name + `\b`).MatchString(read(t, path)) {
+					t.Errorf("%s has no %s", path, name)
+				}
+			}
+			names = nil
+		}
+	}
+	if checked < 80 {
+		t.Errorf("only %d names were checked", checked)
 	}
 }

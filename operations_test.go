@@ -196,7 +196,7 @@ func TestRightsAreThoseTested(t *testing.T) {
 		}
 	}
 	page := strings.ReplaceAll(read(t, "docs/operations.md"), `\|`, "|")
-	for _, more := range []string{constant("inSlots"), constant("inSampled"), "+fcall +fcall_ro +function|load", clusterRight, ringRight} {
+	for _, more := range []string{constant("inPermits"), constant("inSampled"), "+fcall +fcall_ro +function|load", clusterRight, ringRight} {
 		if !strings.Contains(page, "`"+more+"`") {
 			t.Errorf("docs/operations.md does not have the rights %s", more)
 		}

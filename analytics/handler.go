@@ -68,12 +68,12 @@ type named struct {
 func serve(w http.ResponseWriter, r *http.Request, most int, report func(n int) any) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		refuse(w, r, http.StatusMethodNotAllowed, fmt.Sprintf("method is %s: must be GET or HEAD", clip(r.Method)))
+		reject(w, r, http.StatusMethodNotAllowed, fmt.Sprintf("method is %s: must be GET or HEAD", clip(r.Method)))
 		return
 	}
 	n, err := keysOf(r.URL, most)
 	if err != nil {
-		refuse(w, r, http.StatusBadRequest, err.Error())
+		reject(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
 	write(w, r, http.StatusOK, "application/json", report(n))
@@ -111,7 +111,7 @@ func clip(s string) string {
 	return strconv.QuoteToASCII(s)
 }
 
-// problem is the body of a refusal, by RFC 9457.
+// problem is the body of a rejection, by RFC 9457.
 type problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -119,7 +119,7 @@ type problem struct {
 	Detail string `json:"detail"`
 }
 
-func refuse(w http.ResponseWriter, r *http.Request, status int, detail string) {
+func reject(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	write(w, r, status, "application/problem+json", problem{"about:blank", http.StatusText(status), status, detail})
 }
 

@@ -99,22 +99,22 @@ func TestMulti(t *testing.T) {
 func TestSemaphore(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	top := newTop(t, 10)
-	slots, err := semaphore.New(rdb, 1, patient, alone, quiet, limiter.WithHooks(top.Hooks()))
+	sem, err := semaphore.New(rdb, 1, patient, alone, quiet, limiter.WithHooks(top.Hooks()))
 	must(t, err)
-	defer slots.Close()
-	slot, err := slots.TryAcquire(t.Context(), "a")
+	defer sem.Close()
+	permit, err := sem.TryAcquire(t.Context(), "a")
 	must(t, err)
 	for range 3 {
-		denied, err := slots.TryAcquire(t.Context(), "a")
+		denied, err := sem.TryAcquire(t.Context(), "a")
 		must(t, err)
 		if denied.Allowed {
-			t.Fatal("two slots of one")
+			t.Fatal("two permits of one")
 		}
 	}
-	must(t, slot.Release())
-	slot, err = slots.TryAcquire(t.Context(), "a")
+	must(t, permit.Release())
+	permit, err = sem.TryAcquire(t.Context(), "a")
 	must(t, err)
-	must(t, slot.Release())
+	must(t, permit.Release())
 	want(t, top, "a", 3, 3, 1)
 }
 

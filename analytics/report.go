@@ -42,14 +42,14 @@ type Key struct {
 	// Error is 0.
 	DeniedUnits int64 `json:"denied_units"`
 	// Allowed is how many decisions were allowed after the first in each period that was
-	// denied, at least, and exact when Error is 0: it tells a key that is at its limit
+	// denied, at least, and exact when Error is 0: it distinguishes a key that is at its limit
 	// from one that is far beyond it.
 	Allowed int64 `json:"allowed"`
 	// LastDenied is when the last one was denied, in UTC, to the millisecond.
 	LastDenied time.Time `json:"last_denied"`
 }
 
-// Report returns the n keys that were denied most, or fewer when there are not so many;
+// Report returns the n keys that were denied most, or fewer when there are fewer;
 // at most the capacity. Every key with more than 2/capacity of all denials is among the
 // first capacity ones.
 func (t *Top) Report(n int) Report {

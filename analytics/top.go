@@ -15,9 +15,9 @@ import (
 const (
 	// longestKey is the length beyond which a key is kept as its hash.
 	longestKey = 128
-	// shards is a power of two: 1<<shardBits.
-	shards    = 1 << shardBits
-	shardBits = 3
+	// stripes is a power of two: 1<<stripeBits.
+	stripes    = 1 << stripeBits
+	stripeBits = 3
 	// mostUnits is where the sum of units ends, so that it does not overflow; no limit
 	// has a cost above maxCost.
 	mostUnits, maxCost = math.MaxInt64 / 4, 1 << 53
@@ -47,7 +47,7 @@ type periods struct {
 
 // counts are those of a period, apart by the hash of the key. Each sketch has the full
 // capacity, so that no key needs more than its part of all denials to be kept.
-type counts [shards]*topk.Sketch[counters]
+type counts [stripes]*topk.Sketch[counters]
 
 // counters are what is known of a key since it is kept.
 type counters struct {
@@ -76,7 +76,7 @@ func (t *Top) newCounts() *counts {
 	return c
 }
 
-func (c *counts) of(hash uint64) *topk.Sketch[counters] { return c[hash>>(64-shardBits)] }
+func (c *counts) of(hash uint64) *topk.Sketch[counters] { return c[hash>>(64-stripeBits)] }
 
 // Hooks returns what to pass to limiter.WithHooks. Decisions that are errors are not
 // counted, and neither are those of a part of a Multi that had room when another part
@@ -93,7 +93,7 @@ func (t *Top) decided(_ context.Context, d limiter.DecisionInfo) {
 	}
 }
 
-// allowed counts for the keys that are kept; for others it is a look.
+// allowed counts for the keys that are kept; for others it changes nothing.
 func (t *Top) allowed(key string) {
 	hash := maphash.String(t.seed, key)
 	p := t.periods.Load()

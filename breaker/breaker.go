@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,20 +10,20 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// Breaker is a circuit breaker for one Redis shard. Make it with [New]; the
+// Breaker is a circuit breaker for one Redis server. Make it with [New]; the
 // zero value is not usable and a Breaker must not be copied. All methods are
 // safe for concurrent use.
 type Breaker struct {
 	cfg   Settings
 	epoch time.Time // what gate counts from, on the monotonic clock
 
-	// gate is the time in ns since epoch before which Acquire refuses without
+	// gate is the time in ns since epoch before which Acquire rejects without
 	// a lock: the end of the open time, or the deadline of the probe in flight.
 	// 0 is an open gate. It is written with mu held.
 	gate atomic.Int64
 
 	// mu guards all below, and serialises cb together with it: gobreaker calls
-	// onStateChange within its own lock, so the two can't be told apart later.
+	// onStateChange within its own lock, so nothing distinguishes the two later.
 	mu          sync.Mutex
 	cb          *gobreaker.TwoStepCircuitBreaker[struct{}]
 	state       State
@@ -50,7 +51,7 @@ type ticket struct {
 	done       func(error)
 }
 
-// What gobreaker is told. It sees errors only to sort them.
+// The results that gobreaker receives. It uses errors only to classify results.
 var (
 	errFailure = errors.New("failure")
 	errNeutral = errors.New("neutral")
@@ -61,7 +62,7 @@ var (
 func New(s Settings) (*Breaker, error) {
 	s = s.withDefaults()
 	if err := s.validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("breaker: %w", err)
 	}
 	now := time.Now()
 	b := &Breaker{cfg: s, epoch: now, since: now, phase: now}
@@ -84,8 +85,8 @@ func New(s Settings) (*Breaker, error) {
 // Acquire asks whether Redis may be called. If it may, report the outcome of
 // the call with [Permit.Done]. If not, do not call: answer from the fallback.
 //
-// While the breaker is open, or a probe is in flight, refusing takes one atomic
-// load and a look at the clock, no lock, and allocates nothing. A permit that
+// While the breaker is open, or a probe is in flight, rejecting takes one atomic
+// load and a reading of the clock, no lock, and allocates nothing. A permit that
 // is never reported does no harm: it is not counted, and if it was the probe it
 // is given up after [Settings.ProbeTimeout].
 func (b *Breaker) Acquire() (Permit, bool) {
@@ -101,14 +102,14 @@ func (b *Breaker) Acquire() (Permit, bool) {
 	return Permit{t, t.use}, true
 }
 
-// Refuses reports whether [Breaker.Acquire] would refuse now. It takes no permit
+// Refuses reports whether [Breaker.Acquire] would reject now. It takes no permit
 // and no lock: for those who have something to lose between asking and calling.
 func (b *Breaker) Refuses() bool {
 	until := b.gate.Load()
 	return until != 0 && b.now() < until
 }
 
-// admit is Acquire with mu held. It returns nil to refuse.
+// admit is Acquire with mu held. It returns nil to reject.
 func (b *Breaker) admit() *ticket {
 	if until := b.gate.Load(); until != 0 {
 		// Someone else became the probe while this caller waited for mu.
@@ -161,7 +162,7 @@ func (p Permit) Done(c Class, took time.Duration) { p.Report(c, ProofWrite, took
 // [Settings.Window], or made the breaker open, is neutral.
 //
 // The first report counts, later ones are ignored, and so is one that comes
-// after the breaker changed state, since it tells of a Redis that was. If the
+// after the breaker changed state, since it describes Redis as it was before. If the
 // script had to be loaded and replayed, report once, the final outcome. took
 // matters only for ClassOK, see [Settings.SlowCall]. Report is safe for
 // concurrent use.
@@ -175,11 +176,11 @@ func (p Permit) Report(c Class, proof Proof, took time.Duration) {
 		c = ClassSlow
 	}
 	b.mu.Lock()
-	// gobreaker must not even hear of the past: any result makes it look at the
+	// gobreaker must not receive a result of the past: any result makes it read the
 	// time and move from open to half-open.
 	if t.use == p.use && t.done != nil && t.generation == b.generation {
 		if t == b.probe && !c.Failure() && b.now() >= b.gate.Load() {
-			c = ClassSlow // too late, though nobody came to give it up
+			c = ClassSlow // too late, although no other call has given it up
 		}
 		b.report(t, c, proof)
 		t.use++
@@ -188,7 +189,7 @@ func (p Permit) Report(c Class, proof Proof, took time.Duration) {
 	b.unlock()
 }
 
-// blank returns a ticket that nobody can report on. mu is held.
+// blank returns a ticket on which no result can be reported. mu is held.
 func (b *Breaker) blank() *ticket {
 	if n := len(b.blanks); n > 0 {
 		t := b.blanks[n-1]

@@ -33,7 +33,7 @@ const (
 	ClassNoScript
 
 	// ClassRedirect is a MOVED, ASK, TRYAGAIN or REDIRECT that the client did
-	// not follow: the cluster is being reshaped, not sick. Neutral; the
+	// not follow: the cluster is being reshaped and works. Neutral; the
 	// fallback decides.
 	ClassRedirect
 
@@ -53,7 +53,7 @@ const (
 
 	// ClassAborted means the call was cancelled, but not by this caller: the
 	// library was closing, or the call was shared and the one who made it
-	// left. Neutral: nobody learnt anything about Redis. The fallback decides,
+	// left. Neutral: the call says nothing about Redis. The fallback decides,
 	// because this caller is still waiting and is not at fault.
 	ClassAborted
 )
@@ -65,7 +65,7 @@ func (c Class) Failure() bool {
 }
 
 // Fallback reports whether the decision is made by the fallback. For
-// [ClassNoScript] that is so only after the one replay: look for it first.
+// For [ClassNoScript] that holds only after the one replay: check for it first.
 func (c Class) Fallback() bool {
 	switch c {
 	case ClassUnavailable, ClassReadOnly, ClassSlow, ClassNoScript, ClassRedirect, ClassPermission, ClassAborted:

@@ -11,11 +11,11 @@ import (
 )
 
 // Classify says what err, the result of a Redis call, means. Wrapped and joined
-// errors are looked through. It is safe for concurrent use.
+// wrapped errors are unwrapped. It is safe for concurrent use.
 //
 // ctx is the context of the caller who waits for the decision, not one derived
 // from it with the library's own deadline: the difference between the two is
-// what tells "the caller left" from "Redis is slow". In order:
+// what distinguishes "the caller left" from "Redis is slow". In order:
 //
 //   - nil is [ClassOK];
 //   - a context error while ctx is over is [ClassCaller], and so is a network
@@ -27,7 +27,7 @@ import (
 //     from the network (a dial timeout matches it), which is ClassUnavailable;
 //   - anything else is [ClassUnavailable]: network errors, a closed client, an
 //     exhausted pool, a ring or cluster without nodes, and whatever is unknown,
-//     because an error that nobody foresaw must not become the caller's.
+//     because an unknown error must not become the caller's.
 //
 // An unknown error reply is [ClassBug]: Redis is well enough to say no.
 func Classify(ctx context.Context, err error) Class {
@@ -69,7 +69,7 @@ func callerLeft(ctx context.Context, err error) bool {
 		return expired || ctx.Err() != nil
 	}
 	// Only a deadline explains a timeout: a cancelled caller does not make the
-	// socket give up, so that one still tells of a Redis that did not answer.
+	// socket give up, so that such an error still means that Redis did not answer.
 	var timeout interface{ Timeout() bool }
 	return expired && errors.As(err, &timeout) && timeout.Timeout()
 }

@@ -39,7 +39,7 @@ func TestClosedStartsAfresh(t *testing.T) {
 	})
 }
 
-func TestNeutralProbeReleasesItsSlot(t *testing.T) {
+func TestNeutralProbeReleasesItsTicket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreaker(t, breaker.Settings{})
 		trip(t, b)

@@ -115,12 +115,12 @@ var sentences = []struct {
 	{"Script attempted to execute a write command while the cluster is down", ClassUnavailable},
 	{"Lua script attempted to execute a command while the cluster is down", ClassUnavailable},
 	{"Lua script attempted to execute a write command while the cluster is down", ClassUnavailable},
-	// Nobody serves the slot. Since 7.4, and in Valkey since 8.
+	// No server has the hash slot. Since 7.4, and in Valkey since 8.
 	{"Script attempted to access a slot not served", ClassUnavailable},
 	// Dragonfly's OOM and CLUSTERDOWN.
 	{"Out of memory", ClassUnavailable},
 	{"Cluster is not yet configured", ClassUnavailable},
-	// The slot is leaving, or left while the script ran: every key it touches is
+	// The hash slot is leaving, or left while the script ran: every key it touches is
 	// declared. The first one goes on: "… 'get' in script because undeclared keys were
 	// accessed during rehashing of the slot".
 	{"Unable to execute command ", ClassRedirect},
@@ -128,7 +128,7 @@ var sentences = []struct {
 	{"Lua script attempted to access a non local key", ClassRedirect},
 	// The NOSCRIPT of FCALL.
 	{"Function not found", ClassNoScript},
-	// An inner command the ACL refuses, up to 7.0 and since 7.2.
+	// An inner command that the ACL rejects, up to 7.0 and since 7.2.
 	{"The user executing the script ", ClassPermission},
 	{"ACL failure in script", ClassPermission},
 }

@@ -1,8 +1,10 @@
 package breaker
 
 import (
-	"fmt"
+	"cmp"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 // Settings configure a [Breaker]. The zero value is valid: a zero field takes
@@ -12,7 +14,7 @@ type Settings struct {
 	Name string
 
 	// Window is the rolling time over which results are counted, in ten
-	// buckets: between 90 % and 100 % of it is looked at. Default 10 s; from
+	// buckets: between 90 % and 100 % of it counts. Default 10 s; from
 	// 10 ms to 24 h.
 	Window time.Duration
 
@@ -49,7 +51,7 @@ type Settings struct {
 	// default, turns it off.
 	SlowCall time.Duration
 
-	// OnChange, if not nil, is told of every transition exactly once and in
+	// OnChange, if not nil, is called for every transition exactly once and in
 	// order. It runs on the goroutine of the Acquire or Done that made the
 	// change, or on one that is already delivering, but outside every lock: it
 	// may call any method of the breaker and of its permits. It should be
@@ -70,21 +72,14 @@ const (
 )
 
 func (s Settings) withDefaults() Settings {
-	def(&s.Window, 10*time.Second)
-	def(&s.MinRequests, 10)
-	def(&s.FailureRatio, 0.5)
-	def(&s.ConsecutiveFailures, 10)
-	def(&s.OpenMin, time.Second)
-	def(&s.OpenMax, 30*time.Second)
-	def(&s.ProbeTimeout, 50*time.Millisecond)
+	s.Window = cmp.Or(s.Window, 10*time.Second)
+	s.MinRequests = cmp.Or(s.MinRequests, 10)
+	s.FailureRatio = cmp.Or(s.FailureRatio, 0.5)
+	s.ConsecutiveFailures = cmp.Or(s.ConsecutiveFailures, 10)
+	s.OpenMin = cmp.Or(s.OpenMin, time.Second)
+	s.OpenMax = cmp.Or(s.OpenMax, 30*time.Second)
+	s.ProbeTimeout = cmp.Or(s.ProbeTimeout, 50*time.Millisecond)
 	return s
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // validate checks settings that have their defaults.
@@ -99,18 +94,18 @@ func (s Settings) validate() error {
 		{"ProbeTimeout", s.ProbeTimeout, minTime},
 	} {
 		if f.value < f.min || f.value > maxTime {
-			return fmt.Errorf("breaker: %s is %v: must be from %v to %v", f.name, f.value, f.min, maxTime)
+			return configerr.New(f.name, f.value, "must be from %v to %v", f.min, maxTime)
 		}
 	}
 	if s.OpenMax < s.OpenMin {
-		return fmt.Errorf("breaker: OpenMax is %v: must not be less than OpenMin (%v)", s.OpenMax, s.OpenMin)
+		return configerr.New("OpenMax", s.OpenMax, "must not be less than OpenMin (%v)", s.OpenMin)
 	}
 	// Written so that NaN, which compares false with everything, fails it.
 	if !(s.FailureRatio > 0 && s.FailureRatio <= 1) {
-		return fmt.Errorf("breaker: FailureRatio is %v: must be greater than 0 and at most 1", s.FailureRatio)
+		return configerr.New("FailureRatio", s.FailureRatio, "must be greater than 0 and at most 1")
 	}
 	if s.SlowCall < 0 {
-		return fmt.Errorf("breaker: SlowCall is %v: must not be negative", s.SlowCall)
+		return configerr.New("SlowCall", s.SlowCall, "must not be negative")
 	}
 	return nil
 }

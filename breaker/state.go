@@ -13,7 +13,7 @@ type State uint8
 const (
 	// Closed lets every call through and counts the results.
 	Closed State = iota
-	// Open refuses every call.
+	// Open rejects every call.
 	Open
 	// HalfOpen lets one call at a time through, the probe.
 	HalfOpen
@@ -56,7 +56,7 @@ type Change struct {
 	// it had not been: when the outage began.
 	Since   time.Time
 	Cause   Class         // the failure that opened it; ClassOK when To is not Open
-	OpenFor time.Duration // for how long calls are refused; 0 when To is not Open
+	OpenFor time.Duration // for how long calls are rejected; 0 when To is not Open
 }
 
 // Snapshot is the condition of a [Breaker] at one moment.
@@ -68,7 +68,7 @@ type Snapshot struct {
 	// LastFailure is the class of the last result that counted as a failure;
 	// ClassOK if there was none.
 	LastFailure Class
-	// OpenUntil is when calls stop being refused; zero when State is not Open.
+	// OpenUntil is when calls stop being rejected; zero when State is not Open.
 	// It may be past: the state changes when the next caller comes.
 	OpenUntil time.Time
 	// Opens is how many times the breaker has opened, failed probes included.

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/random"
 )
 
-// readyToTrip is asked after each failure while closed. It does not look at
+// readyToTrip is asked after each failure while closed. It does not read
 // gobreaker's consecutive failures: it forgets those together with old buckets.
 func (b *Breaker) readyToTrip(c gobreaker.Counts) bool {
 	if b.consecutive >= b.cfg.ConsecutiveFailures {

@@ -3,7 +3,7 @@ package fallback
 import "container/heap"
 
 // idleHeap orders entries by the time at which forgetting them costs nothing.
-// Every decision moves that time, but only later, so an entry is put right only
+// Every decision moves that time, but only later, so an entry is moved only
 // when it comes to the top: deciding never touches the heap.
 type idleHeap []*entry
 

@@ -71,7 +71,7 @@ func TestOnlyChargesRaise(t *testing.T) {
 			s := storeAt(t, 10, &now)
 			for range 6 {
 				if c.owing {
-					s.DecideOwing("k", home, 1, home)
+					s.Take("k", home, 1, &home, nil)
 				} else {
 					s.Decide("k", home, 1)
 				}
@@ -91,7 +91,7 @@ func TestDebtUnderWay(t *testing.T) {
 	now := t0
 	s := storeAt(t, 10, &now)
 	for range 6 {
-		s.DecideOwing("k", home, 1, home)
+		s.Take("k", home, 1, &home, nil)
 	}
 	d, ok := s.TakeDebt(s.Debtors()[0])
 	if !ok || d.Units != 6 || s.Owed() != 1 {
@@ -157,11 +157,11 @@ func TestDebts(t *testing.T) {
 		now := t0
 		s := storeAt(t, 100, &now)
 		s.Decide("not owed", home, 3)
-		s.DecideOwing("peek", home, 0, home)
+		s.Take("peek", home, 0, &home, nil)
 		for range 20 {
-			s.DecideOwing("k", home, 1, home)
+			s.Take("k", home, 1, &home, nil)
 		}
-		s.DecideOwing("drained", home, 1, home)
+		s.Take("drained", home, 1, &home, nil)
 		if s.Owed() == 0 {
 			t.Errorf("%v: nothing is owed", kind)
 		}
@@ -189,7 +189,7 @@ func TestDebts(t *testing.T) {
 		if again := takeDebts(s, 0); again != nil || s.Owed() > 0 {
 			t.Errorf("%v: %v is owed twice", kind, again)
 		}
-		s.DecideOwing("reset", home, 1, home)
+		s.Take("reset", home, 1, &home, nil)
 		s.Reset("reset")
 		if s.Owed() > 0 {
 			t.Errorf("%v: a key that was reset owes", kind)
@@ -202,10 +202,10 @@ func TestDebtsAreBounded(t *testing.T) {
 	now := t0
 	s := storeAt(t, 10, &now)
 	for i := range 1000 {
-		s.DecideOwing(fmt.Sprint("k", i), p, 1, p)
+		s.Take(fmt.Sprint("k", i), p, 1, &p, nil)
 		now += sec // so that earlier keys make room
 	}
-	if n := s.owed.Load(); n > 10 {
+	if n := s.totals.owed.Load(); n > 10 {
 		t.Errorf("%d debts with a cap of 10", n)
 	}
 }

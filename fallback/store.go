@@ -1,71 +1,33 @@
 package fallback
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
-	"sync"
-	"sync/atomic"
-
-	"golang.org/x/time/rate"
+	"slices"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
-// DefaultMaxKeys is how many keys a store remembers unless told otherwise: at
+// DefaultMaxKeys is how many keys a store remembers by default: at
 // about 250 bytes each, 25 MB. The sliding window log needs 16 more for each time
 // at which it admitted something within the window.
 const DefaultMaxKeys = 100_000
 
-// A store has up to 64 shards, but none so small that keys falling unevenly
-// would overflow one while others are empty.
-const (
-	maxShards    = 64
-	keysPerShard = 64
-)
-
 // Store decides in process, for many keys. It remembers at most a fixed number
 // of keys. A key whose state equals that of a key never used is forgotten
 // first, which costs nothing; while every remembered key is in use, keys beyond
-// the cap share one state per shard, so that a flood of keys neither grows the
-// memory nor opens the limit, and does not stop everybody either.
+// the cap share one state per stripe, so that a flood of keys neither grows the
+// memory nor opens the limit, and other keys are still served.
 //
 // A Store is safe for concurrent use and has no goroutine. Make one with
 // NewStore.
 type Store struct {
-	seed   maphash.Seed
-	now    func() int64
-	shards []shard
-	owed   atomic.Int64 // keys with a debt
-	unsent atomic.Int64 // blocks that Redis has not been told of
-}
-
-type shard struct {
-	mu       sync.Mutex
-	max      int
-	debts    map[debtKey]*debt
-	keys     [len(algo.Kinds) + 1]map[string]*entry // by algorithm
-	idle     idleHeap
-	overflow [len(algo.Kinds) + 1]*entry
-	_        [64]byte // keeps the locks of neighbours on different cache lines
-}
-
-// entry is one key. idleAt is the time from which its state equals never-used.
-type entry struct {
-	id     string
-	kind   algo.Kind
-	state  algo.State
-	bucket *rate.Limiter
-	idleAt int64
-	rank   int64  // idleAt when the heap last saw it: never later than idleAt
-	age    uint32 // raised when the state begins anew
-
-	// What Redis said last, if that is newer than the state: how much was left
-	// of which limit, and until when that matters. restart says that the state
-	// begins anew from it; otherwise it is only lowered to it.
-	seenCap, seenLeft, seenUntil int64
-	restart                      bool
-
-	unsent *algo.Params // the home of a block that Redis has not been told of
+	seed    maphash.Seed
+	now     func() int64
+	stripes []stripe
+	totals  totals
 }
 
 // NewStore returns a store for at most maxKeys keys, which must be at least 1.
@@ -77,45 +39,35 @@ func newStore(maxKeys int, now func() int64) (*Store, error) {
 	if maxKeys < 1 {
 		return nil, fmt.Errorf("fallback: max keys is %d: must be at least 1", maxKeys)
 	}
-	s := &Store{seed: maphash.MakeSeed(), now: now, shards: make([]shard, min(maxShards, max(1, maxKeys/keysPerShard)))}
-	for i := range s.shards {
-		s.shards[i].max = maxKeys / len(s.shards)
-		if i < maxKeys%len(s.shards) {
-			s.shards[i].max++
+	s := &Store{seed: maphash.MakeSeed(), now: now, stripes: make([]stripe, min(maxStripes, max(1, maxKeys/keysPerStripe)))}
+	for i := range s.stripes {
+		s.stripes[i].totals = &s.totals
+		s.stripes[i].max = maxKeys / len(s.stripes)
+		if i < maxKeys%len(s.stripes) {
+			s.stripes[i].max++
 		}
 	}
 	return s, nil
 }
 
-func (s *Store) shard(id string) *shard {
-	return &s.shards[maphash.String(s.seed, id)%uint64(len(s.shards))]
+func (s *Store) stripe(id string) *stripe {
+	return &s.stripes[maphash.String(s.seed, id)%uint64(len(s.stripes))]
 }
 
 // Decide charges a cost of n, which may be 0, to id under p. A cost above p.Cap
 // is denied: it is more than this process may ever admit at once.
 func (s *Store) Decide(id string, p algo.Params, n int64) algo.Decision {
-	return s.decide(id, p, n, nil, nil)
+	return s.Take(id, p, n, nil, nil)
 }
 
-// DecideOwing is Decide for a limit whose home is Redis: what it admits is a
-// debt under that limit, until TakeDebts collects it.
-func (s *Store) DecideOwing(id string, p algo.Params, n int64, home algo.Params) algo.Decision {
-	return s.decide(id, p, n, &home, nil)
-}
-
-// Take is Decide, or with a home DecideOwing, for what may be given back.
-func (s *Store) Take(id string, p algo.Params, n int64, home *algo.Params, rc *Receipt) algo.Decision {
-	return s.decide(id, p, n, home, rc)
-}
-
-// Look is what Decide would say, and changes nothing. What it would admit has the
-// Remaining of now.
-func (s *Store) Look(id string, p algo.Params, n int64) algo.Decision {
+// Peek returns what Decide would return, and changes nothing. What would be admitted has
+// the Remaining of now.
+func (s *Store) Peek(id string, p algo.Params, n int64) algo.Decision {
 	now := s.now()
-	sh := s.shard(id)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e := s.at(sh, id, p, now, 0)
+	st := s.stripe(id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	e := st.at(id, p, now, 0)
 	d := e.decide(p, now, 0)
 	if n == 0 || d.Allowed && d.Remaining >= n+p.Keep {
 		return d
@@ -123,23 +75,25 @@ func (s *Store) Look(id string, p algo.Params, n int64) algo.Decision {
 	return e.denied(p, now, n)
 }
 
-func (s *Store) decide(id string, p algo.Params, n int64, home *algo.Params, rc *Receipt) algo.Decision {
+// Take is Decide with two more uses. With home, the limit in Redis, what is admitted is a
+// debt under that limit, until it is taken by TakeDebt. With rc, it can be given back.
+func (s *Store) Take(id string, p algo.Params, n int64, home *algo.Params, rc *Receipt) algo.Decision {
 	now := s.now()
-	sh := s.shard(id)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	st := s.stripe(id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
 
 	if n > 0 && n+p.Keep > p.Cap {
-		return s.at(sh, id, p, now, 0).denied(p, now, n)
+		return st.at(id, p, now, 0).denied(p, now, n)
 	}
-	e := s.at(sh, id, p, now, n)
+	e := st.at(id, p, now, n)
 	d := e.decide(p, now, n)
 	if !d.Allowed || n == 0 {
 		return d
 	}
 	var owed *debt
 	if home != nil {
-		owed = s.owe(sh, id, p, now, n, home)
+		owed = st.owe(id, p, now, n, home)
 	}
 	if rc != nil {
 		*rc = Receipt{entry: e, age: e.age, debt: owed, params: p, at: now, units: n}
@@ -147,93 +101,24 @@ func (s *Store) decide(id string, p algo.Params, n int64, home *algo.Params, rc 
 	return d
 }
 
-// denied is the decision on n units for which there is no room, or will never be.
-func (e *entry) denied(p algo.Params, now, n int64) algo.Decision {
-	if n+p.Keep <= p.Cap {
-		return e.decide(p, now, n)
-	}
-	d := e.decide(p, now, 0)
-	wait := produceTime(p, n+p.Keep)
-	if !d.Allowed { // blocked
-		d.ResetAfter = max(d.ResetAfter, wait)
-	}
-	d.Allowed, d.Delay = false, 0
-	d.RetryAfter = max(d.RetryAfter, wait)
-	return d
-}
-
-// produceTime is the time in which the limit lets n units through.
-func produceTime(p algo.Params, n int64) int64 {
-	us := float64(n) / float64(p.Num) * float64(p.Den)
-	if p.Kind.Windowed() {
-		us = float64(n) / float64(p.Cap) * float64(p.Den)
-	}
-	return max(1, int64(min(us, algo.MaxPeriod)))
-}
-
-// at returns the entry of id: its own, a new one, or the shared one. Looking,
-// with a cost of 0, makes no entry.
-func (s *Store) at(sh *shard, id string, p algo.Params, now, n int64) *entry {
-	if e := sh.keys[p.Kind][id]; e != nil {
-		return e
-	}
-	if n == 0 && (len(sh.idle) < sh.max || sh.idle.idleAt(now) != nil) {
-		return &entry{kind: p.Kind}
-	}
-	if n > 0 {
-		if e := s.add(sh, p.Kind, id, now); e != nil {
-			return e
-		}
-	}
-	if sh.overflow[p.Kind] == nil {
-		sh.overflow[p.Kind] = &entry{kind: p.Kind}
-	}
-	return sh.overflow[p.Kind]
-}
-
-// add makes room for one more key, or returns nil when every key is in use.
-func (s *Store) add(sh *shard, kind algo.Kind, id string, now int64) *entry {
-	if len(sh.idle) >= sh.max {
-		old := sh.idle.idleAt(now)
-		if old == nil {
-			return nil
-		}
-		s.forget(sh, old)
-	}
-	if sh.keys[kind] == nil {
-		sh.keys[kind] = make(map[string]*entry)
-	}
-	e := &entry{id: id, kind: kind, idleAt: now, rank: now}
-	sh.keys[kind][id] = e
-	sh.idle.push(e)
-	return e
-}
-
-// forget drops the entry at the top of the heap.
-func (s *Store) forget(sh *shard, top *entry) {
-	sh.idle.pop()
-	delete(sh.keys[top.kind], top.id)
-	s.sent(top)
-}
-
 // Reset forgets id: its state and its block under every algorithm.
 func (s *Store) Reset(id string) {
-	sh := s.shard(id)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for kind := range sh.keys {
-		e := sh.keys[kind][id]
+	st := s.stripe(id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for kind := range st.keys {
+		e := st.keys[kind][id]
 		if e == nil {
 			continue
 		}
 		// The entry stays in the heap as one that costs nothing to forget.
 		e.state, e.bucket, e.idleAt, e.seenUntil, e.restart = algo.State{}, nil, 0, 0, false
-		s.sent(e)
+		st.sent(e)
 		e.age++
-		sh.idle.lower(e)
-		if d := (debtKey{algo.Kind(kind), id}); sh.debts[d] != nil {
-			delete(sh.debts, d)
-			s.owed.Add(-1)
+		st.idle.lower(e)
+		if d := (debtKey{algo.Kind(kind), id}); st.debts[d] != nil {
+			delete(st.debts, d)
+			s.totals.owed.Add(-1)
 		}
 	}
 }
@@ -241,11 +126,269 @@ func (s *Store) Reset(id string) {
 // Len returns how many keys are remembered.
 func (s *Store) Len() int {
 	n := 0
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		n += len(sh.idle)
-		sh.mu.Unlock()
+	for i := range s.stripes {
+		st := &s.stripes[i]
+		st.mu.Lock()
+		n += len(st.idle)
+		st.mu.Unlock()
 	}
 	return n
+}
+
+// Receipt is for units that Take admitted. The zero value is for none.
+type Receipt struct {
+	entry  *entry
+	age    uint32
+	debt   *debt
+	params algo.Params
+	at     int64
+	units  int64
+}
+
+// GiveBack returns n of the units of rc to id, as algo.GiveBack does, and reports
+// how many that were. They are not owed any more either. A state that has begun again since
+// takes nothing back: Redis has decided again, or the key was reset. A receipt must
+// be used once.
+func (s *Store) GiveBack(id string, rc *Receipt, n int64) int64 {
+	if rc.entry == nil {
+		return 0
+	}
+	now := s.now()
+	st := s.stripe(id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if d := rc.debt; d != nil && st.debts[debtKey{rc.params.Kind, id}] == d {
+		algo.Forgive(d.own, &d.state, now, rc.at, rc.units, n)
+	}
+	e := rc.entry
+	if e.age != rc.age || e.restart {
+		return 0
+	}
+	return e.giveBack(rc.params, now, rc.at, rc.units, n)
+}
+
+// Refund returns n units of id, under p, that were taken just now by any caller.
+func (s *Store) Refund(id string, p algo.Params, n int64) {
+	now := s.now()
+	st := s.stripe(id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if d := st.debts[debtKey{p.Kind, id}]; d != nil {
+		algo.Forgive(d.own, &d.state, now, now, n, n)
+	}
+	e := st.keys[p.Kind][id]
+	switch {
+	case e == nil || e.restart:
+	case p.Kind == algo.TokenBucket:
+		e.giveBack(p, now, now, n, n)
+	default:
+		algo.Refund(p, &e.state, now, n)
+	}
+}
+
+// Charge takes up to n units of id, as many as there is room for, whatever they
+// are kept for. With a home all of them are owed.
+func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
+	now := s.now()
+	p.Keep, p.MaxDelay = 0, 0
+	st := s.stripe(id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.at(id, p, now, min(n, p.Cap)).debit(p, now, n)
+	if home != nil {
+		st.owe(id, p, now, n, home)
+	}
+}
+
+// Observe notes what Redis said of id under the limit p: should Redis be lost,
+// this process starts from its part of what was left, and not from full.
+//
+// charged says that Redis has charged the key: only then does it know what it
+// describes, and the local state begins again. An answer that charged nothing, and
+// any answer while local use is not charged in Redis, may lower what is
+// left here, and never raises it: Redis may be answering reads alone.
+func (s *Store) Observe(id string, p algo.Params, d algo.Decision, charged bool) {
+	now := s.now()
+	st := s.stripe(id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	e := st.keys[p.Kind][id]
+	if e == nil {
+		if d.ResetAfter == 0 {
+			return
+		}
+		if e = st.add(p.Kind, id, now); e == nil {
+			return
+		}
+		e.restart = true
+	}
+	if charged && (st.debts == nil || st.debts[debtKey{p.Kind, id}] == nil) {
+		e.restart = true
+	}
+	left := d.Remaining
+	if !charged && e.restart && e.seenUntil != 0 && e.seenCap == p.Cap {
+		left = min(left, e.seenLeft) // a replica may be behind
+	}
+	e.seenCap, e.seenLeft, e.seenUntil = p.Cap, left, max(1, now+d.ResetAfter)
+	e.idleAt = max(e.idleAt, now+d.ResetAfter)
+}
+
+// Block denies id for d microseconds under the algorithm of p, unless it is blocked for
+// longer already, and returns the time left. Until Sent it counts as unknown to Redis.
+// While every remembered key is in use, a block of a key not among them is not
+// remembered: 0.
+func (s *Store) Block(id string, p algo.Params, d int64) int64 {
+	now := s.now()
+	st := s.stripe(id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	e := st.keys[p.Kind][id]
+	if e == nil {
+		if e = st.add(p.Kind, id, now); e == nil {
+			return 0
+		}
+	}
+	longer := d > e.state.Blocked(now)
+	left := algo.Block(&e.state, now, d)
+	e.idleAt = max(e.idleAt, now+left)
+	if longer {
+		if e.unsent == nil {
+			s.totals.unsent.Add(1)
+		}
+		e.unsent = &p
+	}
+	return left
+}
+
+// Sent notes that Redis blocks id for another left µs. A block that is longer here is
+// still to be sent.
+func (s *Store) Sent(kind algo.Kind, id string, left int64) {
+	now := s.now()
+	st := s.stripe(id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if e := st.keys[kind][id]; e != nil && left >= e.state.Blocked(now) {
+		st.sent(e)
+	}
+}
+
+// Unsent returns the time left of a block of id that Redis does not know of, 0
+// without, at the cost of an atomic load when there are none.
+func (s *Store) Unsent(kind algo.Kind, id string) int64 {
+	if s.totals.unsent.Load() == 0 {
+		return 0
+	}
+	st := s.stripe(id)
+	now := s.now()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	e := st.keys[kind][id]
+	if e == nil || e.unsent == nil {
+		return 0
+	}
+	left := e.state.Blocked(now)
+	if left == 0 {
+		st.sent(e) // it is over
+	}
+	return left
+}
+
+// Blocked is a block that Redis does not know of.
+type Blocked struct {
+	ID    string
+	Limit algo.Params // in Redis
+}
+
+// UnsentAny reports whether there is one.
+func (s *Store) UnsentAny() bool { return s.totals.unsent.Load() > 0 }
+
+// UnsentBlocks returns those there are.
+func (s *Store) UnsentBlocks() (out []Blocked) {
+	if !s.UnsentAny() {
+		return nil
+	}
+	for i := range s.stripes {
+		st := &s.stripes[i]
+		st.mu.Lock()
+		for _, byID := range st.keys {
+			for id, e := range byID {
+				if e.unsent != nil {
+					out = append(out, Blocked{id, *e.unsent})
+				}
+			}
+		}
+		st.mu.Unlock()
+	}
+	return out
+}
+
+// Owed returns how many keys have a debt, at the cost of an atomic load.
+func (s *Store) Owed() int { return int(s.totals.owed.Load()) }
+
+// Debtors returns the keys that have a debt, sorted: a map has another order each time.
+func (s *Store) Debtors() []Debtor {
+	if s.totals.owed.Load() == 0 {
+		return nil
+	}
+	var out []Debtor
+	for i := range s.stripes {
+		st := &s.stripes[i]
+		st.mu.Lock()
+		for k := range st.debts {
+			out = append(out, Debtor{k})
+		}
+		st.mu.Unlock()
+	}
+	slices.SortFunc(out, func(a, b Debtor) int {
+		return cmp.Or(cmp.Compare(a.k.id, b.k.id), cmp.Compare(a.k.kind, b.k.kind))
+	})
+	return out
+}
+
+// TakeDebt returns the debt of a key if it still weighs, to be charged. What was taken is
+// not owed any more, but Redis does not know of it until Settled.
+func (s *Store) TakeDebt(of Debtor) (Debt, bool) {
+	st := s.stripe(of.k.id)
+	now := s.now()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	d := st.debts[of.k]
+	if d == nil {
+		return Debt{}, false
+	}
+	units := algo.Owed(d.own, &d.state, now)
+	d.state = algo.State{}
+	if units == 0 {
+		st.settle(of.k, now)
+		return Debt{}, false
+	}
+	d.sending++
+	return Debt{ID: of.k.id, Limit: d.home, Units: units, own: d.own}, true
+}
+
+// Settled says what came of a debt that was taken: units of it were not charged, and are
+// owed again.
+func (s *Store) Settled(d Debt, units int64) {
+	st := s.stripe(d.ID)
+	now := s.now()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	k := debtKey{d.own.Kind, d.ID}
+	if st.debts[k] == nil {
+		return // the key was reset
+	}
+	st.debts[k].sending--
+	if units > 0 {
+		st.owe(d.ID, d.own, now, units, &d.Limit)
+	}
+	st.settle(k, now)
+}
+
+// newClock returns the time in microseconds of the epoch. It starts from the
+// wall clock, so that windows are aligned to the epoch, and goes on by the
+// monotonic one, so that it never steps back.
+func newClock() func() int64 {
+	start := time.Now()
+	base := start.UnixMicro()
+	return func() int64 { return base + time.Since(start).Microseconds() }
 }

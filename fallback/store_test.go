@@ -161,11 +161,11 @@ func TestIdleKeysMakeRoom(t *testing.T) {
 	s := storeAt(t, 1, &now)
 	s.Decide("a", p, 3)
 	now += 3*sec - 1
-	if s.Decide("b", p, 1); s.shards[0].keys[algo.GCRA]["b"] != nil {
+	if s.Decide("b", p, 1); s.stripes[0].keys[algo.GCRA]["b"] != nil {
 		t.Error("a key that is not idle yet was forgotten")
 	}
 	now++
-	if s.Decide("b", p, 1); s.shards[0].keys[algo.GCRA]["b"] == nil {
+	if s.Decide("b", p, 1); s.stripes[0].keys[algo.GCRA]["b"] == nil {
 		t.Error("an idle key kept its place")
 	}
 }
@@ -227,7 +227,7 @@ func TestBlockAndReset(t *testing.T) {
 		}
 		s.Charge("k", p, 1, nil) // what was used elsewhere counts all the same
 		for n := range int64(9) {
-			if d, want := s.Decide("k", p, n), (algo.Decision{RetryAfter: 2 * sec, ResetAfter: 2 * sec}); d != want || s.Look("k", p, n) != want {
+			if d, want := s.Decide("k", p, n), (algo.Decision{RetryAfter: 2 * sec, ResetAfter: 2 * sec}); d != want || s.Peek("k", p, n) != want {
 				t.Errorf("%v: a cost of %d while blocked: %+v", kind, n, d)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// attempt is what grpc-go tells of one attempt.
+// attempt is what grpc-go reports of one attempt.
 type attempt struct {
 	trailer metadata.MD
 	peer    peer.Peer

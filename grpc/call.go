@@ -35,7 +35,7 @@ func (x *call) run(seen *attempt, send func() error) error {
 		if err == nil {
 			return nil
 		}
-		w, again := x.judge(err, seen)
+		w, again := x.afterAttempt(err, seen)
 		if !again {
 			return err
 		}
@@ -72,9 +72,9 @@ func (x *call) waits(w admission.Wait) {
 	x.cfg.hooks.Wait(x.ctx, WaitInfo{x.target, x.method, x.adm.Key, w.For, WaitReason(w.Why), w.Source})
 }
 
-// judge learns from an attempt that failed and decides whether there is another, and
+// afterAttempt learns from an attempt that failed and decides whether there is another, and
 // after which wait.
-func (x *call) judge(err error, seen *attempt) (w admission.Wait, again bool) {
+func (x *call) afterAttempt(err error, seen *attempt) (w admission.Wait, again bool) {
 	st := status.Convert(err)
 	h := hintOf(st, seen.trailer)
 	x.learn(st.Code(), h)

@@ -60,7 +60,7 @@ func (c *Client) Unary() grpc.UnaryClientInterceptor {
 //
 // A stream waits before it is opened, as a unary call does, and opening it is tried again
 // where that fails before anything of it was sent. One that the server rejects later is
-// not opened again, since its messages are gone; it is learnt from, so that whoever opens
+// not opened again, since its messages are gone; what it learns is kept, so that a caller that opens
 // it again waits. The messages of a stream are not paced.
 func (c *Client) Stream() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {

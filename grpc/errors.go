@@ -44,7 +44,7 @@ func (r Reason) String() string { return admission.Reason(r).String() }
 
 // Error says why a call was not sent, or not sent again. A [Client] returns it only when
 // nothing was sent; otherwise the error is that of the last attempt, and [Hooks.GiveUp]
-// tells the reason. Its fields must not be changed.
+// gets the reason. Its fields must not be changed.
 type Error struct {
 	// Reason is why.
 	Reason Reason
@@ -69,13 +69,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-func (e *Error) message() string {
-	s := e.Reason.String()
-	if e.Wait > 0 {
-		s += ", retry in " + e.Wait.String()
-	}
-	return s
-}
+func (e *Error) message() string { return admission.Reason(e.Reason).Then(e.Wait) }
 
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }

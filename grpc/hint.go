@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxDetails is how many details of a status are looked at: none that a server means
+// maxDetails is how many details of a status are read: none that a server means
 // has more.
 const maxDetails = 16
 

@@ -44,7 +44,7 @@ func KeyFunc(of func(context.Context, RPC) (string, error)) Key {
 // some makes a Key of a function that returns "" for none.
 func some(of func(context.Context, RPC) string) Key { return Key{inbound.Some(of)} }
 
-// invalid is a Key that NewServer refuses.
+// invalid is a Key that NewServer rejects.
 func invalid(e *configerr.Error) Key { return Key{inbound.Key[RPC]{Err: e}} }
 
 // Everyone is one key for all calls.

@@ -31,7 +31,7 @@ func NewServer(allower limiter.Allower, key Key, opts ...ServerOption) (*Server,
 // grpc.ChainUnaryInterceptor. Put it after what authenticates.
 func (s *Server) Unary() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		slot, rejected := s.admit(ctx, RPC{Method: info.FullMethod, Request: req})
+		permit, rejected := s.admit(ctx, RPC{Method: info.FullMethod, Request: req})
 		if rejected != nil {
 			if rejected.trailer != nil {
 				// It fails only outside of a server.
@@ -39,8 +39,8 @@ func (s *Server) Unary() grpc.UnaryServerInterceptor {
 			}
 			return nil, rejected.err
 		}
-		if slot != nil {
-			defer slot.Release() //nolint:errcheck // it ends with its time to live then
+		if permit != nil {
+			defer permit.Release() //nolint:errcheck // it ends with its time to live then
 		}
 		return handler(ctx, req)
 	}
@@ -50,34 +50,34 @@ func (s *Server) Unary() grpc.UnaryServerInterceptor {
 // grpc.ChainStreamInterceptor. A stream is decided on once, when it is opened.
 func (s *Server) Stream() grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		slot, rejected := s.admit(ss.Context(), RPC{Method: info.FullMethod, Stream: true})
+		permit, rejected := s.admit(ss.Context(), RPC{Method: info.FullMethod, Stream: true})
 		if rejected != nil {
 			if rejected.trailer != nil {
 				ss.SetTrailer(rejected.trailer)
 			}
 			return rejected.err
 		}
-		if slot != nil {
-			defer slot.Release() //nolint:errcheck // it ends with its time to live then
+		if permit != nil {
+			defer permit.Release() //nolint:errcheck // it ends with its time to live then
 		}
 		return handler(srv, ss)
 	}
 }
 
-// admit decides on a call. slot, if it is not nil, is to be released at its end.
-func (s *Server) admit(ctx context.Context, rpc RPC) (slot *semaphore.Permit, rejected *rejection) {
+// admit decides on a call. permit, if it is not nil, must be released at its end.
+func (s *Server) admit(ctx context.Context, rpc RPC) (permit *semaphore.Permit, rejected *rejection) {
 	if s.skip != nil && s.skip(ctx, rpc) {
 		return nil, nil
 	}
 	in := s.rules.Decide(ctx, rpc)
-	slot = s.rules.Acquire(ctx, &in)
+	permit = s.rules.Acquire(ctx, &in)
 	d := newDecision(rpc, in)
 	d.Shadow = s.shadow && d.Code != codes.OK
 	if s.hook != nil {
 		s.hook(ctx, d)
 	}
 	if d.Code == codes.OK || d.Shadow {
-		return slot, nil
+		return permit, nil
 	}
 	return nil, newRejection(&d)
 }

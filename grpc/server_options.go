@@ -68,10 +68,10 @@ func WithMissingKey(m Missing) ServerOption {
 }
 
 // WithConcurrency also bounds how many calls of a key are served at once; name is its
-// policy's. A call, or stream, holds its slot until its handler has returned, also by a
+// policy's. A call, or stream, holds its permit until its handler has returned, also by a
 // panic. One beyond that gets codes.ResourceExhausted.
 func WithConcurrency(sem semaphore.Acquirer, name string) ServerOption {
-	return func(c *serverConfig) { c.rules.Slots, c.rules.SlotsPolicy = sem, name }
+	return func(c *serverConfig) { c.rules.Semaphore, c.rules.SemaphorePolicy = sem, name }
 }
 
 // WithHook adds a function that is called once for each call that is decided on, before

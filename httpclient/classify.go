@@ -30,7 +30,7 @@ const (
 )
 
 // isIdempotent reports whether doing the request twice is as good as once: by
-// its method, by a key by which the server tells repetitions, or because the
+// its method, by a key by which the server recognizes repetitions, or because the
 // caller says so. The header's names are those that net/http honours, also where
 // they have no values, by which it takes a request for idempotent without sending
 // them.
@@ -115,7 +115,7 @@ func evidenceOfStatus(status int, up *upload) evidence {
 // [WithAttemptTimeout], which is the same for all callers.
 const fairTime = time.Second
 
-// evidenceOfError judges an error of the base after an attempt that took took.
+// evidenceOfError classifies an error of the base after an attempt that took took.
 // callerGone is the error of a caller who has given up, or nil.
 func evidenceOfError(err, callerGone error, took time.Duration, up *upload) evidence {
 	switch {

@@ -43,7 +43,7 @@ func park(resp *http.Response) {
 	if n := resp.ContentLength; n > 0 && n <= drainBytes {
 		buf.Grow(int(n) + bytes.MinRead)
 	}
-	// One byte more tells a body that ends here from one that goes on.
+	// One byte more distinguishes a body that ends here from one that goes on.
 	n, err := buf.ReadFrom(io.LimitReader(body, drainBytes+1))
 	whole := err == nil && n <= drainBytes
 	stopped := timer.Stop()

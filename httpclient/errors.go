@@ -64,10 +64,7 @@ type Error struct {
 
 // Error names the key, the reason and the wait.
 func (e *Error) Error() string {
-	s := "httpclient: " + strconv.Quote(e.Key) + ": " + e.Reason.String()
-	if e.Wait > 0 {
-		s += ", retry in " + e.Wait.String()
-	}
+	s := "httpclient: " + strconv.Quote(e.Key) + ": " + admission.Reason(e.Reason).Then(e.Wait)
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}

@@ -42,7 +42,7 @@ func (x *exchange) run() (*http.Response, error) {
 			return x.stop(&admission.Stop{Reason: admission.ReplayFailed, Err: err})
 		}
 		resp, err := x.send(r)
-		wait, again := x.judge(resp, err)
+		wait, again := x.afterAttempt(resp, err)
 		if !again {
 			return resp, err
 		}
@@ -70,7 +70,7 @@ func (x *exchange) attempt() (*http.Request, error) {
 
 func (x *exchange) drop() {
 	if x.last != nil {
-		x.last.Body.Close() //nolint:errcheck // nobody will read it
+		x.last.Body.Close() //nolint:errcheck // it is not read any more
 		x.last = nil
 	}
 }
@@ -126,10 +126,10 @@ func (x *exchange) transmit(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// judge learns from an attempt and decides whether there is another, and after
+// afterAttempt learns from an attempt and decides whether there is another, and after
 // which wait. If there is none, resp and err are the outcome of the call, and
 // resp knows why.
-func (x *exchange) judge(resp *http.Response, err error) (w admission.Wait, again bool) {
+func (x *exchange) afterAttempt(resp *http.Response, err error) (w admission.Wait, again bool) {
 	kind, a := Final, retry.Answer{}
 	switch {
 	case err == nil:

@@ -103,7 +103,7 @@ func TestLogsTransitionsOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		send(t, rt, 10)
-		if n := strings.Count(buf.String(), "\n"); n != 1 || !strings.Contains(buf.String(), "throttling it") {
+		if n := strings.Count(buf.String(), "\n"); n != 1 || !strings.Contains(buf.String(), "host fails; throttled") {
 			t.Errorf("logged\n%s", buf.String())
 		}
 		if changes != 1 {
@@ -148,10 +148,10 @@ func TestLogsAHostsOutageOnce(t *testing.T) {
 		}
 		down, up := lines[0], lines[1]
 		began := made.Add(20 * time.Second).Format(time.RFC3339Nano)
-		if down["level"] != "WARN" || down["msg"] != "holdfast: host fails; throttling it" || down["host"] != "api.test" || down["since"] == nil || down["requests"] != 2. || down["accepts"] != 0. || down["time"] != began {
+		if down["level"] != "WARN" || down["msg"] != "holdfast: host fails; throttled" || down["host"] != "api.test" || down["since"] == nil || down["requests"] != 2. || down["accepts"] != 0. || down["time"] != began {
 			t.Errorf("when it began: %v", down)
 		}
-		if outage, ok := up["outage"].(float64); up["level"] != "INFO" || up["msg"] != "holdfast: host answers again" || up["host"] != "api.test" || up["since"] != began || !ok || time.Duration(outage) < 59*time.Minute {
+		if outage, ok := up["outage"].(float64); up["level"] != "INFO" || up["msg"] != "holdfast: host recovered; not throttled any more" || up["host"] != "api.test" || up["since"] != began || !ok || time.Duration(outage) < 59*time.Minute {
 			t.Errorf("when it was over: %v", up)
 		}
 	})

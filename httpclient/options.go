@@ -51,7 +51,7 @@ func WithKey(key func(*http.Request) string) Option { return func(c *config) { c
 
 // WithClassifier lets f overrule what an attempt's outcome means, for servers
 // with ways of their own: a 400 that is a rejection by quota, a 500 that no retry
-// mends. f gets the response, whose status is 400 or above and whose body it
+// repairs. f gets the response, whose status is 400 or above and whose body it
 // must leave alone, or the error of the base; certificates that do not verify
 // and callers who have gone are not asked about. [Default] leaves it to the
 // transport. The throttle is not concerned: see [WithThrottle]. f must be safe
@@ -60,7 +60,7 @@ func WithClassifier(f func(resp *http.Response, err error) Verdict) Option {
 	return func(c *config) { c.classifier = f }
 }
 
-// WithResetFormat tells what the number in X-RateLimit-Reset and its like means
+// WithResetFormat sets what the number in X-RateLimit-Reset and its like means
 // on a host (lower case, with the port unless it is the scheme's own), where
 // guessing by its size is not good enough. f must be safe for concurrent use.
 func WithResetFormat(f func(host string) retry.ResetFormat) Option {

@@ -7,7 +7,7 @@ import (
 )
 
 // replayable reports whether the request can be sent again: it has no body, or
-// one that GetBody can make anew.
+// one that GetBody can make again.
 func replayable(req *http.Request) bool {
 	return req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
 }
@@ -91,6 +91,6 @@ func readAhead(req *http.Request, n int64) ([]byte, error) {
 // closeBody closes the body of a request that was not sent.
 func closeBody(req *http.Request) {
 	if req.Body != nil {
-		req.Body.Close() //nolint:errcheck // there is nobody to tell
+		req.Body.Close() //nolint:errcheck // the error has no receiver
 	}
 }

@@ -126,9 +126,9 @@ func (t *Transport) CloseIdleConnections() {
 func (t *Transport) throttleChanged(ctx context.Context, c retry.ThrottleChange, own func(context.Context, retry.ThrottleChange)) {
 	logger := t.admission.Logger()
 	if c.Throttling {
-		logger.WarnContext(ctx, "holdfast: host fails; throttling it", "host", c.Name, "since", c.Since, "requests", c.Requests, "accepts", c.Accepts)
+		logger.WarnContext(ctx, "holdfast: host fails; throttled", "host", c.Name, "since", c.Since, "requests", c.Requests, "accepts", c.Accepts)
 	} else {
-		logger.InfoContext(ctx, "holdfast: host answers again", "host", c.Name, "since", c.Since, "outage", c.At.Sub(c.Since))
+		logger.InfoContext(ctx, "holdfast: host recovered; not throttled any more", "host", c.Name, "since", c.Since, "outage", c.At.Sub(c.Since))
 	}
 	if f := t.cfg.hooks.ThrottleChange; f != nil {
 		f(ctx, c)

@@ -89,6 +89,6 @@ func (l *Limiter) blockedHere(r *request) (algo.Decision, bool) {
 	if !r.sh.Breaker.Refuses() {
 		l.sendSoon(l.reconcile)
 	}
-	d := l.local.Look(r.key, r.s.local(l.currentShare()), int64(r.n))
+	d := l.local.Peek(r.key, r.s.local(l.currentShare()), int64(r.n))
 	return d, !d.Allowed
 }

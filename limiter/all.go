@@ -273,7 +273,7 @@ func (a *all) fallBack(ctx context.Context, g group, cause error) (bool, int, er
 			continue
 		}
 		own := r.s.local(l.currentShare())
-		res := r.s.result(l.local.Look(r.key, own, int64(r.n)), SourceLocal)
+		res := r.s.result(l.local.Peek(r.key, own, int64(r.n)), SourceLocal)
 		a.set(i, res)
 		ok = ok && res.Allowed
 	}

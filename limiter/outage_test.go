@@ -294,12 +294,12 @@ func TestLogsAnOutageOnce(t *testing.T) {
 		t.Fatalf("logged:\n%s", log.String())
 	}
 	down, up := lines[0], lines[1]
-	if down.Level != "WARN" || down.Msg != "holdfast: Redis cannot decide; falling back" || down.Breaker != "shop" || down.From != "closed" || down.To != "open" ||
+	if down.Level != "WARN" || down.Msg != "holdfast: redis circuit opened; falling back" || down.Breaker != "shop" || down.From != "closed" || down.To != "open" ||
 		down.Cause != "unavailable" || down.Policy != "local" || down.OpenFor <= 0 || down.Since.After(made) || down.Since.IsZero() {
 		t.Errorf("when it began: %+v", down)
 	}
 	// The line is written a moment after the change.
-	if up.Level != "INFO" || up.Msg != "holdfast: Redis decides again" || up.Breaker != "shop" || up.From != "half-open" || up.To != "closed" ||
+	if up.Level != "INFO" || up.Msg != "holdfast: redis circuit closed" || up.Breaker != "shop" || up.From != "half-open" || up.To != "closed" ||
 		up.Since.Before(made) || up.Since.After(down.Time) || up.Outage <= 0 || up.Since.Add(up.Outage).After(up.Time) {
 		t.Errorf("when it was over: %+v", up)
 	}

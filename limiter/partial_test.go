@@ -299,7 +299,7 @@ func TestReconciledLogIsChargedInPieces(t *testing.T) {
 	}
 }
 
-// TestOneShardClusterKeepsPermits: the heartbeat of slots of several keys, and leases that
+// TestOneShardClusterKeepsPermits: the heartbeat of permits of several keys, and leases that
 // go back, also learn that there is a cluster behind a plain client.
 func TestOneShardClusterKeepsPermits(t *testing.T) {
 	_, rdb, srv := oneShard(t)
@@ -315,7 +315,7 @@ func TestOneShardClusterKeepsPermits(t *testing.T) {
 	ends := func() map[string]float64 {
 		now := map[string]float64{}
 		for i := range 5 {
-			key := fmt.Sprintf("holdfast:v1:slots:{k%d}", i)
+			key := fmt.Sprintf("holdfast:v1:permits:{k%d}", i)
 			for _, z := range admin.ZRangeWithScores(context.Background(), key, 0, -1).Val() {
 				now[key] = z.Score
 			}
@@ -323,7 +323,7 @@ func TestOneShardClusterKeepsPermits(t *testing.T) {
 		return now
 	}
 	end = ends()
-	until(t, "all slots are kept", func() bool {
+	until(t, "all permits are kept", func() bool {
 		for key, at := range ends() {
 			if at <= end[key] {
 				return false

@@ -9,21 +9,14 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redisproc"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // behind returns a proxy in front of the server, and a client of default options
 // that goes through it.
 func behind(t *testing.T, srv *redisproc.Server, opt redis.Options) (*faultproxy.Proxy, *redis.Client) {
 	t.Helper()
-	p, err := faultproxy.New(srv.Addr())
-	must(t, err)
-	opt.Addr = p.Addr()
-	rdb := redis.NewClient(&opt)
-	t.Cleanup(func() {
-		_ = rdb.Close()
-		p.Close()
-	})
-	return p, rdb
+	return redistest.Behind(t, srv, opt)
 }
 
 // callsRunning counts the goroutines that wait for Redis on behalf of callers.

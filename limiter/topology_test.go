@@ -196,7 +196,7 @@ func everyOperation(t *testing.T, lim *limiter.Limiter) {
 const (
 	handshake = "+hello"
 	inScripts = "+time +get +set +mget +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"
-	inSlots   = "+zrank +zscore +zrange +pttl" // in addition, for a Concurrency
+	inPermits = "+zrank +zscore +zrange +pttl" // in addition, for a semaphore
 	inSampled = "+zscore +exists +hget +hmget +hset +hdel +hrandfield"
 	evalUser  = "user limiter on >secret ~holdfast:* -@all " + handshake + " +evalsha +evalsha_ro +eval +eval_ro +del " + inScripts
 	fcallUser = "user limiter on >secret ~holdfast:* -@all " + handshake + " +fcall +fcall_ro +function|load +del " + inScripts
@@ -236,7 +236,7 @@ func TestLeastRightsOfOthers(t *testing.T) {
 		}
 		must(t, r.Cancel(ctx))
 	}
-	c := newSemaphore(t, limitedUser(t, evalUser+" "+inSlots, false), 1, patient(), semaphore.WithTTL(300*time.Millisecond))
+	c := newSemaphore(t, limitedUser(t, evalUser+" "+inPermits, false), 1, patient(), semaphore.WithTTL(300*time.Millisecond))
 	first, err := c.Acquire(ctx, "k")
 	must(t, err)
 	got := make(chan error, 1)

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// maxHops is how many proxies a request is believed to have passed.
+	// maxHops is the most proxies that a request may have passed.
 	maxHops = 32
-	// maxForwarded is how much of a header line is looked at, from its end: the hops
-	// that are believed never need more.
+	// maxForwarded is how much of a header line is read, from its end: the hops
+	// that are trusted never need more.
 	maxForwarded = 8 << 10
 )
 
@@ -24,7 +24,7 @@ type Proxies struct {
 	// of IPv6, such as ::ffff:10.0.0.0/104.
 	Trusted []netip.Prefix
 	// UnixSocket also trusts a connection without an IP address, as a proxy on the same
-	// machine makes over a Unix socket: whoever may write to the socket may say who the
+	// machine makes over a Unix socket: a program that may write to the socket may say who the
 	// client is. By default such a connection is not trusted, and has no key: every
 	// request gets what WithMissingKey says, which is 400 by default.
 	UnixSocket bool
@@ -32,7 +32,7 @@ type Proxies struct {
 
 // XForwardedFor is the address of the client behind proxies that you trust, from
 // X-Forwarded-For: walked from the right, the first one that is no trusted proxy. What
-// stands before it may be the client's invention and is not looked at. A connection
+// stands before it may be the client's invention and is not read. A connection
 // that does not come from a trusted proxy has its own address, whatever its headers
 // say; so has the last trusted proxy before something that is no address.
 //
@@ -149,7 +149,7 @@ func hopAddr(s string) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// lastUnquotedComma looks for the comma before the last element of a list. It reads from
+// lastUnquotedComma finds the comma before the last element of a list. It reads from
 // the right, so that a quote that a client has left open does not hide what a proxy has
 // added after it.
 func lastUnquotedComma(line string) int {

@@ -35,7 +35,7 @@ func some(of func(*http.Request) string) Key {
 	return Key{key: inbound.Some(func(_ context.Context, r *http.Request) string { return of(r) })}
 }
 
-// invalid is a Key that New refuses.
+// invalid is a Key that New rejects.
 func invalid(field string, value any, rule string) Key {
 	return Key{key: inbound.Key[*http.Request]{Err: configerr.New(field, value, rule)}}
 }

@@ -38,8 +38,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if in.Err == nil && !h.shadow {
 		h.policies.announce(w.Header(), h.headers, h.rules.Policy, &in.Result, in.Parts)
 	}
-	if slot := h.rules.Acquire(r.Context(), &in); slot != nil {
-		defer slot.Release() //nolint:errcheck // it ends with its time to live then
+	if permit := h.rules.Acquire(r.Context(), &in); permit != nil {
+		defer permit.Release() //nolint:errcheck // it ends with its time to live then
 	}
 	d := Decision{Request: r, Key: in.Key, Result: in.Result, Policy: in.Policy, Status: statuses[in.Problem], Err: in.Err}
 	d.Shadow = h.shadow && d.Status != 0

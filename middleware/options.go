@@ -89,7 +89,7 @@ func WithChallenge(challenge string) Option { return func(c *config) { c.challen
 // WithConcurrency also bounds how many requests of a key are served at once; name is
 // its policy's. One beyond that gets 429.
 func WithConcurrency(sem semaphore.Acquirer, name string) Option {
-	return func(c *config) { c.rules.Slots, c.rules.SlotsPolicy = sem, name }
+	return func(c *config) { c.rules.Semaphore, c.rules.SemaphorePolicy = sem, name }
 }
 
 // WithHook adds a function that is called once for each request that is decided on,

@@ -13,20 +13,38 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// Client reports on a client's transport under a name, which is to be one of a few.
-func (in *Instrumentation) Client(name string) httpclient.Option {
-	c := &client{Instrumentation: in, policy: policy(name)}
+// clients are the instruments of transports.
+type clients struct {
+	attempts    metric.Float64Histogram
+	waits       metric.Float64Histogram
+	cooldowns   metric.Int64Counter
+	giveUps     metric.Int64Counter
+	transitions metric.Int64Counter
+}
+
+func newClients(m *maker) *clients {
+	return &clients{
+		attempts:    m.histogram("holdfast.client.attempt.duration", "Time until the response headers of an attempt, or its error.", clientBounds),
+		waits:       m.histogram("holdfast.client.wait.duration", "Time that requests waited before an attempt.", clientBounds),
+		cooldowns:   m.counter("holdfast.client.cooldowns", "{cooldown}", "Cooldowns that servers asked for."),
+		giveUps:     m.counter("holdfast.client.give_ups", "{request}", "Requests that were not sent, or not again."),
+		transitions: m.counter("holdfast.client.throttle.transitions", "{transition}", "Begins and ends of the throttling of hosts that fail."),
+	}
+}
+
+func (cs *clients) client(policy attribute.KeyValue) *client {
+	c := &client{clients: cs, policy: policy}
 	for r := range c.waited {
 		c.waited[r] = []metric.RecordOption{with(c.policy, reasonKey.String(httpclient.WaitReason(r).String()))}
 	}
 	c.own = []metric.AddOption{with(c.policy)}
-	return httpclient.WithHooks(httpclient.Hooks{Attempt: c.attempt, Wait: c.wait, Cooldown: c.cooldown, GiveUp: c.giveUp, ThrottleChange: c.changed})
+	return c
 }
 
 const numReasons = int(httpclient.WaitAdaptive) + 1
 
 type client struct {
-	*Instrumentation
+	*clients
 	policy attribute.KeyValue
 	waited [numReasons][]metric.RecordOption
 	own    []metric.AddOption
@@ -65,7 +83,7 @@ func (c *client) giveUp(ctx context.Context, g httpclient.GiveUpInfo) {
 }
 
 func (c *client) changed(ctx context.Context, ch retry.ThrottleChange) {
-	c.clientTransitions.Add(ctx, 1, metric.WithAttributes(c.policy, throttlingKey.Bool(ch.Throttling)))
+	c.transitions.Add(ctx, 1, metric.WithAttributes(c.policy, throttlingKey.Bool(ch.Throttling)))
 }
 
 // event is put on the span of ctx, if that is recorded.

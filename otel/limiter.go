@@ -17,21 +17,87 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-// Limiter reports the decisions of a limiter, its calls to Redis and the changes of its
-// breakers, under the name of a policy, which should be one of a few. It is an option of
-// every constructor of a limiter; a Local has decisions only. Give it to the limiter of
-// each part of a Multi. Observe reports a limiter's state.
-func (in *Instrumentation) Limiter(name string) limiter.HooksOption {
-	l := &limited{Instrumentation: in, policy: policy(name)}
+// limiters are the instruments of limiters.
+type limiters struct {
+	meter  metric.Meter
+	tracer trace.Tracer
+
+	decisions   *tallies
+	durations   metric.Float64Histogram
+	calls       metric.Float64Histogram
+	transitions metric.Int64Counter
+	states      metric.Int64ObservableGauge
+	share       metric.Float64ObservableGauge
+	processes   metric.Int64ObservableGauge
+	keys        metric.Int64ObservableGauge
+	owed        metric.Int64ObservableGauge
+	reconciled  metric.Int64ObservableCounter
+}
+
+func newLimiters(m *maker, tracer trace.Tracer) *limiters {
+	ls := &limiters{
+		meter: m.meter, tracer: tracer,
+		decisions:   m.tallies("holdfast.limiter.decisions", "{decision}", "Decisions of limiters."),
+		durations:   m.histogram("holdfast.limiter.decision.duration", "Time of decisions that took 10 µs or more.", decisionBounds),
+		calls:       m.histogram("holdfast.redis.call.duration", "Time that calls to Redis took; one may decide for many.", decisionBounds),
+		transitions: m.counter("holdfast.breaker.transitions", "{transition}", "Changes of the circuit breakers of Redis servers."),
+		states:      m.gauge("holdfast.breaker.state", "{breaker}", "1 for the state that the breaker of a Redis server is in."),
+		processes:   m.gauge("holdfast.limiter.processes", "{process}", "Processes that share the limit, as this one knows."),
+		keys:        m.gauge("holdfast.fallback.keys", "{key}", "Keys that this process remembers."),
+		owed:        m.gauge("holdfast.fallback.owed", "{key}", "Keys whose use in an outage has not been charged in Redis yet."),
+	}
+	var err error
+	ls.share, err = m.meter.Float64ObservableGauge("holdfast.limiter.share", metric.WithUnit("1"),
+		metric.WithDescription("Part of the limit that this process may use while Redis cannot decide."))
+	m.note(err)
+	ls.reconciled, err = m.meter.Int64ObservableCounter("holdfast.fallback.reconciled", metric.WithUnit("{key}"),
+		metric.WithDescription("Keys whose use in an outage was charged in Redis afterwards."))
+	m.note(err)
+	return ls
+}
+
+func (ls *limiters) limited(policy attribute.KeyValue) *limited {
+	l := &limited{limiters: ls, policy: policy}
 	for o := range l.decided {
 		for s := range l.decided[o] {
-			l.decided[o][s] = in.series(l.policy, outcomeKey.String(outcomes[o]), sourceKey.String(limiter.Source(s).String()))
+			l.decided[o][s] = ls.series(l.policy, outcomeKey.String(outcomes[o]), sourceKey.String(limiter.Source(s).String()))
 		}
 	}
 	for i := range len(errorTypes) + 1 {
-		l.failed = append(l.failed, in.series(l.policy, outcomeKey.String("error"), errorName(i)))
+		l.failed = append(l.failed, ls.series(l.policy, outcomeKey.String("error"), errorName(i)))
 	}
-	return limiter.WithHooks(limiter.Hooks{Decision: l.decision, Call: l.call, BreakerChange: l.changed})
+	return l
+}
+
+// observe reports what health returns whenever metrics are collected, until stop is called.
+func (ls *limiters) observe(label attribute.KeyValue, health func() limiter.Health) (stop func(), err error) {
+	own := with(label)
+	reg, err := ls.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		h := health()
+		for _, srv := range h.Servers {
+			for _, s := range []breaker.State{breaker.Closed, breaker.Open, breaker.HalfOpen} {
+				is := int64(0)
+				if s == srv.State {
+					is = 1
+				}
+				o.ObserveInt64(ls.states, is, metric.WithAttributes(label, serverKey.String(srv.Name), stateKey.String(s.String())))
+			}
+		}
+		o.ObserveFloat64(ls.share, h.Share, own)
+		o.ObserveInt64(ls.processes, int64(h.Processes), own)
+		o.ObserveInt64(ls.keys, int64(h.LocalKeys), own)
+		o.ObserveInt64(ls.owed, int64(h.Owed), own)
+		o.ObserveInt64(ls.reconciled, int64(h.Reconciled), own)
+		return nil
+	}, ls.states, ls.share, ls.processes, ls.keys, ls.owed, ls.reconciled)
+	if err != nil {
+		return nil, fmt.Errorf("holdfastotel: %w", err)
+	}
+	return sync.OnceFunc(func() {
+		if err := reg.Unregister(); err != nil {
+			otel.Handle(err)
+		}
+	}), nil
 }
 
 const (
@@ -47,7 +113,7 @@ const numSources = int(limiter.SourceSampled) + 1
 
 // limited is one limiter.
 type limited struct {
-	*Instrumentation
+	*limiters
 	policy  attribute.KeyValue
 	decided [numOutcomes][numSources]series
 	failed  []series // by kind of error
@@ -60,12 +126,12 @@ type series struct {
 	timed []metric.RecordOption
 }
 
-func (in *Instrumentation) series(labels ...attribute.KeyValue) series {
-	return series{in.decisions.of(labels...), []metric.RecordOption{with(labels...)}}
+func (ls *limiters) series(labels ...attribute.KeyValue) series {
+	return series{ls.decisions.of(labels...), []metric.RecordOption{with(labels...)}}
 }
 
-// timedFrom is how long a decision takes at least that is worth a histogram's while:
-// one for which nobody was asked takes less, and would take several times as long.
+// timedFrom is the least time of a decision that the histogram records: a decision without
+// a call to Redis takes less, and recording it would take longer than deciding.
 const timedFrom = 10 * time.Microsecond
 
 func (l *limited) decision(ctx context.Context, d limiter.DecisionInfo) {
@@ -141,41 +207,4 @@ func transition(c breaker.Change) []attribute.KeyValue {
 		labels = append(labels, causeKey.String(c.Cause.String()))
 	}
 	return labels
-}
-
-// Healthy has a state that can be observed: a *limiter.Limiter, for example.
-type Healthy interface{ Health() limiter.Health }
-
-// Observe reports the state of a limiter under the name of a policy, whenever metrics are
-// collected, until stop is called. Call stop before or after the limiter's Close; a second
-// time it does nothing. The error is that of the meter.
-func (in *Instrumentation) Observe(name string, lim Healthy) (stop func(), err error) {
-	label := policy(name)
-	own := with(label)
-	reg, err := in.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		h := lim.Health()
-		for _, srv := range h.Servers {
-			for _, s := range []breaker.State{breaker.Closed, breaker.Open, breaker.HalfOpen} {
-				is := int64(0)
-				if s == srv.State {
-					is = 1
-				}
-				o.ObserveInt64(in.states, is, metric.WithAttributes(label, serverKey.String(srv.Name), stateKey.String(s.String())))
-			}
-		}
-		o.ObserveFloat64(in.share, h.Share, own)
-		o.ObserveInt64(in.processes, int64(h.Processes), own)
-		o.ObserveInt64(in.keys, int64(h.LocalKeys), own)
-		o.ObserveInt64(in.owed, int64(h.Owed), own)
-		o.ObserveInt64(in.reconciled, int64(h.Reconciled), own)
-		return nil
-	}, in.states, in.share, in.processes, in.keys, in.owed, in.reconciled)
-	if err != nil {
-		return nil, fmt.Errorf("holdfastotel: %w", err)
-	}
-	return sync.OnceFunc(func() {
-		if err := reg.Unregister(); err != nil {
-			otel.Handle(err)
-		}
-	}), nil
 }

@@ -232,10 +232,10 @@ func TestPrometheusSeesAllLimiters(t *testing.T) {
 	must(t, err)
 	local, err := limiter.NewLocal(limiter.GCRA(limiter.PerHour(1), 1), s.in.Limiter(""))
 	must(t, err)
-	slots, err := semaphore.New(rdb, 1, quiet(), patient(), limiter.WithPrefix("slots"), s.in.Limiter("slots"))
+	sem, err := semaphore.New(rdb, 1, quiet(), patient(), limiter.WithPrefix("sem"), s.in.Limiter("sem"))
 	must(t, err)
-	t.Cleanup(func() { _ = slots.Close() })
-	s.observe("slots", slots)
+	t.Cleanup(func() { _ = sem.Close() })
+	s.observe("sem", sem)
 	sampled, err := sampled.New(rdb, limiter.PerSecond(100), quiet(), limiter.WithPrefix("sampled"), s.in.Limiter("sampled"))
 	must(t, err)
 	t.Cleanup(func() { _ = sampled.Close() })
@@ -245,7 +245,7 @@ func TestPrometheusSeesAllLimiters(t *testing.T) {
 		must(t, err)
 		_, err = local.Allow(ctx, "k")
 		must(t, err)
-		_, err = slots.TryAcquire(ctx, "k")
+		_, err = sem.TryAcquire(ctx, "k")
 		must(t, err)
 	}
 	_, err = sampled.Allow(ctx, "k")
@@ -257,11 +257,11 @@ func TestPrometheusSeesAllLimiters(t *testing.T) {
 		"limiter_decisions_total{outcome=denied,policy=user,source=redis}":     1,
 		"limiter_decisions_total{outcome=allowed,policy=default,source=local}": 1,
 		"limiter_decisions_total{outcome=denied,policy=default,source=local}":  1,
-		"limiter_decisions_total{outcome=allowed,policy=slots,source=redis}":   1,
-		"limiter_decisions_total{outcome=denied,policy=slots,source=redis}":    1,
+		"limiter_decisions_total{outcome=allowed,policy=sem,source=redis}":     1,
+		"limiter_decisions_total{outcome=denied,policy=sem,source=redis}":      1,
 		"limiter_decisions_total{outcome=allowed,policy=sampled,source=local}": 1,
 		"limiter_processes{policy=sampled}":                                    1,
-		"limiter_processes{policy=slots}":                                      1,
+		"limiter_processes{policy=sem}":                                        1,
 	})
 }
 

@@ -12,17 +12,10 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// Middleware reports on a middleware under the name of a policy, which is to be one of a
-// few.
-func (in *Instrumentation) Middleware(name string) middleware.Option {
-	s := &server{Instrumentation: in, policy: policy(name)}
-	return middleware.WithHook(s.decided)
-}
-
 type server struct {
-	*Instrumentation
-	policy attribute.KeyValue
-	known  sync.Map // requestLabels → *requestSeries
+	requests *tallies
+	policy   attribute.KeyValue
+	known    sync.Map // requestLabels → *requestSeries
 }
 
 type requestLabels struct {

@@ -10,7 +10,7 @@ import (
 )
 
 // tally is a count of one series. What happens millions of times a second is counted
-// here, for a few nanoseconds, and told when it is collected.
+// here, for a few nanoseconds, and reported when metrics are collected.
 type tally struct {
 	n      atomic.Int64
 	labels attribute.Set
@@ -27,7 +27,7 @@ func (ts *tallies) of(labels ...attribute.KeyValue) *tally {
 	return v.(*tally)
 }
 
-// collect tells of those that were counted at all.
+// collect reports the series that are above 0.
 func (ts *tallies) collect(_ context.Context, o metric.Int64Observer) error {
 	ts.series.Range(func(_, v any) bool {
 		t := v.(*tally)

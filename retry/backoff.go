@@ -91,7 +91,7 @@ func (b Backoff) Validate() error {
 		return &ConfigError{"Backoff.Initial", b.Initial, "must not be negative"}
 	case b.Max < b.Initial || b.Max > maxBackoff:
 		return &ConfigError{"Backoff.Max", b.Max, fmt.Sprintf("must be from Initial (%v) to 24h", b.Initial)}
-	case !(b.Multiplier >= 1 && b.Multiplier <= 100): // also refuses NaN
+	case !(b.Multiplier >= 1 && b.Multiplier <= 100): // also rejects NaN
 		return &ConfigError{"Backoff.Multiplier", b.Multiplier, "must be from 1 to 100"}
 	case b.Jitter > JitterNone:
 		return &ConfigError{"Backoff.Jitter", b.Jitter, "must be JitterFull, JitterEqual or JitterNone"}

@@ -35,7 +35,7 @@ type BudgetSettings struct {
 // used. It is safe for concurrent use and runs no goroutine. A nil Budget
 // allows every retry.
 //
-// Successes pay, not requests. When a server answers nobody, nothing is paid
+// Successes pay, not requests. When a server answers no request, nothing is paid
 // in, and what retries add shrinks to the floor within one Window, however
 // many requests are made. A budget paid by requests adds its ratio for as long
 // as the outage lasts, and a server that needs less than that to be overloaded
@@ -47,7 +47,7 @@ type Budget struct {
 	epoch time.Time
 	floor *rate.Limiter // nil is none
 
-	// pending counts successes that are in no bucket yet: looking at the clock
+	// pending counts successes that are in no bucket yet: reading the clock
 	// for each would be most of what a success costs.
 	pending atomic.Int64
 
@@ -75,7 +75,7 @@ func NewBudget(s BudgetSettings) (*Budget, error) {
 	s.Window = cmp.Or(s.Window, DefaultBudgetWindow)
 	s.Floor = cmp.Or(s.Floor, DefaultBudgetFloor)
 	switch {
-	case !(s.Ratio <= 10): // also refuses NaN
+	case !(s.Ratio <= 10): // also rejects NaN
 		return nil, &ConfigError{"BudgetSettings.Ratio", s.Ratio, "must be at most 10"}
 	case s.Window < time.Second || s.Window > time.Hour:
 		return nil, &ConfigError{"BudgetSettings.Window", s.Window, "must be from 1s to 1h"}
@@ -109,7 +109,7 @@ func (b *Budget) Withdraw() bool {
 		return true
 	}
 	b.mu.Lock()
-	b.settle() // to when the clock was last looked at: none came later than now
+	b.settle() // to when the clock was last read: none came later than now
 	b.advance()
 	ok := float64(b.sum.spent+1) <= b.ratio*float64(b.sum.paid)
 	if ok {

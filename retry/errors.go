@@ -107,7 +107,7 @@ func (e *ConfigError) Error() string {
 	return (*configerr.Error)(e).Text("retry")
 }
 
-// Permanent marks an error as one that another attempt would not mend. [Do]
+// Permanent marks an error as one that another attempt would not repair. [Do]
 // returns at once and its [*Error] has err, without the mark. Permanent(nil) is
 // nil.
 func Permanent(err error) error {

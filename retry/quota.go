@@ -44,7 +44,7 @@ const (
 // there. Quotas that RateLimit-Policy says do not count requests are ignored.
 //
 // A response that a cache has kept, which has an Age above 0, says nothing: its
-// quota was that of an earlier request, perhaps of somebody else's.
+// quota was that of an earlier request, perhaps of another client's.
 //
 // now is when the response came; zero is the present. Times are measured by the
 // response's Date unless that is more than a day off.

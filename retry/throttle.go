@@ -120,7 +120,7 @@ func NewThrottle(s ThrottleSettings) (*Throttle, error) {
 	s.Window = cmp.Or(s.Window, DefaultThrottleWindow)
 	s.MinRequests = cmp.Or(s.MinRequests, DefaultThrottleMinRequests)
 	switch {
-	case !(s.Multiplier >= 1 && s.Multiplier <= 100): // also refuses NaN
+	case !(s.Multiplier >= 1 && s.Multiplier <= 100): // also rejects NaN
 		return nil, &ConfigError{"ThrottleSettings.Multiplier", s.Multiplier, "must be from 1 to 100"}
 	case s.Window < time.Second || s.Window > time.Hour:
 		return nil, &ConfigError{"ThrottleSettings.Window", s.Window, "must be from 1s to 1h"}
@@ -142,7 +142,7 @@ func (t *Throttle) Rejecting() bool { return t.rejecting.Load() }
 // the call by chance alone.
 func (t *Throttle) Draw() float64 { return t.cfg.Rand() }
 
-// Probability returns with which probability a call is to be rejected now.
+// Probability returns with which probability a call would be rejected now.
 // Critical calls are rejected last: they have twice the Multiplier.
 func (t *Throttle) Probability(critical bool) float64 {
 	if !t.Rejecting() {
@@ -158,7 +158,7 @@ func (t *Throttle) Probability(critical bool) float64 {
 	return t.probability(k)
 }
 
-// Wait returns the mean time between the calls that were sent of late, which is
+// Wait returns the mean time between the calls that were sent recently, which is
 // about how long it takes until the next one is; at least 1 s and at most the
 // Window.
 func (t *Throttle) Wait() time.Duration {
@@ -172,7 +172,7 @@ func (t *Throttle) Wait() time.Duration {
 	return min(max(time.Second, time.Duration(age)*time.Second/time.Duration(t.n)), t.cfg.Window)
 }
 
-// Report tells the outcome of a call that was sent. Do not report what says
+// Report reports the outcome of a call that was sent. Do not report what says
 // nothing about the server, such as a call that its caller gave up.
 func (t *Throttle) Report(ctx context.Context, accepted bool) {
 	t.mu.Lock()

@@ -25,7 +25,7 @@ type option func(*options.Sampled[limiter.DecisionInfo]) error
 func (o option) ForSampled(c *options.Sampled[limiter.DecisionInfo]) error { return o(c) }
 
 // WithInterval sets how often a process reports, by default 1 s; from 100 ms to 1 min. A
-// shorter interval follows changes sooner, and is less exact, because it counts less.
+// shorter interval adapts to changes sooner, and is less exact, because it counts less.
 func WithInterval(d time.Duration) Option {
 	return option(func(c *options.Sampled[limiter.DecisionInfo]) error {
 		if d < 100*time.Millisecond || d > time.Minute {
@@ -36,7 +36,7 @@ func WithInterval(d time.Duration) Option {
 	})
 }
 
-// WithTopKeys sets how many keys a process follows, by default 1000; from 1 to 100,000.
+// WithTopKeys sets how many keys a process tracks, by default 1000; from 1 to 100,000.
 // Each costs Redis about 0.7 µs per process and interval, in reports of 500.
 func WithTopKeys(n int) Option {
 	return option(func(c *options.Sampled[limiter.DecisionInfo]) error {

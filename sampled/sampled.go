@@ -1,12 +1,14 @@
 package sampled
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/redislink"
@@ -23,20 +26,14 @@ import (
 )
 
 const (
-	tableCells   = 4096
-	tableStripes = 64
-	// idleIntervals is for how many intervals a key is kept that nobody asks for.
+	// idleIntervals is for how many intervals an unused key is kept.
 	idleIntervals = 10
-	// staleIntervals is for how many intervals a report is believed.
+	// staleIntervals is for how many intervals a report is used.
 	staleIntervals = 3
 	// milli is the unit in which rates are reported: units per 1000 seconds.
 	milli = 1000
-	// buriesPerInterval is how many calls a process makes in an interval to take a dead
-	// one out of the sums.
-	buriesPerInterval = 20
 	// candidateEvery is how many of the calls for keys beyond the top are counted.
 	candidateEvery = 8
-	always         = math.MaxUint64
 )
 
 // Limiter is a limiter for fleets too large for a call per decision. No decision
@@ -51,7 +48,7 @@ const (
 // RetryAfter is the interval. Parts of a unit are carried from interval to interval, so
 // that a rate below one per interval is kept over time.
 //
-// The keys that are asked for most, up to WithTopKeys, are followed; others are
+// The keys that are asked for most, up to WithTopKeys, are tracked; others are
 // decided by this process's share, in bounded memory. It is safe for concurrent use,
 // and idle it runs no goroutine. Make one with New; the zero value is not usable.
 type Limiter struct {
@@ -59,7 +56,7 @@ type Limiter struct {
 	claimed  *redislink.Name
 	policy   fallback.Policy
 	share    float64                                     // WithShare; 0 is learnt from the reports
-	decision func(context.Context, limiter.DecisionInfo) // nil where nobody wants to know
+	decision func(context.Context, limiter.DecisionInfo) // nil without a hook
 	interval time.Duration
 	topKeys  int
 
@@ -67,13 +64,11 @@ type Limiter struct {
 	params algo.Params   // of the limit
 	scaled atomic.Pointer[scaled]
 	store  *fallback.Store // of keys beyond the top
-	number int64           // of this process, in the reports
 	units  float64         // of the rate, in an interval
 
 	table      sampleTable
-	fleet      atomic.Int64     // processes at the last report
-	reported   atomic.Int64     // when that was, in ns since then
-	unanswered atomic.Bool      // under the policy Closed: nobody is admitted
+	reporter   *reporter
+	unanswered atomic.Bool      // under the policy Closed: nothing is admitted
 	counts     [2]atomic.Uint64 // units that were sampled, and that were decided by share
 
 	// candidates are keys beyond the top, by the units that were asked for.
@@ -100,7 +95,7 @@ func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter
 	c := options.Sampled[limiter.DecisionInfo]{MaxLocalKeys: fallback.DefaultMaxKeys, Interval: DefaultInterval, TopKeys: DefaultTopKeys}
 	for _, o := range opts {
 		if o == nil {
-			return nil, &limiter.ConfigError{Field: "option", Value: "nil", Rule: "must not be nil"}
+			return nil, (*limiter.ConfigError)(configerr.Option())
 		}
 		if err := o.ForSampled(&c); err != nil {
 			return nil, err
@@ -113,9 +108,8 @@ func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter
 	}
 	s := &Limiter{
 		redis: link, policy: c.Link.Policy, share: c.Link.Share, decision: c.Decision,
-		interval: c.Interval, topKeys: c.TopKeys, number: 1 + rand.Int64N(1<<52),
+		interval: c.Interval, topKeys: c.TopKeys, reporter: newReporter(link, staleIntervals*c.Interval+time.Second),
 	}
-	s.reported.Store(math.MinInt64 / 2)
 	// What is decided by share may come at once, up to an interval's part.
 	s.units = float64(rate.N) * float64(c.Interval) / float64(max(1, rate.Per))
 	s.limit = limiter.TokenBucket(rate, int(max(1, math.Ceil(min(s.units, math.MaxInt32)))))
@@ -128,7 +122,6 @@ func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter
 	}
 	s.table.seed, s.table.max = maphash.MakeSeed(), int64(c.TopKeys)
 	s.candidates.Store(s.newCandidates())
-	s.fleet.Store(1)
 	if s.store, err = fallback.NewStore(c.MaxLocalKeys); err != nil {
 		return nil, err
 	}
@@ -140,9 +133,9 @@ func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter
 
 // configError makes what users get of an error of an internal constructor.
 func configError(err error) error {
-	var f *algo.FieldError
+	var f *configerr.Error
 	if errors.As(err, &f) {
-		return &limiter.ConfigError{Field: f.Field, Value: f.Value, Rule: f.Rule}
+		return (*limiter.ConfigError)(f)
 	}
 	return fmt.Errorf("%w: %w", limiter.ErrInvalidConfig, err)
 }
@@ -196,11 +189,11 @@ func (s *Limiter) decide(ctx context.Context, key string, n int) (limiter.Result
 	k, h := s.table.find(key)
 	if k == nil {
 		if n > 0 {
-			k = s.follow(key, h)
+			k = s.track(key, h)
 		}
 	}
 	if s.unanswered.Load() {
-		// Its key is followed all the same: that is how the end of it is noticed.
+		// Its key is still tracked, so that the end of the outage is noticed.
 		if k != nil {
 			k.asked.Add(int64(n))
 		}
@@ -232,8 +225,8 @@ func (s *Limiter) decide(ctx context.Context, key string, n int) (limiter.Result
 	return res, nil
 }
 
-// follow begins to follow a key, by the share.
-func (s *Limiter) follow(key string, h uint64) *sample {
+// track begins to track a key, by the share.
+func (s *Limiter) track(key string, h uint64) *sample {
 	if s.table.count.Load() >= s.table.max {
 		return nil
 	}
@@ -244,7 +237,7 @@ func (s *Limiter) follow(key string, h uint64) *sample {
 	return k
 }
 
-// prepare gives a key that is followed from now on its first units, as far as the local
+// prepare gives a key that is tracked from now on its first units, as far as the local
 // state has not seen them used.
 func (s *Limiter) prepare(k *sample) {
 	share := s.ownShare()
@@ -258,8 +251,8 @@ func (s *Limiter) prepare(k *sample) {
 	k.admit(1)
 }
 
-// drop ends following a key. What it has used is left to the local state, or a key that
-// is asked for now and then would begin anew each time.
+// drop ends tracking a key. What it has used is left to the local state, or a key that
+// is asked for now and then would begin again each time.
 func (s *Limiter) drop(k *sample) {
 	s.table.drop(k)
 	p := s.local(s.ownShare())
@@ -273,7 +266,7 @@ func (s *Limiter) ownShare() float64 {
 	if s.share > 0 {
 		return s.share
 	}
-	return 1 / float64(max(1, s.fleet.Load()))
+	return 1 / float64(max(1, s.reporter.fleet.Load()))
 }
 
 // local returns the parameters for a process with the given share.
@@ -286,7 +279,7 @@ func (s *Limiter) local(share float64) algo.Params {
 	return last.params
 }
 
-// beyond decides on a key that is not followed, and now and then takes note of it.
+// beyond decides on a key that is not tracked, and now and then takes note of it.
 func (s *Limiter) beyond(key string, h uint64, n int) limiter.Result {
 	if s.policy == fallback.Open {
 		return limiter.Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: limiter.SourceOpen}
@@ -302,7 +295,7 @@ func (s *Limiter) beyond(key string, h uint64, n int) limiter.Result {
 	}
 }
 
-// newCandidates keeps keys as long as they are: they may be followed.
+// newCandidates keeps keys as long as they are: they may be tracked.
 func (s *Limiter) newCandidates() *topk.Sketch[struct{}] {
 	return topk.New[struct{}](16+s.topKeys/4, 0)
 }
@@ -313,7 +306,7 @@ func (s *Limiter) Health() limiter.Health {
 	servers, decisions := redislink.Health[limiter.Source](s.redis)
 	decisions[limiter.SourceSampled], decisions[limiter.SourceLocal] = s.counts[0].Load(), s.counts[1].Load()
 	h := limiter.Health{
-		Share: s.ownShare(), Processes: int(s.fleet.Load()), Decisions: decisions,
+		Share: s.ownShare(), Processes: int(s.reporter.fleet.Load()), Decisions: decisions,
 		LocalKeys: int(s.table.count.Load()) + s.store.Len(), FunctionsError: s.redis.FunctionsError(),
 	}
 	for _, srv := range servers {
@@ -331,8 +324,184 @@ func (s *Limiter) Close() error {
 	}
 	s.mu.Unlock()
 	s.redis.Close(func() {
-		s.leave(func(cmd lua.Command) bool { return s.redis.Last(&redislink.Op{ID: lua.Sampled, Command: cmd}) == nil })
+		s.reporter.leave(func(cmd lua.Command) bool { return s.redis.Last(&redislink.Op{ID: lua.Sampled, Command: cmd}) == nil })
 		s.claimed.Release()
 	})
 	return nil
+}
+
+// startTicking makes sure that there is a tick to come, at once when it is the first.
+func (s *Limiter) startTicking() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer != nil || s.redis.IsClosed() {
+		return
+	}
+	if s.last.IsZero() {
+		// How many there are is known sooner than what they are asked for.
+		s.last = time.Now()
+		s.redis.Background.Start(s.register)
+	}
+	s.timer = time.AfterFunc(s.interval, s.tick)
+}
+
+// tick ends an interval, in the background, and goes on while keys are tracked.
+func (s *Limiter) tick() {
+	s.redis.Background.Start(func(ctx context.Context) {
+		now := time.Now()
+		s.mu.Lock()
+		elapsed := now.Sub(s.last)
+		s.last = now
+		s.mu.Unlock()
+		s.turn(ctx, elapsed)
+		s.mu.Lock()
+		s.timer = nil
+		more := s.table.count.Load() > 0
+		if !more {
+			s.last = time.Time{}
+		}
+		s.mu.Unlock()
+		if !more {
+			s.reporter.leave(func(cmd lua.Command) bool { return s.redis.Exec(ctx, lua.Sampled, cmd) == nil })
+			if s.table.count.Load() == 0 {
+				return
+			}
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.timer == nil && !s.redis.IsClosed() {
+			if s.last.IsZero() {
+				s.last = now
+			}
+			s.timer = time.AfterFunc(max(s.interval/10, s.interval-time.Since(now)), s.tick)
+		}
+	})
+}
+
+// turn reports what was asked for, and plans the next interval.
+func (s *Limiter) turn(ctx context.Context, elapsed time.Duration) {
+	all := s.table.all()
+	own := make(map[*sample]float64, len(all))
+	scale := float64(s.interval) / float64(max(elapsed, s.interval/10))
+	for _, k := range all {
+		asked := k.asked.Swap(0)
+		if k.idle++; asked > 0 {
+			k.idle = 0
+		}
+		own[k] = float64(asked) * scale
+		which := &s.counts[0]
+		if k.local.Load() {
+			which = &s.counts[1]
+		}
+		which.Add(uint64(asked))
+	}
+	kept, gone := s.choose(all, own, scale)
+	rates := append(s.rates(kept, own), s.rates(gone, nil)...)
+	// As many calls as it takes: each fits the budget. Those that fail cost the budget
+	// until the breaker opens, so there are no more of them when the interval is over.
+	start, failed := time.Now(), false
+	for i := 0; i == 0 || i < len(rates); i += lua.MaxAsked {
+		end := min(i+lua.MaxAsked, len(rates))
+		ok := false
+		if !failed || time.Since(start) < s.interval {
+			ok = s.reporter.report(ctx, rates[i:end], i == 0)
+			failed = failed || !ok
+		}
+		s.plan(kept[min(i, len(kept)):min(end, len(kept))], rates[i:end], own, ok)
+	}
+}
+
+// plan begins the next interval of some keys; ok says that asked has the rates of the
+// fleet.
+func (s *Limiter) plan(keys []*sample, asked []lua.Asked, own map[*sample]float64, ok bool) {
+	if !ok && s.reporter.stale(staleIntervals*s.interval) {
+		s.outage(keys, own)
+		return
+	}
+	s.unanswered.Store(false)
+	for i, k := range keys {
+		switch {
+		case ok:
+			fleet := float64(asked[i].Fleet) / milli * s.seconds()
+			k.begin(k.demand.next(own[k], fleet, s.units, int(s.reporter.fleet.Load())), false)
+		case k.demand.known:
+			// One report failed: what the fleet was asked for before has to do.
+			k.begin(k.demand.next(own[k], k.demand.fleet, s.units, int(s.reporter.fleet.Load())), false)
+		default:
+			k.begin(alone(own[k], s.units, s.ownShare()), true)
+		}
+	}
+}
+
+// outage plans without Redis, by the policy.
+func (s *Limiter) outage(all []*sample, own map[*sample]float64) {
+	s.unanswered.Store(s.policy == fallback.Closed)
+	for _, k := range all {
+		k.demand = demand{}
+		part := alone(own[k], s.units, s.ownShare())
+		if s.policy == fallback.Open {
+			part = plan{quota: math.MaxInt32, most: math.MaxInt32}
+		}
+		k.begin(part, true)
+	}
+}
+
+// choose keeps the keys that are asked for most: those that are tracked but for the
+// idle ones, and candidates in the place of the least of them.
+func (s *Limiter) choose(all []*sample, own map[*sample]float64, scale float64) (kept, gone []*sample) {
+	for _, k := range all {
+		if k.idle >= idleIntervals {
+			gone = append(gone, k)
+			s.drop(k)
+		} else {
+			kept = append(kept, k)
+		}
+	}
+	if s.candidates.Load().Len() == 0 {
+		return kept, gone
+	}
+	found, _ := s.candidates.Swap(s.newCandidates()).Items()
+	slices.SortFunc(kept, func(a, b *sample) int { return cmp.Compare(own[b], own[a]) })
+	slices.SortFunc(found, func(a, b topk.Item[struct{}]) int { return cmp.Compare(b.Count, a.Count) })
+	for _, c := range found {
+		rate := float64(c.Count) * candidateEvery * scale
+		if s.table.count.Load() >= s.table.max {
+			last := len(kept) - 1
+			if last < 0 || rate < 2*own[kept[last]] {
+				break
+			}
+			gone = append(gone, kept[last])
+			s.drop(kept[last])
+			kept = kept[:last]
+		}
+		k, made := s.table.add(c.Key, c.Hash, s.prepare)
+		if made {
+			own[k] = rate
+			kept = slices.Insert(kept, 0, k)
+		}
+	}
+	return kept, gone
+}
+
+// rates is what keys were asked for, to be reported; without own they are taken out.
+func (s *Limiter) rates(keys []*sample, own map[*sample]float64) []lua.Asked {
+	asked := make([]lua.Asked, len(keys))
+	for i, k := range keys {
+		asked[i] = lua.Asked{ID: k.id, Rate: int64(min(math.Round(own[k]/s.seconds()*milli), 1<<40))}
+	}
+	return asked
+}
+
+func (s *Limiter) seconds() float64 { return s.interval.Seconds() }
+
+// register makes this process known to Redis, and gives the keys that it tracks already their
+// share among those that are.
+func (s *Limiter) register(ctx context.Context) {
+	before := s.ownShare()
+	if !s.reporter.report(ctx, nil, true) {
+		return
+	}
+	for _, k := range s.table.all() {
+		k.left.Add(int64(first(s.units, s.ownShare())) - int64(first(s.units, before)))
+	}
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -37,11 +35,11 @@ func TestSampledClosedComesBack(t *testing.T) {
 	if err := srv.Freeze(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "nobody is admitted", func() bool {
+	redistest.Until(t, "nobody is admitted", func() bool {
 		_, err := s.Allow(t.Context(), "k")
 		return errors.Is(err, limiter.ErrUnavailable)
 	})
-	until(t, "nothing runs any more", func() bool {
+	redistest.Until(t, "nothing runs any more", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.timer == nil && s.last.IsZero() && s.table.count.Load() == 0
@@ -49,7 +47,7 @@ func TestSampledClosedComesBack(t *testing.T) {
 	if err := srv.Thaw(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "Redis is known again", func() bool {
+	redistest.Until(t, "Redis is known again", func() bool {
 		res, err := s.Allow(t.Context(), "k")
 		return err == nil && res.Source == limiter.SourceSampled
 	})
@@ -141,7 +139,7 @@ func TestReportsInParts(t *testing.T) {
 		return n
 	}
 	ask()
-	until(t, "the process is registered", func() bool { return s.reported.Load() > 0 })
+	redistest.Until(t, "the process is registered", func() bool { return s.reporter.reported.Load() > 0 })
 	before := rdb.scripts.Load()
 	rdb.from.Store(before + 3)
 	rdb.until.Store(before + 4)
@@ -234,36 +232,5 @@ func TestChoose(t *testing.T) {
 	s.candidates.Load().Add(h, "another", 1)
 	if kept, gone = s.choose(kept, own, 1./candidateEvery); len(gone) > 0 || !slices.Contains(names(kept), "another") {
 		t.Errorf("kept %v, gone %v", names(kept), names(gone))
-	}
-}
-
-// TestNoWallClock: what lasts is not measured by a clock that can be set.
-func TestNoWallClock(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	if err != nil || len(files) < 5 {
-		t.Fatal(files, err)
-	}
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, call := range []string{".Unix", "time.Unix", ".Round(0)"} {
-			if strings.Contains(string(text), call) {
-				t.Errorf("%s has %s", file, call)
-			}
-		}
-	}
-}
-
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 15 s: %s", what)
-		}
 	}
 }

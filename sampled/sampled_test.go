@@ -156,7 +156,7 @@ func TestSampledBasics(t *testing.T) {
 	if res, err := s.Allow(ctx, "k"); err != nil || !res.Allowed || res.Source != limiter.SourceLocal {
 		t.Errorf("the first one: %+v, %v", res, err)
 	}
-	until(t, "the fleet's rate is known", func() bool {
+	redistest.Until(t, "the fleet's rate is known", func() bool {
 		res, err := s.Allow(ctx, "k")
 		must(t, err)
 		if res.Allowed == (res.RetryAfter > 0) || res.Remaining < 0 || res.Limit != s.Limit() {
@@ -168,11 +168,11 @@ func TestSampledBasics(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	// An idle one forgets its keys, leaves the reports and runs nothing.
-	until(t, "it leaves when nobody asks", func() bool { return len(rdb.Keys(ctx, "*").Val()) == 0 })
+	redistest.Until(t, "it leaves when nobody asks", func() bool { return len(rdb.Keys(ctx, "*").Val()) == 0 })
 	if res, err := s.Allow(ctx, "k"); err != nil || !res.Allowed {
 		t.Errorf("after a pause: %+v, %v", res, err)
 	}
-	until(t, "it reports again", func() bool { return len(rdb.Keys(ctx, "*sampled*").Val()) > 0 })
+	redistest.Until(t, "it reports again", func() bool { return len(rdb.Keys(ctx, "*sampled*").Val()) > 0 })
 	must(t, s.Close())
 	must(t, s.Close())
 	if keys := rdb.Keys(ctx, "*").Val(); len(keys) > 0 {
@@ -195,7 +195,7 @@ func TestSampledFollowsTheTop(t *testing.T) {
 		}
 	}
 	flood := 0
-	until(t, "the hot keys are followed", func() bool {
+	redistest.Until(t, "the hot keys are followed", func() bool {
 		followed := 0
 		for i := range 10 {
 			for range 20 {
@@ -233,7 +233,7 @@ func TestSampledBuriesTheDead(t *testing.T) {
 	must(t, rdb.HSet(ctx, "holdfast:v1:sampled:{all}:4711", "k", 50_000_000).Err())
 	must(t, rdb.HSet(ctx, "holdfast:v1:sampled:{all}", "k", 50_000_000).Err())
 	s := newSampled(t, rdb, limiter.PerSecond(1000), sampled.WithInterval(100*time.Millisecond), limiter.WithBudget(time.Second))
-	until(t, "the dead one is forgotten", func() bool {
+	redistest.Until(t, "the dead one is forgotten", func() bool {
 		if _, err := s.Allow(ctx, "k"); err != nil {
 			t.Fatal(err)
 		}
@@ -270,9 +270,9 @@ func TestSampledInAnOutage(t *testing.T) {
 				}
 				return err == nil && res.Source == limiter.SourceSampled
 			}
-			until(t, "Redis is known", sampled)
+			redistest.Until(t, "Redis is known", sampled)
 			must(t, srv.Freeze())
-			until(t, "the policy decides", func() bool {
+			redistest.Until(t, "the policy decides", func() bool {
 				res, err := ask()
 				switch policy {
 				case fallback.Closed:
@@ -294,7 +294,7 @@ func TestSampledInAnOutage(t *testing.T) {
 				}
 			}
 			must(t, srv.Thaw())
-			until(t, "Redis is known again", sampled)
+			redistest.Until(t, "Redis is known again", sampled)
 			if slowest > slack {
 				t.Errorf("a decision took %v", slowest)
 			}

@@ -2,13 +2,21 @@ package sampled
 
 import (
 	"hash/maphash"
+	"math"
 	"sync"
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
-// sample is one key that is followed.
+const (
+	tableCells   = 4096
+	tableStripes = 64
+	// always is the threshold of a key of which everything is admitted.
+	always = math.MaxUint64
+)
+
+// sample is one key that is tracked.
 type sample struct {
 	key, id string
 
@@ -24,7 +32,7 @@ type sample struct {
 	carry     carry
 	idle      int
 
-	// denied is the largest cost that was denied for want of units.
+	// denied is the largest cost that was denied because units were missing.
 	denied atomic.Int64
 }
 
@@ -40,7 +48,7 @@ type sampleTable struct {
 	}
 }
 
-// find returns the sample of a key; nil when it is not followed.
+// find returns the sample of a key; nil when it is not tracked.
 func (t *sampleTable) find(key string) (*sample, uint64) {
 	h := maphash.String(t.seed, key)
 	cell := &t.cells[h%tableCells]
@@ -57,7 +65,7 @@ func (t *sampleTable) find(key string) (*sample, uint64) {
 	return k, h
 }
 
-// add follows a key, unless there are too many. made is false when it was there.
+// add tracks a key, unless there are too many. made is false when it was there.
 func (t *sampleTable) add(key string, h uint64, start func(*sample)) (k *sample, made bool) {
 	st := &t.stripes[h%tableStripes]
 	st.mu.Lock()

@@ -21,8 +21,8 @@ type option func(*options.Semaphore[limiter.DecisionInfo]) error
 
 func (o option) ForSemaphore(c *options.Semaphore[limiter.DecisionInfo]) error { return o(c) }
 
-// WithTTL sets the time to live of a permit: Redis frees a permit when it has not heard of
-// the process that holds it for so long. By default 15 s; from 100 ms to 1 h. A heartbeat
+// WithTTL sets the time to live of a permit: Redis frees a permit when the process that holds
+// it has sent no heartbeat for this time. By default 15 s; from 100 ms to 1 h. A heartbeat
 // extends the permits that are held every third of it.
 func WithTTL(d time.Duration) Option {
 	return option(func(c *options.Semaphore[limiter.DecisionInfo]) error {

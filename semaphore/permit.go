@@ -24,20 +24,19 @@ type Permit struct {
 	// is no rate.
 	limiter.Result
 
-	s        *Semaphore
-	k        *key   // nil where nobody counts
 	caller   string // its name in Redis
+	free     func() // nil for a permit that is not counted
 	known    atomic.Bool
 	released atomic.Bool
 
 	mu   sync.Mutex
 	gone bool
-	lost chan struct{} // made when somebody asks
+	lost chan struct{} // made by the first call of Lost
 }
 
-// Lost is closed when the permit has ended although it was not released: Redis has
-// not heard of this process for the time to live, because it stood still, or Redis
-// has lost its state. It is held again from then on, but somebody else may have had
+// Lost is closed when the permit has ended although it was not released: This
+// process has sent no heartbeat for the time to live, because it stood still, or Redis
+// has lost its state. It is held again from then on, but another caller may have had
 // it meanwhile: work that must not run twice should stop.
 func (p *Permit) Lost() <-chan struct{} {
 	p.mu.Lock()
@@ -69,9 +68,9 @@ func (p *Permit) Release() error {
 		return ErrNotAcquired
 	case p.released.Swap(true):
 		return ErrReleased
-	case p.k == nil:
+	case p.free == nil:
 		return nil
 	}
-	p.s.release(p.k, p.caller)
+	p.free()
 	return nil
 }

@@ -1,29 +1,22 @@
 package semaphore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
-	"sync"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/breaker"
-	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
+	"github.com/holdfast-go/holdfast/internal/random"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 	"github.com/holdfast-go/holdfast/limiter"
 )
-
-// retryAtMost is the most that a caller who was denied is told to wait: a permit may be
-// released at any time.
-const retryAtMost = time.Second
 
 // Semaphore bounds how many of something are in flight at once, per key, over
 // all processes that use the same Redis and prefix. It is safe for concurrent use. Make
@@ -40,21 +33,10 @@ const retryAtMost = time.Second
 // became unavailable, so less than 2·n. A Redis that lost its state knows all permits
 // again after a third of the time to live; until then it may grant up to n more.
 type Semaphore struct {
+	ledger   *ledger
 	redis    *redislink.Link
 	claimed  *redislink.Name
-	policy   fallback.Policy
-	decision func(context.Context, limiter.DecisionInfo) // nil where nobody wants to know
-
-	permits  int
-	headroom float64 // the part for critical callers
-	ttl      time.Duration
-	patience time.Duration // defaultPatience, but in tests
-	shared   atomic.Pointer[scaled]
-
-	mu    sync.Mutex
-	keys  map[string]*key
-	held  int
-	timer *time.Timer // of the heartbeat; nil while it is stopped
+	decision func(context.Context, limiter.DecisionInfo) // nil without a hook
 }
 
 // Acquirer is what middlewares ask for: a *Semaphore, or one of your own.
@@ -65,12 +47,6 @@ type Acquirer interface {
 
 var _ Acquirer = (*Semaphore)(nil)
 
-// scaled is what a share leaves of the permits.
-type scaled struct {
-	share         float64
-	permits, keep int
-}
-
 // New returns a semaphore of n permits for each key, 1 to 2^31-1. It does not talk to
 // Redis, so it succeeds at once when Redis is down. Any client of go-redis will do; it
 // stays the caller's, who closes it after the semaphore. The error is a
@@ -79,7 +55,7 @@ func New(rdb redis.UniversalClient, n int, opts ...Option) (*Semaphore, error) {
 	c := options.Semaphore[limiter.DecisionInfo]{TTL: DefaultTTL}
 	for _, o := range opts {
 		if o == nil {
-			return nil, &limiter.ConfigError{Field: "option", Value: "nil", Rule: "must not be nil"}
+			return nil, (*limiter.ConfigError)(configerr.Option())
 		}
 		if err := o.ForSemaphore(&c); err != nil {
 			return nil, err
@@ -96,11 +72,11 @@ func New(rdb redis.UniversalClient, n int, opts ...Option) (*Semaphore, error) {
 	if err != nil {
 		return nil, configError(err)
 	}
-	s := &Semaphore{
-		redis: link, policy: c.Link.Policy, decision: c.Decision,
+	s := &Semaphore{redis: link, decision: c.Decision, ledger: &ledger{
+		redis: link, policy: c.Link.Policy,
 		permits: n, headroom: c.Headroom, ttl: c.TTL, patience: defaultPatience, keys: make(map[string]*key),
-	}
-	if s.claimed, err = link.Claim("slots", fmt.Sprintf("%d permits", n)); err != nil {
+	}}
+	if s.claimed, err = link.Claim("permits", fmt.Sprintf("%d permits", n)); err != nil {
 		return nil, configError(err)
 	}
 	return s, nil
@@ -108,20 +84,17 @@ func New(rdb redis.UniversalClient, n int, opts ...Option) (*Semaphore, error) {
 
 // configError makes what users get of an error of an internal constructor.
 func configError(err error) error {
-	var f *algo.FieldError
+	var f *configerr.Error
 	if errors.As(err, &f) {
-		return &limiter.ConfigError{Field: f.Field, Value: f.Value, Rule: f.Rule}
+		return (*limiter.ConfigError)(f)
 	}
 	return fmt.Errorf("%w: %w", limiter.ErrInvalidConfig, err)
 }
 
-// keptOf is the part f of n, rounded up but for what floating point adds.
-func keptOf(n int, f float64) int { return int(math.Ceil(float64(n)*f*(1-1e-12) - 1e-9)) }
-
 // Permits returns how many may be in flight for one key.
-func (s *Semaphore) Permits() int { return s.permits }
+func (s *Semaphore) Permits() int { return s.ledger.permits }
 
-// TryAcquire takes a permit if there is one, and nobody waits for it. One that is not
+// TryAcquire takes a permit if there is one, and no caller waits for it. One that is not
 // Allowed needs no Release.
 //
 // The error is limiter.ErrInvalidKey, limiter.ErrClosed, limiter.ErrState, the context's
@@ -135,7 +108,7 @@ func (s *Semaphore) tryAcquire(ctx context.Context, key string) (*Permit, error)
 	if err != nil {
 		return nil, err
 	}
-	defer s.leave(k)
+	defer s.ledger.leave(k)
 	return s.ask(ctx, k, s.newWaiter(), false)
 }
 
@@ -155,7 +128,7 @@ func (s *Semaphore) acquire(ctx context.Context, key string) (*Permit, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.leave(k)
+	defer s.ledger.leave(k)
 	w := s.newWaiter()
 	rank := 1
 	if limiter.IsCritical(ctx) {
@@ -203,12 +176,12 @@ func (s *Semaphore) InFlight(ctx context.Context, key string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer s.leave(k)
-	cmd := &lua.Acquire{Ask: &lua.SlotAsk{Key: k.inRedis, Most: int64(s.permits), TTL: s.ttl.Microseconds(), Patience: s.patience.Microseconds()}}
+	defer s.ledger.leave(k)
+	cmd := &lua.Acquire{Ask: &lua.PermitAsk{Key: k.inRedis, Most: int64(s.ledger.permits), TTL: s.ledger.ttl.Microseconds(), Patience: s.ledger.patience.Microseconds()}}
 	if err := s.redis.Exec(ctx, k.id, cmd); err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(k.holding), s.callerError(ctx, key, err)
+		s.ledger.mu.Lock()
+		defer s.ledger.mu.Unlock()
+		return len(k.holding), s.ledger.callerError(ctx, key, err)
 	}
 	return int(cmd.Got.Held), nil
 }
@@ -229,11 +202,11 @@ func (s *Semaphore) Health() limiter.Health {
 // queue are given up. The client stays open. Closing twice is harmless.
 func (s *Semaphore) Close() error {
 	places := make(map[*key][]string)
-	s.mu.Lock()
-	if s.timer != nil {
-		s.timer.Stop()
+	s.ledger.mu.Lock()
+	if s.ledger.timer != nil {
+		s.ledger.timer.Stop()
 	}
-	for _, k := range s.keys {
+	for _, k := range s.ledger.keys {
 		for _, waiting := range k.waiting {
 			for _, w := range waiting {
 				places[k] = append(places[k], w.caller)
@@ -241,10 +214,10 @@ func (s *Semaphore) Close() error {
 		}
 		places[k] = append(places[k], k.left...)
 	}
-	s.mu.Unlock()
+	s.ledger.mu.Unlock()
 	s.redis.Close(func() {
 		for k, callers := range places {
-			if len(callers) > 0 && s.redis.Last(&redislink.Op{ID: k.id, Command: lua.LeaveSlots(k.inRedis, callers...)}) != nil {
+			if len(callers) > 0 && s.redis.Last(&redislink.Op{ID: k.id, Command: lua.LeavePermits(k.inRedis, callers...)}) != nil {
 				break // Redis drops them soon
 			}
 		}
@@ -255,7 +228,7 @@ func (s *Semaphore) Close() error {
 
 // newWaiter names a caller as no other is, with the time to live of its permit.
 func (s *Semaphore) newWaiter() *waiter {
-	return &waiter{caller: fmt.Sprintf("%s/%d", s.redis.Nonce(), s.ttl.Microseconds()), done: make(chan struct{})}
+	return &waiter{caller: fmt.Sprintf("%s/%d", s.redis.Nonce(), s.ledger.ttl.Microseconds()), done: make(chan struct{})}
 }
 
 // enter returns what is known of a key, which stays until leave.
@@ -268,186 +241,191 @@ func (s *Semaphore) enter(ctx context.Context, name string) (*key, error) {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.keys[name]
-	if k == nil {
-		id := lua.EncodeID(name)
-		k = &key{name: name, id: id, inRedis: s.redis.Names.Slots(id), srv: s.redis.Server(id), holding: make(map[string]*Permit), wake: make(chan struct{}, 1)}
-		s.keys[name] = k
-	}
-	k.pending++
-	return k, nil
-}
-
-func (s *Semaphore) leave(k *key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k.pending--
-	s.dropUnused(k)
-}
-
-// dropUnused drops a key that nobody uses. mu is held.
-func (s *Semaphore) dropUnused(k *key) {
-	if k.pending == 0 && len(k.holding) == 0 && !k.polling && s.keys[k.name] == k {
-		delete(s.keys, k.name)
-	}
+	return s.ledger.enter(name), nil
 }
 
 // ask asks for one caller.
 func (s *Semaphore) ask(ctx context.Context, k *key, w *waiter, wait bool) (*Permit, error) {
-	reply, ended, err := s.askRedis(ctx, k, []string{w.caller}, limiter.IsCritical(ctx), false, wait)
+	reply, ended, err := s.ledger.askRedis(ctx, k, []string{w.caller}, limiter.IsCritical(ctx), false, wait)
 	switch {
 	case err == nil:
 		if !reply.Granted[0] {
-			return s.denied(k, reply.NextEnd, limiter.SourceRedis), nil
+			return s.ledger.denied(k, reply.NextEnd, limiter.SourceRedis), nil
 		}
-		return s.grant(k, w.caller, s.permits-int(reply.Held)), nil
+		return s.ledger.grant(k, w.caller, s.ledger.permits-int(reply.Held)), nil
 	case redislink.FallsBack(err):
-		permit, failed := s.fallBack(k, w.caller, limiter.IsCritical(ctx), err)
+		permit, failed := s.ledger.fallBack(k, w.caller, limiter.IsCritical(ctx), err)
 		// One who waits from now on will hear what was granted.
-		if failed != nil || permit.k == nil && !wait {
-			s.takeBack(k, w.caller, ended, err)
+		if failed != nil || permit.free == nil && !wait {
+			s.ledger.takeBack(k, w.caller, ended, err)
 		}
 		return permit, failed
 	}
-	s.takeBack(k, w.caller, ended, err)
-	return nil, s.callerError(ctx, k.name, err)
+	s.ledger.takeBack(k, w.caller, ended, err)
+	return nil, s.ledger.callerError(ctx, k.name, err)
 }
 
-// takeBack takes a caller out of Redis that does not know what its call was answered:
-// after the call has ended, or Redis could execute it later.
-func (s *Semaphore) takeBack(k *key, caller string, ended <-chan struct{}, err error) {
-	if redislink.NeverExecuted(err) {
+const (
+	// defaultPatience is how long Redis keeps the place of a caller that does not ask.
+	defaultPatience = 2 * time.Second
+	// Between these a process asks again for those who wait, the later the more are
+	// ahead of them.
+	pollLeast = 10 * time.Millisecond
+	pollMost  = 200 * time.Millisecond
+	pollEach  = 5 * time.Millisecond
+	// callersPerCall is how many of those who wait are asked for in one call.
+	callersPerCall = 64
+)
+
+// first reports whether no caller of this process waits before a caller of that rank.
+func (s *Semaphore) first(k *key, rank int) bool {
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	for r := 0; r <= rank; r++ {
+		if len(k.waiting[r]) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// queue lets w wait, and starts the poller that asks for it.
+func (s *Semaphore) queue(k *key, w *waiter, rank int) {
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	k.waiting[rank] = append(k.waiting[rank], w)
+	if k.polling {
 		return
 	}
-	s.redis.Background.Start(func(ctx context.Context) {
-		select {
-		case <-ended:
-			s.forget(ctx, k, caller)
-		case <-ctx.Done():
+	k.polling = s.redis.Background.Start(func(ctx context.Context) { s.poll(ctx, k) })
+	if !k.polling {
+		w.err = limiter.ErrClosed
+		close(w.done)
+	}
+}
+
+// unqueue takes a waiter out that has left. A permit that it got at the same moment is
+// released.
+func (s *Semaphore) unqueue(k *key, w *waiter, rank int) {
+	s.ledger.mu.Lock()
+	k.waiting[rank] = slices.DeleteFunc(k.waiting[rank], func(other *waiter) bool { return other == w })
+	select {
+	case <-w.done:
+		s.ledger.mu.Unlock()
+		if w.permit != nil && w.permit.Allowed {
+			_ = w.permit.Release()
 		}
-	})
-}
-
-// askRedis asks for several callers. A call that the caller leaves is over when ended
-// is closed.
-func (s *Semaphore) askRedis(ctx context.Context, k *key, callers []string, critical, again, wait bool) (reply lua.SlotReply, ended <-chan struct{}, err error) {
-	ask := &lua.SlotAsk{
-		Key: k.inRedis, Most: int64(s.permits), Keep: int64(keptOf(s.permits, s.headroom)),
-		TTL: s.ttl.Microseconds(), Patience: s.patience.Microseconds(),
-		Wait: wait, Critical: critical, Again: again, Callers: callers,
+		return
+	default:
 	}
-	if critical {
-		ask.Keep = 0
-	}
-	over := make(chan struct{})
-	cmd := &lua.Acquire{Ask: ask}
-	o := &redislink.Op{ID: k.id, Command: cmd, After: func(*redislink.Op, bool) { close(over) }}
-	if err := s.redis.Ask(ctx, k.srv, o, s.redis.Budget()); err != nil {
-		return reply, over, err
-	}
-	s.redis.Beat()
-	return cmd.Got, over, nil
-}
-
-// callerError makes of a *redislink.Error what the caller gets.
-func (s *Semaphore) callerError(ctx context.Context, key string, err error) error {
-	var failed *redislink.Error
-	switch {
-	case !errors.As(err, &failed):
-		return err
-	case failed.Class.Fallback():
-		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, failed.Err)
-	}
-	err = redislink.CallerError(ctx, failed.Class, failed.Err)
-	switch {
-	case failed.Class == breaker.ClassBug:
-		return &limiter.StateError{Key: key, Err: err}
-	case errors.Is(err, redislink.ErrClosed):
-		return limiter.ErrClosed
-	}
-	return err
-}
-
-// fallBack decides without Redis.
-func (s *Semaphore) fallBack(k *key, caller string, critical bool, cause error) (*Permit, error) {
-	switch s.policy {
-	case fallback.Open:
-		return s.count(k, limiter.Result{Allowed: true, Remaining: s.permits, Source: limiter.SourceOpen}), nil
-	case fallback.Closed:
-		return s.denied(k, 0, limiter.SourceClosed), fmt.Errorf("%w: %w", limiter.ErrUnavailable, cause)
-	}
-	permits, keep := s.share()
-	if critical {
-		keep = 0
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	room := permits - len(k.holding)
-	if room <= keep {
-		return s.denied(k, 0, limiter.SourceLocal), nil
-	}
-	return s.hold(k, caller, room-1, limiter.SourceLocal), nil
-}
-
-// share is this process's part of the permits, and of those kept for critical callers.
-func (s *Semaphore) share() (permits, keep int) {
-	share := s.redis.Share()
-	part := s.shared.Load()
-	if part == nil || part.share != share {
-		part = &scaled{share: share, permits: scale(s.permits, share)}
-		part.keep = min(keptOf(part.permits, s.headroom), part.permits-1)
-		s.shared.Store(part)
-	}
-	return part.permits, part.keep
-}
-
-func scale(n int, share float64) int { return max(1, int(float64(n)*share+1e-9)) }
-
-// denied is a permit that was denied. nextEnd is when the next one ends, in µs; 0 is not
-// known.
-func (s *Semaphore) denied(k *key, nextEnd int64, from limiter.Source) *Permit {
-	nextEnd = min(cmp.Or(nextEnd, math.MaxInt64), retryAtMost.Microseconds())
-	return s.count(k, limiter.Result{RetryAfter: max(time.Duration(nextEnd)*time.Microsecond, time.Millisecond), Source: from})
-}
-
-// count counts a decision.
-func (s *Semaphore) count(k *key, res limiter.Result) *Permit {
-	k.srv.Counts[res.Source].Add(1)
-	return &Permit{Result: res, s: s}
-}
-
-// grant makes the permit that Redis granted to a caller.
-func (s *Semaphore) grant(k *key, caller string, remaining int) *Permit {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.hold(k, caller, remaining, limiter.SourceRedis)
-}
-
-// hold makes the permit of a caller. mu is held.
-func (s *Semaphore) hold(k *key, caller string, remaining int, from limiter.Source) *Permit {
-	p := s.count(k, limiter.Result{Allowed: true, Remaining: max(0, remaining), Source: from})
-	p.k, p.caller = k, caller
-	p.known.Store(from == limiter.SourceRedis)
-	k.holding[caller] = p
-	s.held++
-	s.startHeartbeat()
-	return p
-}
-
-// release frees a permit, here and in Redis.
-func (s *Semaphore) release(k *key, caller string) {
-	s.mu.Lock()
-	delete(k.holding, caller)
-	s.held--
-	s.dropUnused(k)
-	s.mu.Unlock()
-	s.forget(context.Background(), k, caller)
+	// Its place would hold others up until Redis drops it. The poller takes it out, after
+	// a call that may be on its way with it.
+	k.left = append(k.left, w.caller)
+	s.ledger.mu.Unlock()
 	k.pollNow()
 }
 
-// forget takes callers out of all that Redis keeps of the key.
-func (s *Semaphore) forget(ctx context.Context, k *key, callers ...string) {
-	_ = s.redis.Exec(ctx, k.id, lua.LeaveSlots(k.inRedis, callers...))
+// poll asks for those who wait, until there are none.
+func (s *Semaphore) poll(ctx context.Context, k *key) {
+	timer := time.NewTimer(pollLeast)
+	defer timer.Stop()
+	for {
+		ahead, more := s.round(ctx, k)
+		if !more {
+			return
+		}
+		pause := min(pollMost, pollLeast+time.Duration(ahead)*pollEach)
+		timer.Reset(pause*3/4 + random.Below(pause/2))
+		select {
+		case <-timer.C:
+		case <-k.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// round asks once for the first of those who wait, the critical ones for
+// themselves. It reports how many are ahead, and whether anybody still waits.
+func (s *Semaphore) round(ctx context.Context, k *key) (ahead int64, more bool) {
+	ahead = -1
+	s.ledger.mu.Lock()
+	left := k.left
+	k.left = nil
+	s.ledger.mu.Unlock()
+	for some := range slices.Chunk(left, permitsPerBeat) {
+		s.ledger.forget(ctx, k, some...)
+	}
+	for rank := range k.waiting {
+		s.ledger.mu.Lock()
+		batch := slices.Clone(k.waiting[rank][:min(callersPerCall, len(k.waiting[rank]))])
+		s.ledger.mu.Unlock()
+		if len(batch) == 0 {
+			continue
+		}
+		if n := s.askFor(ctx, k, batch, rank == 0); ahead < 0 || n < ahead {
+			ahead = n
+		}
+	}
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	if len(k.waiting[0])+len(k.waiting[1])+len(k.left) > 0 && ctx.Err() == nil {
+		return max(0, ahead), true
+	}
+	k.polling = false
+	s.ledger.dropUnused(k)
+	return 0, false
+}
+
+// askFor asks for a batch of waiters and gives them what there is.
+func (s *Semaphore) askFor(ctx context.Context, k *key, batch []*waiter, critical bool) (ahead int64) {
+	callers := make([]string, len(batch))
+	again := false
+	for i, w := range batch {
+		callers[i] = w.caller
+		again = again || w.asked
+	}
+	reply, _, err := s.ledger.askRedis(ctx, k, callers, critical, again, true)
+	for i, w := range batch {
+		w.asked = true
+		switch {
+		case err == nil && reply.Granted[i]:
+			s.settle(k, w, func() { w.permit = s.ledger.hold(k, w.caller, s.ledger.permits-int(reply.Held), limiter.SourceRedis) })
+		case redislink.FallsBack(err):
+			permit, err := s.ledger.fallBack(k, w.caller, critical, err)
+			if err != nil {
+				s.fail(k, w, err)
+			} else if permit.Allowed {
+				s.settle(k, w, func() { w.permit = permit })
+			}
+		case err != nil && ctx.Err() == nil:
+			s.fail(k, w, s.ledger.callerError(ctx, k.name, err))
+		}
+	}
+	return reply.Ahead
+}
+
+// fail ends the wait of w with an error, and its place.
+func (s *Semaphore) fail(k *key, w *waiter, err error) {
+	s.settle(k, w, func() {
+		w.err = err
+		k.left = append(k.left, w.caller)
+	})
+}
+
+// settle ends the wait of w. The permit of one that has left meanwhile is released.
+func (s *Semaphore) settle(k *key, w *waiter, settle func()) {
+	s.ledger.mu.Lock()
+	settle()
+	here := false
+	for r := range k.waiting {
+		k.waiting[r] = slices.DeleteFunc(k.waiting[r], func(other *waiter) bool {
+			here = here || other == w
+			return other == w
+		})
+	}
+	close(w.done)
+	s.ledger.mu.Unlock()
+	if !here && w.permit != nil {
+		_ = w.permit.Release()
+	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,7 +21,7 @@ import (
 // a permit, q and w for those who wait.
 func of(t *testing.T, rdb *redis.Client, letter string) (callers []string) {
 	t.Helper()
-	for _, member := range rdb.ZRange(t.Context(), "holdfast:v1:slots:{k}", 0, -1).Val() {
+	for _, member := range rdb.ZRange(t.Context(), "holdfast:v1:permits:{k}", 0, -1).Val() {
 		if caller, ok := strings.CutPrefix(member, letter); ok {
 			callers = append(callers, caller)
 		}
@@ -45,22 +43,13 @@ func lasting(t *testing.T, max int) (*Semaphore, *redis.Client, *faultproxy.Prox
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.patience = time.Hour
+	c.ledger.patience = time.Hour
 	t.Cleanup(func() {
 		_ = c.Close()
 		_ = rdb.Close()
 		proxy.Close()
 	})
 	return c, redistest.Client(t, srv), proxy
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 15 s: %s", what)
-		}
-	}
 }
 
 // TestLeftCallIsTakenBack: a caller that leaves while its call is on the way does not
@@ -79,12 +68,12 @@ func TestLeftCallIsTakenBack(t *testing.T) {
 		left <- err
 	}()
 	held := func() int { return len(of(t, rdb, "h")) }
-	eventually(t, "Redis grants the permit", func() bool { return held() == 1 })
+	redistest.Until(t, "Redis grants the permit", func() bool { return held() == 1 })
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	eventually(t, "the permit is taken back", func() bool { return held() == 0 })
+	redistest.Until(t, "the permit is taken back", func() bool { return held() == 0 })
 }
 
 // TestHeartbeatBringsNothingBack: a permit that is released while a heartbeat with it
@@ -99,11 +88,11 @@ func TestHeartbeatBringsNothingBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	beats := []beat{{s.k, []*Permit{s, other}}}
+	beats := []beat{{c.ledger.keys["k"], []*Permit{s, other}}}
 	if err := s.Release(); err != nil {
 		t.Fatal(err)
 	}
-	c.extend(t.Context(), beats)
+	c.ledger.extend(t.Context(), beats)
 	if got := of(t, rdb, "h"); len(got) != 1 || got[0] != other.caller {
 		t.Errorf("held: %v", got)
 	}
@@ -123,12 +112,12 @@ func TestPlaceIsGivenUp(t *testing.T) {
 		left <- err
 	}()
 	queued := func() int { return len(of(t, rdb, "q")) }
-	eventually(t, "the caller waits", func() bool { return queued() == 1 })
+	redistest.Until(t, "the caller waits", func() bool { return queued() == 1 })
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	eventually(t, "the place is given up", func() bool { return queued() == 0 })
+	redistest.Until(t, "the place is given up", func() bool { return queued() == 0 })
 	if err := s.Release(); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +171,7 @@ func TestLeftFirstCallKeepsNoPlace(t *testing.T) {
 			} else if own, err = New(slow, 1, WithTTL(time.Hour), limiter.WithBudget(5*time.Second), limiter.WithShare(1)); err != nil {
 				t.Fatal(err)
 			}
-			own.patience = time.Hour
+			own.ledger.patience = time.Hour
 			defer func() { _ = own.Close() }()
 			ctx, cancel := context.WithCancel(t.Context())
 			left := make(chan error, 1)
@@ -191,7 +180,7 @@ func TestLeftFirstCallKeepsNoPlace(t *testing.T) {
 				left <- err
 			}()
 			if way == "back" {
-				eventually(t, "the caller waits", func() bool { return len(of(t, rdb, "q")) == 1 })
+				redistest.Until(t, "the caller waits", func() bool { return len(of(t, rdb, "q")) == 1 })
 			} else {
 				<-slow.scripts
 			}
@@ -211,16 +200,16 @@ func TestLeftFirstCallKeepsNoPlace(t *testing.T) {
 					t.Error("it was taken out before it came")
 				}
 				close(slow.letGo)
-				eventually(t, "it is taken out", func() bool { return slow.taken.Load() > 0 })
+				redistest.Until(t, "it is taken out", func() bool { return slow.taken.Load() > 0 })
 			}
 			if err := s.Release(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the permit is for others", func() bool {
+			redistest.Until(t, "the permit is for others", func() bool {
 				s, err := c.TryAcquire(t.Context(), "k")
 				return err == nil && s.Allowed && s.Release() == nil
 			})
-			eventually(t, "nothing is left", func() bool { return rdb.DBSize(t.Context()).Val() == 0 })
+			redistest.Until(t, "nothing is left", func() bool { return rdb.DBSize(t.Context()).Val() == 0 })
 		})
 	}
 }
@@ -247,8 +236,8 @@ func TestWaiterIsNotTakenOut(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	// Its share is one permit, which is taken: it has to wait for Redis.
 	id := lua.EncodeID("k")
-	g := &key{name: "k", inRedis: c.redis.Names.Slots(id), id: id, srv: c.redis.Server(id), holding: map[string]*Permit{"taken": {}}, wake: make(chan struct{}, 1)}
-	c.keys["k"] = g
+	g := &key{name: "k", inRedis: c.redis.Names.Permits(id), id: id, srv: c.redis.Server(id), holding: map[string]*Permit{"taken": {}}, wake: make(chan struct{}, 1)}
+	c.ledger.keys["k"] = g
 	got := make(chan *Permit, 1)
 	go func() {
 		s, err := c.Acquire(t.Context(), "k")
@@ -291,7 +280,7 @@ func TestCloseGivesPlacesUp(t *testing.T) {
 			_, err := c.Acquire(t.Context(), "k")
 			left <- err
 		}()
-		eventually(t, "the caller waits", func() bool { return len(of(t, rdb, "q")) == i+1 })
+		redistest.Until(t, "the caller waits", func() bool { return len(of(t, rdb, "q")) == i+1 })
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
@@ -309,27 +298,5 @@ func TestCloseGivesPlacesUp(t *testing.T) {
 	}
 	if s, err = other.TryAcquire(t.Context(), "k"); err != nil || !s.Allowed {
 		t.Errorf("%+v, %v", s, err)
-	}
-}
-
-// TestNoWallClock: what lasts is not measured by a clock that can be set.
-func TestNoWallClock(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	if err != nil || len(files) < 5 {
-		t.Fatal(files, err)
-	}
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, call := range []string{".Unix", "time.Unix", ".Round(0)"} {
-			if strings.Contains(string(text), call) {
-				t.Errorf("%s has %s", file, call)
-			}
-		}
 	}
 }

@@ -15,8 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-go/holdfast/breaker"
-	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/semaphore"
@@ -237,7 +235,7 @@ func TestNeverMoreThanMax(t *testing.T) {
 	if most.Load() > max || done.Load() != processes*callers*turns {
 		t.Errorf("at most %d of %d in flight; %d turns", most.Load(), max, done.Load())
 	}
-	if keys := rdb.Keys(t.Context(), "*slots*").Val(); len(keys) > 0 {
+	if keys := rdb.Keys(t.Context(), "*permits*").Val(); len(keys) > 0 {
 		t.Errorf("left in Redis: %v", keys)
 	}
 }
@@ -246,7 +244,7 @@ func TestNeverMoreThanMax(t *testing.T) {
 func waiting(t *testing.T, rdb *redis.Client, key string) int {
 	t.Helper()
 	n := 0
-	for _, member := range rdb.ZRange(t.Context(), "holdfast:v1:slots:{"+key+"}", 0, -1).Val() {
+	for _, member := range rdb.ZRange(t.Context(), "holdfast:v1:permits:{"+key+"}", 0, -1).Val() {
 		if strings.HasPrefix(member, "q") {
 			n++
 		}
@@ -275,7 +273,7 @@ func waiters(t *testing.T, rdb *redis.Client, first *semaphore.Permit, callers [
 				t.Error(err)
 			}
 		})
-		until(t, "the caller waits", func() bool {
+		redistest.Until(t, "the caller waits", func() bool {
 			return waiting(t, rdb, "k") == i+1
 		})
 	}
@@ -314,208 +312,15 @@ func TestPermitsInTurn(t *testing.T) {
 		_, err := all[1].Acquire(ctx, "k")
 		waits <- err
 	}()
-	until(t, "somebody waits", func() bool { return waiting(t, rdb, "k") == 1 })
+	redistest.Until(t, "somebody waits", func() bool { return waiting(t, rdb, "k") == 1 })
 	// One who leaves makes room for those behind, here and in Redis.
 	cancel()
 	if err := <-waits; !errors.Is(err, context.Canceled) {
 		t.Errorf("a wait that was cancelled: %v", err)
 	}
-	until(t, "the place is given up", func() bool { return waiting(t, rdb, "k") == 0 })
+	redistest.Until(t, "the place is given up", func() bool { return waiting(t, rdb, "k") == 0 })
 	must(t, s.Release())
 	must(t, acquire(t, all[2], "k").Release())
-}
-
-// TestCrashedProcess: permits of one that dies are free after the time to live; those
-// of one that lives are not, however long they are held.
-func TestCrashedProcess(t *testing.T) {
-	rdb := redistest.Client(t, redistest.Start(t))
-	const ttl = 300 * time.Millisecond
-	dies := newSemaphore(t, rdb, 2, patient(), semaphore.WithTTL(ttl), limiter.WithProcess("a"))
-	lives := newSemaphore(t, rdb, 2, patient(), semaphore.WithTTL(ttl), limiter.WithProcess("b"))
-	acquire(t, dies, "k")
-	held := acquire(t, lives, "k")
-	must(t, dies.Close()) // does not release: the work goes on, for all it knows
-	if n := inFlight(t, lives, "k"); n != 2 {
-		t.Fatalf("%d in flight", n)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	s, err := lives.Acquire(ctx, "k")
-	must(t, err)
-	// Several times to live later both are still held.
-	for range 5 {
-		pause := time.NewTimer(ttl / 2)
-		<-pause.C
-		if other, err := lives.TryAcquire(t.Context(), "k"); err != nil || other.Allowed {
-			t.Fatalf("a third of two: %+v, %v", other, err)
-		}
-	}
-	select {
-	case <-s.Lost():
-		t.Error("a permit was lost")
-	case <-held.Lost():
-		t.Error("a permit was lost")
-	default:
-	}
-}
-
-// TestLostPermits: a Redis that forgets its data knows the holders again after the next
-// heartbeat, and they know that they had lost their permits.
-func TestLostPermits(t *testing.T) {
-	srv := redistest.Start(t)
-	c := newSemaphore(t, redistest.Client(t, srv), 2, patient(), semaphore.WithTTL(300*time.Millisecond))
-	a, b := acquire(t, c, "k"), acquire(t, c, "k")
-	must(t, redistest.Admin(t, srv).FlushAll(t.Context()).Err())
-	<-a.Lost()
-	<-b.Lost()
-	if n := inFlight(t, c, "k"); n != 2 {
-		t.Errorf("%d in flight", n)
-	}
-	must(t, a.Release())
-	if n := inFlight(t, c, "k"); n != 1 {
-		t.Errorf("%d in flight after a release", n)
-	}
-}
-
-// TestPermitsInAnOutage: without Redis each process has its share, and what it holds
-// counts; those who wait are served; Redis learns of all when it is back.
-func TestPermitsInAnOutage(t *testing.T) {
-	srv := redistest.Start(t)
-	proxy, rdb := behind(t, srv, redis.Options{MaxRetries: -1, DialerRetries: 1})
-	c := newSemaphore(t, rdb, 6, limiter.WithShare(0.5), limiter.WithCriticalHeadroom(0.34), semaphore.WithTTL(300*time.Millisecond))
-	before := acquire(t, c, "k")
-	proxy.Set(faultproxy.Mode{Refuse: true})
-	proxy.Reset()
-	var own []*semaphore.Permit
-	until(t, "this process decides", func() bool {
-		s, err := c.TryAcquire(t.Context(), "k")
-		must(t, err)
-		if s.Allowed {
-			own = append(own, s)
-		}
-		return s.Source == limiter.SourceLocal
-	})
-	// 3 of 6, of which 1 is for critical callers, and 1 was held already.
-	if s, err := c.TryAcquire(t.Context(), "k"); err != nil || s.Allowed || s.Source != limiter.SourceLocal {
-		t.Fatalf("beyond the share: %+v, %v", s, err)
-	}
-	s, err := c.TryAcquire(limiter.Critical(t.Context()), "k")
-	if err != nil || !s.Allowed {
-		t.Fatalf("a critical caller: %+v, %v", s, err)
-	}
-	got := make(chan *semaphore.Permit, 1)
-	go func() {
-		s, err := c.Acquire(context.Background(), "k")
-		if err != nil {
-			t.Error(err)
-		}
-		got <- s
-	}()
-	must(t, s.Release())
-	must(t, before.Release())
-	waited := <-got
-	proxy.Pass()
-	until(t, "Redis knows what is held", func() bool {
-		n, err := c.InFlight(t.Context(), "k")
-		return err == nil && n == len(own)+1
-	})
-	must(t, waited.Release())
-	for _, s := range own {
-		must(t, s.Release())
-	}
-	until(t, "nothing is left", func() bool {
-		n, err := c.InFlight(t.Context(), "k")
-		return err == nil && n == 0
-	})
-}
-
-// TestPermitPolicies: open counts nobody, closed admits nobody.
-func TestPermitPolicies(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
-	t.Cleanup(func() { _ = rdb.Close() })
-	open := newSemaphore(t, rdb, 1, limiter.WithFallback(fallback.Open))
-	for range 3 {
-		s, err := open.Acquire(t.Context(), "k")
-		if err != nil || s.Source != limiter.SourceOpen {
-			t.Fatalf("%+v, %v", s, err)
-		}
-		defer func() { must(t, s.Release()) }()
-	}
-	closed := newSemaphore(t, rdb, 1, limiter.WithFallback(fallback.Closed))
-	if s, err := closed.Acquire(t.Context(), "k"); !errors.Is(err, limiter.ErrUnavailable) {
-		t.Errorf("%+v, %v", s, err)
-	}
-	if s, err := closed.TryAcquire(t.Context(), "k"); !errors.Is(err, limiter.ErrUnavailable) {
-		t.Errorf("%+v, %v", s, err)
-	}
-}
-
-// TestNoPermitLeaks: whatever callers do, cancel before, while or after they are
-// served, and whatever becomes of Redis, everything is free in the end.
-func TestNoPermitLeaks(t *testing.T) {
-	srv := redistest.Start(t)
-	proxy, rdb := behind(t, srv, redis.Options{})
-	c := newSemaphore(t, rdb, 3, limiter.WithShare(1), semaphore.WithTTL(500*time.Millisecond))
-	var wg sync.WaitGroup
-	for i := range 40 {
-		wg.Go(func() {
-			for j := range 15 {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration((i*7+j*13)%40)*time.Millisecond/4)
-				s, err := c.Acquire(ctx, "k")
-				cancel()
-				switch {
-				case err == nil:
-					if err := s.Release(); err != nil {
-						t.Error(err)
-					}
-				case !errors.Is(err, context.DeadlineExceeded):
-					t.Error(err)
-				}
-			}
-		})
-	}
-	for range 3 {
-		proxy.Set(faultproxy.Mode{HalfOpen: true})
-		until(t, "calls get stuck", func() bool {
-			return c.Health().Decisions[limiter.SourceLocal] > 0 || c.Health().Servers[0].LastFailure != breaker.ClassOK
-		})
-		proxy.Pass()
-		proxy.Reset()
-	}
-	wg.Wait()
-	until(t, "nothing is held", func() bool {
-		n, err := c.InFlight(t.Context(), "k")
-		return err == nil && n == 0
-	})
-	s, err := c.Acquire(t.Context(), "k")
-	must(t, err)
-	must(t, s.Release())
-}
-
-// TestPermitsInACluster: keys on all masters.
-func TestPermitsInACluster(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3, 0)
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	c := newSemaphore(t, rdb, 2, limiter.WithBudget(2*time.Second), limiter.WithShare(1), semaphore.WithTTL(300*time.Millisecond))
-	for i := range 30 {
-		key := fmt.Sprint("k", i)
-		acquire(t, c, key)
-		acquire(t, c, key)
-		if s, err := c.TryAcquire(t.Context(), key); err != nil || s.Allowed || s.Source != limiter.SourceRedis {
-			t.Fatalf("%+v, %v", s, err)
-		}
-	}
-	ends := func(i int) float64 {
-		return rdb.ZRangeWithScores(t.Context(), fmt.Sprintf("holdfast:v1:slots:{k%d}", i), 0, 0).Val()[0].Score
-	}
-	for i := range 30 {
-		first := ends(i)
-		until(t, "the heartbeat reaches the key", func() bool { return ends(i) > first })
-		if n := inFlight(t, c, fmt.Sprint("k", i)); n != 2 {
-			t.Errorf("key %d: %d in flight", i, n)
-		}
-	}
 }
 
 // TestBadSemaphore: what is rejected, by name.

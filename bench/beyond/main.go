@@ -1,4 +1,4 @@
-// Beyond measures what decides about more than one limit: several at once, slots in
+// Beyond measures what decides about more than one limit: several at once, permits in
 // flight, reservations, and sampled fleets of real processes, on a redis-server that
 // it starts. All take turns in every round; the figures are medians.
 package main
@@ -101,11 +101,11 @@ func operations(doc *bytes.Buffer, srv *redisproc.Server, rounds int, length tim
 	if err != nil {
 		return err
 	}
-	slots, err := semaphore.New(rdb, 1_000_000, limiter.WithShare(1), limiter.WithBudget(time.Second))
+	sem, err := semaphore.New(rdb, 1_000_000, limiter.WithShare(1), limiter.WithBudget(time.Second))
 	if err != nil {
 		return err
 	}
-	defer slots.Close()
+	defer sem.Close()
 	admitted := func(res limiter.Result, err error) error {
 		if err == nil && (!res.Allowed || res.Source != limiter.SourceRedis) {
 			err = fmt.Errorf("%+v", res)
@@ -119,7 +119,7 @@ func operations(doc *bytes.Buffer, srv *redisproc.Server, rounds int, length tim
 			return admitted(res.Result, err)
 		}},
 		{"a permit: `TryAcquire` and `Release`", "2.2", func(key string) error {
-			s, err := slots.TryAcquire(ctx, key)
+			s, err := sem.TryAcquire(ctx, key)
 			if err != nil {
 				return err
 			}

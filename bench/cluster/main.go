@@ -1,5 +1,5 @@
 // Cluster measures how many decisions a cluster makes that is some milliseconds away: of
-// those that are offered at a rate, on keys that nobody asks for twice, how many does
+// those that are offered at a rate, each on a key of its own, how many does
 // Redis decide within the budget, by Holdfast and by a plain script on the same client.
 // It starts its own cluster behind delaying proxies, prints a table in Markdown, and
 // writes it to a file when it is given one.

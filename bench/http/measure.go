@@ -98,7 +98,7 @@ func once(rt http.RoundTripper, req *http.Request) error {
 }
 
 // bodyCost returns the bytes that each contender allocates for a request with a
-// body of the given size that can be made anew, in memory.
+// body of the given size that can be made again, in memory.
 func bodyCost(size int64) ([]float64, error) {
 	to := inMemory()
 	const times = 20

@@ -1,7 +1,7 @@
 // Inbound measures what middlewares that limit by the address of the client add to a
 // bare handler: in memory, by one caller and by one per core, and in a server on the
-// loopback; for requests that are served and for those that are refused. Then what it
-// adds that somebody is told of each decision. All take turns in every round; the
+// loopback; for requests that are served and for those that are rejected. Then what it
+// observing each decision adds. All take turns in every round; the
 // tables have medians.
 package main
 
@@ -33,19 +33,19 @@ func run(out string, rounds int) error {
 	if err != nil {
 		return err
 	}
-	refused, err := compare(rounds, 1, http.StatusTooManyRequests)
+	rejected, err := compare(rounds, 1, http.StatusTooManyRequests)
 	if err != nil {
 		return err
 	}
-	told, err := compareObserved(rounds)
+	observed, err := compareObserved(rounds)
 	if err != nil {
 		return err
 	}
 
 	var b strings.Builder
 	fmt.Fprintf(&b, "**Served**: %d requests an hour for each of %d clients, which is not reached\n\n%s\n", plenty, clients, served)
-	fmt.Fprintf(&b, "**Refused**: 1 request an hour, which each client has had; the bare handler serves them\n\n%s\n", refused)
-	fmt.Fprintf(&b, "**Observed**: what it adds to Holdfast, GCRA, that somebody is told of each decision\n\n%s", told)
+	fmt.Fprintf(&b, "**Rejected**: 1 request an hour, which each client has had; the bare handler serves them\n\n%s\n", rejected)
+	fmt.Fprintf(&b, "**Observed**: what observing each decision adds to Holdfast, GCRA\n\n%s", observed)
 	fmt.Print(b.String())
 	if out != "" {
 		return os.WriteFile(out, []byte(b.String()), 0o644)
@@ -96,23 +96,23 @@ func compare(rounds, n, status int) (table string, err error) {
 }
 
 // compareObserved measures all observers, of requests that are served and of those that
-// are refused.
+// are rejected.
 func compareObserved(rounds int) (table string, err error) {
 	served, servedAll, err := observe(rounds, plenty, http.StatusOK)
 	if err != nil {
 		return "", err
 	}
-	refused, refusedAll, err := observe(rounds, 1, http.StatusTooManyRequests)
+	rejected, rejectedAll, err := observe(rounds, 1, http.StatusTooManyRequests)
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "| told to | served: adds, ns | on %[1]d cores | adds, allocations | refused: adds, ns | on %[1]d cores | adds, allocations |\n", runtime.GOMAXPROCS(0))
+	fmt.Fprintf(&b, "| observed by | served: adds, ns | on %[1]d cores | adds, allocations | rejected: adds, ns | on %[1]d cores | adds, allocations |\n", runtime.GOMAXPROCS(0))
 	b.WriteString("|---|---|---|---|---|---|---|\n")
 	for i, o := range observers {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", title(o.name, o.module),
 			adds(served[i].NS, served[0].NS), adds(servedAll[i].NS, servedAll[0].NS), adds(served[i].Allocs, served[0].Allocs),
-			adds(refused[i].NS, refused[0].NS), adds(refusedAll[i].NS, refusedAll[0].NS), adds(refused[i].Allocs, refused[0].Allocs))
+			adds(rejected[i].NS, rejected[0].NS), adds(rejectedAll[i].NS, rejectedAll[0].NS), adds(rejected[i].Allocs, rejected[0].Allocs))
 	}
 	return b.String(), nil
 }

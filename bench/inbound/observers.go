@@ -15,14 +15,14 @@ import (
 	holdfastotel "github.com/holdfast-go/holdfast/otel"
 )
 
-// observer is a way to be told of each decision.
+// observer is a way to observe each decision.
 type observer struct {
 	name   string
 	module string // as that of a contender
 	with   func() (observed, error)
 }
 
-// observed is what makes a limiter and a middleware tell of their decisions.
+// observed are the options by which a limiter and a middleware report their decisions.
 type observed struct {
 	limiter    []limiter.LocalOption
 	middleware []middleware.Option
@@ -74,7 +74,7 @@ func ranking(capacity int) (observed, error) {
 	return observed{limiter: []limiter.LocalOption{limiter.WithHooks(top.Hooks())}}, nil
 }
 
-// metrics are those of the SDK, which somebody reads when asked to, as Prometheus does.
+// metrics are those of the SDK, which are read on demand, as by Prometheus.
 func metrics() (in *holdfastotel.Instrumentation, stop func(), err error) {
 	provider := metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))
 	if in, err = holdfastotel.New(holdfastotel.WithMeterProvider(provider)); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
 )
 
-// fault is one thing that goes wrong, and how it is put right.
+// fault is one fault, and how it is ended.
 type fault struct {
 	name       string
 	begin, end func(*stage) error
@@ -79,7 +79,7 @@ var faults = []fault{
 	{"SCRIPT FLUSH", command("script", "flush"), nothing},
 }
 
-// misconf makes a snapshot fail, after which writes are refused: the folder it
+// misconf makes a snapshot fail, after which Redis rejects writes: the folder it
 // would be written to is taken away.
 func misconf(s *stage) error {
 	dir, err := os.MkdirTemp("", "holdfast-")

@@ -42,7 +42,7 @@ type score struct {
 	admitted atomic.Int64
 }
 
-// figures are what one fault looked like through one limiter.
+// figures are what callers of one limiter saw during one fault.
 type figures struct {
 	p50, p99, slowest, back time.Duration
 	errors, decisions       int

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// route is one path of the API and how it refuses.
+// route is one path of the API and how it rejects.
 type route struct {
 	method, path string
 	refusals     int
@@ -19,7 +19,7 @@ type route struct {
 
 func (r route) String() string { return r.method + " " + r.path }
 
-// api is somebody else's service, as rude as they come.
+// api is the service of a third party, with every bad habit.
 type api struct {
 	routes []route
 	url    string

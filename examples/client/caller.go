@@ -128,7 +128,7 @@ func (c *caller) crowd(ctx context.Context) error {
 	c.api.mu.Lock()
 	refused := min(c.api.calls[crowded.path], crowded.refusals)
 	c.api.mu.Unlock()
-	c.printf("    all were answered after %v to %v; the API had to refuse %d request\n", round(first), round(last), refused)
+	c.printf("    all were answered after %v to %v; the API had to reject %d request\n", round(first), round(last), refused)
 	return nil
 }
 

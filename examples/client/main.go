@@ -1,4 +1,4 @@
-// Client: calls a local API that refuses in every style that servers use, and
+// Client: calls a local API that rejects in every style that servers use, and
 // prints what was waited and why.
 package main
 
@@ -33,7 +33,7 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer c.client.CloseIdleConnections()
-	fmt.Fprint(out, "Each route refuses once or more, in its own style.\n\n")
+	fmt.Fprint(out, "Each route rejects once or more, in its own style.\n\n")
 	for _, r := range api.routes {
 		if err := c.call(ctx, r); err != nil {
 			return err

@@ -40,7 +40,7 @@ func TestRun(t *testing.T) {
 		"/tomorrow":     {" 429 after 0s, gave up: wait too long, retry in 24h0m0s"},
 		"/never-well":   {"attempt 3: 502", "gave up: attempts spent"},
 		"/refused":      {"(server, Retry-After)", " 200 after"},
-		"/may-be-done":  {"gave up: not idempotent", "had to refuse 1 request"},
+		"/may-be-done":  {"gave up: not idempotent", "had to reject 1 request"},
 	} {
 		for _, want := range wants {
 			if !strings.Contains(sections[path], want) {

@@ -8,7 +8,7 @@ import (
 )
 
 // The bounds of what can be set on the page: what a drawing can show, and windows that
-// end while one looks.
+// end while one watches.
 const (
 	maxUnits   = 50
 	maxSeconds = 30

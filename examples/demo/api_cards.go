@@ -118,10 +118,10 @@ func (a *app) boundary(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !c.begin() {
-		return refuse(http.StatusConflict, "algorithm", quoted(c.Slug), "has a boundary burst under way; wait for its end")
+		return broken(http.StatusConflict, "algorithm", quoted(c.Slug), "has a boundary burst under way; wait for its end")
 	}
 	defer c.end()
-	// The page may be closed meanwhile, the program too.
+	// The page may be closed in the meantime, the program too.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(a.ctx, cancel)()

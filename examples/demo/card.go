@@ -173,7 +173,7 @@ func (c *card) change(s settings) error {
 	return nil
 }
 
-// reset forgets everything. The error says that Redis could not be told.
+// reset forgets everything. The error says that Redis could not be reached.
 func (c *card) reset(ctx context.Context) error {
 	err := c.lim.Reset(ctx, visitor)
 	c.mu.Lock()

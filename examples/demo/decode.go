@@ -22,7 +22,7 @@ const (
 func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	kind := r.Header.Get("Content-Type")
 	if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
-		return refuse(http.StatusUnsupportedMediaType, "Content-Type", quoted(kind), "must be application/json")
+		return broken(http.StatusUnsupportedMediaType, "Content-Type", quoted(kind), "must be application/json")
 	}
 	// The server has no timeout of its own for bodies: it would end streams of events.
 	out := http.NewResponseController(w)
@@ -43,7 +43,7 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 // badBody names the field that a decoder's error is about, where it is about one.
 func badBody(err error) *problem {
 	if tooLong, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return refuse(http.StatusRequestEntityTooLarge, "body", "too long", fmt.Sprintf("must be at most %d bytes", tooLong.Limit))
+		return broken(http.StatusRequestEntityTooLarge, "body", "too long", fmt.Sprintf("must be at most %d bytes", tooLong.Limit))
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		field := wrong.Field

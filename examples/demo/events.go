@@ -91,7 +91,7 @@ func (a *app) events(w http.ResponseWriter, r *http.Request) error {
 	ch := a.hub.listen()
 	if ch == nil {
 		w.Header().Set("Retry-After", "5")
-		return refuse(http.StatusServiceUnavailable, "listeners", maxListeners, fmt.Sprintf("must be at most %d; close a page", maxListeners))
+		return broken(http.StatusServiceUnavailable, "listeners", maxListeners, fmt.Sprintf("must be at most %d; close a page", maxListeners))
 	}
 	defer a.hub.leave(ch)
 	w.Header().Set("Content-Type", "text/event-stream")

@@ -75,7 +75,7 @@ func TestEvents(t *testing.T) {
 		s.next("second", &live)
 		sum = live.Second.Admitted["redis"]
 	}
-	if len(live.Processes) != 4 || live.Processes[0].Shard[0].Breaker != "closed" || live.Second.Fault != healthy || live.Totals.Bound == 0 {
+	if len(live.Processes) != 4 || live.Processes[0].Servers[0].Breaker != "closed" || live.Second.Fault != healthy || live.Totals.Bound == 0 {
 		t.Errorf("%+v", live)
 	}
 	var r redisState

@@ -20,8 +20,8 @@ func secure(next http.Handler) http.Handler {
 	})
 }
 
-// ownHost refuses requests for names that are not this machine's: a foreign name that
-// resolves to it would make the page same-origin with whoever owns the name.
+// ownHost rejects requests for names that are not this machine's: a foreign name that
+// resolves to it would make the page same-origin with the owner of the name.
 func ownHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -29,7 +29,7 @@ func ownHost(next http.Handler) http.Handler {
 			host = name
 		}
 		if !isLoopback(strings.Trim(host, "[]")) {
-			refuse(http.StatusMisdirectedRequest, "Host", quoted(r.Host), "must be localhost or a loopback address").write(w)
+			broken(http.StatusMisdirectedRequest, "Host", quoted(r.Host), "must be localhost or a loopback address").write(w)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -44,7 +44,7 @@ func isLoopback(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// sameSite refuses what pages of other sites make a browser send, reads among them: a
+// sameSite rejects what pages of other sites make a browser send, reads among them: a
 // stream of events takes a place.
 func sameSite(next http.Handler) http.Handler {
 	refused := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func sameSite(next http.Handler) http.Handler {
 		if origin == "" {
 			origin = r.Header.Get("Sec-Fetch-Site")
 		}
-		refuse(http.StatusForbidden, "Origin", quoted(origin), "must be the page's own").write(w)
+		broken(http.StatusForbidden, "Origin", quoted(origin), "must be the page's own").write(w)
 	})
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(refused)

@@ -48,7 +48,7 @@ type outage struct {
 	proxy *faultproxy.Proxy
 	// Options are those of a client that goes through the proxy.
 	options redis.Options
-	// changed and emptied are told of what has happened.
+	// changed and emptied are called after what has happened.
 	changed, emptied func()
 
 	doing sync.Mutex // one action at a time
@@ -104,7 +104,7 @@ func (o *outage) act(action string) error {
 	defer o.doing.Unlock()
 	now := o.fault()
 	if now == killed && action != actionKill && action != actionRestore {
-		return refuse(http.StatusConflict, "action", quoted(action), "cannot be done while Redis is killed; restore it first")
+		return broken(http.StatusConflict, "action", quoted(action), "cannot be done while Redis is killed; restore it first")
 	}
 	switch action {
 	case actionKill:
@@ -186,10 +186,10 @@ func (o *outage) restore(now fault) error {
 // own again.
 func (o *outage) flush(now fault) error {
 	if why := o.whyNoFlush(); why != "" {
-		return refuse(http.StatusConflict, "action", quoted(actionFlush), "is never done to the server of REDIS_URL")
+		return broken(http.StatusConflict, "action", quoted(actionFlush), "is never done to the server of REDIS_URL")
 	}
 	if now == frozen {
-		return refuse(http.StatusConflict, "action", quoted(actionFlush), "cannot be done while Redis is frozen; restore it first")
+		return broken(http.StatusConflict, "action", quoted(actionFlush), "cannot be done while Redis is frozen; restore it first")
 	}
 	own := *o.srv.Options
 	rdb := redis.NewClient(&own)

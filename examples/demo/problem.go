@@ -22,17 +22,17 @@ type problem struct {
 
 func (p *problem) Error() string { return p.Detail }
 
-// refuse says that the value of a field breaks a rule.
-func refuse(status int, field string, value any, rule string) *problem {
+// broken says that the value of a field breaks a rule.
+func broken(status int, field string, value any, rule string) *problem {
 	return &problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status, Field: field,
 		Detail: fmt.Sprintf("%s is %v: %s", field, value, rule),
 	}
 }
 
-// badField is refuse for what a body says.
+// badField is broken for what a body says.
 func badField(field string, value any, rule string) *problem {
-	return refuse(http.StatusBadRequest, field, value, rule)
+	return broken(http.StatusBadRequest, field, value, rule)
 }
 
 func (p *problem) write(w http.ResponseWriter) { reply(w, p.Status, "application/problem+json", p) }

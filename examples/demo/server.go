@@ -25,7 +25,7 @@ func (a *app) handler(loopback bool) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It says nothing until it refuses: what is announced are the limits of the cards.
+	// It sends no headers until it rejects: what is announced are the limits of the cards.
 	limit, err := middleware.New(a.own, middleware.RemoteIP(), middleware.WithPolicy("page"), middleware.WithHeaders(middleware.RetryAfter))
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (a *app) handler(loopback bool) (http.Handler, error) {
 		api.Handle(e.path, only(e.method, e.do))
 	}
 	api.Handle("/", endpoint(func(_ http.ResponseWriter, r *http.Request) error {
-		return refuse(http.StatusNotFound, "path", quoted(r.URL.Path), "is not part of the API")
+		return broken(http.StatusNotFound, "path", quoted(r.URL.Path), "is not part of the API")
 	}))
 	root := http.NewServeMux()
 	root.Handle("/api/", sameSite(limit(api)))
@@ -64,24 +64,24 @@ func (a *app) handler(loopback bool) (http.Handler, error) {
 	return secure(h), nil
 }
 
-// only refuses other methods. HEAD is as good as GET.
+// only rejects other methods. HEAD is allowed as GET is.
 func only(method string, do endpoint) http.Handler {
 	return endpoint(func(w http.ResponseWriter, r *http.Request) error {
 		if r.Method == method || method == http.MethodGet && r.Method == http.MethodHead && !strings.HasPrefix(r.URL.Path, "/api/") {
 			return do(w, r)
 		}
 		w.Header().Set("Allow", method)
-		return refuse(http.StatusMethodNotAllowed, "method", quoted(r.Method), "must be "+method)
+		return broken(http.StatusMethodNotAllowed, "method", quoted(r.Method), "must be "+method)
 	})
 }
 
-// ServeHTTP turns errors, and panics, into problems. What went wrong inside is told to
+// ServeHTTP turns errors, and panics, into problems. What went wrong inside is logged for
 // who runs the program.
 func (e endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		if v := recover(); v != nil {
 			if v == http.ErrAbortHandler {
-				panic(v)
+				panic(v) // net/http closes the connection by it
 			}
 			internal(w, fmt.Errorf("%s %s: panic: %v\n%s", r.Method, r.URL.Path, v, debug.Stack()))
 		}

@@ -17,7 +17,7 @@ const (
 	quotaWindow = 2 * time.Second
 )
 
-// thirdParty is somebody else's API: beyond its quota it answers 429 with Retry-After,
+// thirdParty is the API of a third party: beyond its quota it answers 429 with Retry-After,
 // and before that it says nothing of what is left.
 type thirdParty struct {
 	url    string

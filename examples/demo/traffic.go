@@ -42,12 +42,12 @@ func newSecond() second {
 
 // processState is one process as its limiter sees Redis.
 type processState struct {
-	Name  string       `json:"name"`
-	Share float64      `json:"share"`
-	Shard []shardState `json:"shards"`
+	Name    string        `json:"name"`
+	Share   float64       `json:"share"`
+	Servers []serverState `json:"servers"`
 }
 
-type shardState struct {
+type serverState struct {
 	Breaker     string  `json:"breaker"`
 	Since       float64 `json:"since"`             // Unix time in milliseconds
 	RetryAt     float64 `json:"retryAt,omitempty"` // 0 unless open
@@ -129,7 +129,7 @@ func (t *traffic) call(ctx context.Context, p *process, every time.Duration) {
 		case <-tick.C:
 		}
 		start := time.Now()
-		// The program's end must not look like a fault.
+		// The program's end must not be counted as a fault.
 		res, err := p.lim.Allow(context.WithoutCancel(ctx), "third-party-api")
 		t.count(p, res, err, time.Since(start))
 	}
@@ -198,12 +198,12 @@ func (t *traffic) state() []processState {
 	for _, p := range t.processes {
 		h := p.lim.Health()
 		s := processState{Name: p.name, Share: h.Share}
-		for _, sh := range h.Servers {
-			one := shardState{Breaker: sh.State.String(), Since: unixMs(sh.Since)}
-			if !sh.RetryAt.IsZero() {
-				one.RetryAt, one.LastFailure = unixMs(sh.RetryAt), sh.LastFailure.String()
+		for _, srv := range h.Servers {
+			one := serverState{Breaker: srv.State.String(), Since: unixMs(srv.Since)}
+			if !srv.RetryAt.IsZero() {
+				one.RetryAt, one.LastFailure = unixMs(srv.RetryAt), srv.LastFailure.String()
 			}
-			s.Shard = append(s.Shard, one)
+			s.Servers = append(s.Servers, one)
 		}
 		all = append(all, s)
 	}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// api is somebody else's service with a published limit: it counts what reaches
+// api is the service of a third party with a published limit: it counts what reaches
 // it, since it would have to answer 429 to what is too much.
 type api struct {
 	calls  atomic.Int64

@@ -96,7 +96,7 @@ func (f *fleet) work(ctx context.Context, w *worker, begin time.Time, every time
 		case <-tick.C:
 		}
 		start := time.Now()
-		// The end of the demonstration must not look like a fault.
+		// The end of the demonstration must not be counted as a fault.
 		res, err := w.lim.Allow(context.WithoutCancel(ctx), "third-party-api")
 		if ctx.Err() != nil {
 			return
@@ -141,7 +141,7 @@ func (f *fleet) slow(d time.Duration) {
 	}
 }
 
-// breakers tells the state of the fleet's breakers in one word, or the number of
+// breakers returns the state of the fleet's breakers in one word, or the number of
 // those that are not closed.
 func (f *fleet) breakers() string {
 	n := 0

@@ -11,8 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,13 +34,7 @@ func main() {
 	flag.IntVar(&cfg.exports, "exports", 6, "exports that each of them makes")
 	flag.DurationVar(&cfg.each, "each", 200*time.Millisecond, "how long an export takes")
 	flag.DurationVar(&cfg.ttl, "ttl", 2*time.Second, "time to live of a permit")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, cfg, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "permits:", err)
-		os.Exit(1)
-	}
+	demo.Main("permits", &cfg, run)
 }
 
 func run(ctx context.Context, cfg config, out io.Writer) error {

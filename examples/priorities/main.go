@@ -11,8 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"sync"
 	"time"
 
@@ -34,13 +32,7 @@ func main() {
 	flag.IntVar(&cfg.checkouts, "checkouts", 15, "checkouts per second; of reports there are ten times the limit")
 	flag.Float64Var(&cfg.reserve, "reserve", 0.2, "part of the limit that is for checkouts")
 	flag.DurationVar(&cfg.length, "length", 3*time.Second, "how long each of the three runs takes")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, cfg, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "priorities:", err)
-		os.Exit(1)
-	}
+	demo.Main("priorities", &cfg, run)
 }
 
 // count is what became of one kind of request.
@@ -116,7 +108,7 @@ func compete(ctx context.Context, lim *limiter.Limiter, cfg config) (checkouts, 
 	return checkouts, reports, errs[1]
 }
 
-// ask asks so many times per second.
+// ask asks n times per second.
 func ask(ctx context.Context, lim *limiter.Limiter, perSecond int, length time.Duration) (c count, err error) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

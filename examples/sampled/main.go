@@ -10,8 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"time"
@@ -35,13 +33,7 @@ func main() {
 	flag.IntVar(&cfg.rate, "rate", 2000, "requests per second that they may admit together")
 	flag.DurationVar(&cfg.interval, "interval", 500*time.Millisecond, "how often each of them reports")
 	flag.IntVar(&cfg.intervals, "intervals", 20, "how many intervals the run takes; halfway ten times as much is asked for")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, cfg, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "sampled:", err)
-		os.Exit(1)
-	}
+	demo.Main("sampled", &cfg, run)
 }
 
 func run(ctx context.Context, cfg config, out io.Writer) error {

@@ -1,6 +1,6 @@
 // Server: an API with plans. Requests are limited per address and per user at once, by
 // the plan of the user; Prometheus finds metrics under /metrics, and people who is
-// refused most under /debug/limits, both on an address of their own.
+// rejected most under /debug/limits, both on an address of their own.
 //
 // It uses REDIS_URL where that is set, else a redis-server found on PATH, else a
 // Redis embedded in this program.
@@ -36,7 +36,7 @@ func main() {
 	cfg := config{prefix: "server-demo"}
 	flag.StringVar(&cfg.addr, "addr", "localhost:8080", "where the API is served")
 	flag.StringVar(&cfg.admin, "admin", "localhost:9090", "where /metrics and /debug/limits are served: keep it private")
-	flag.StringVar(&cfg.trusted, "trusted", "", "prefixes of the proxies in front of it, such as 10.0.0.0/8,fd00::/8; their X-Forwarded-For is believed")
+	flag.StringVar(&cfg.trusted, "trusted", "", "prefixes of the proxies in front of it, such as 10.0.0.0/8,fd00::/8; their X-Forwarded-For is trusted")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

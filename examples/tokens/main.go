@@ -14,8 +14,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
-	"os/signal"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,13 +36,7 @@ func main() {
 	flag.IntVar(&cfg.estimate, "estimate", 2000, "tokens that a call may take at most: what is reserved")
 	flag.IntVar(&cfg.programs, "programs", 4, "programs, each of eight goroutines")
 	flag.DurationVar(&cfg.length, "length", 4*time.Second, "how long each of the two runs takes")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, cfg, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "tokens:", err)
-		os.Exit(1)
-	}
+	demo.Main("tokens", &cfg, run)
 }
 
 // outcome is what came of a run.

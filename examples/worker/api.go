@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-// api is somebody else's service. It refuses what is beyond its limit, is out
+// api is the service of a third party. It rejects what is beyond its limit, is out
 // of order for half a second now and then, and counts, by the Idempotency-Key,
 // how often it did each job.
 type api struct {
@@ -18,9 +18,9 @@ type api struct {
 	url    string
 	start  time.Time
 
-	mu      sync.Mutex
-	seen    map[string]int // jobs done, by key
-	refused int
+	mu       sync.Mutex
+	seen     map[string]int // jobs done, by key
+	rejected int
 }
 
 // The API is out of order once in each of these.
@@ -51,11 +51,11 @@ func (a *api) close() {
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if age := time.Since(a.start) % apiEvery; age > apiEvery-apiDown {
-		a.refuse(w, http.StatusServiceUnavailable)
+		a.reject(w, http.StatusServiceUnavailable)
 		return
 	}
 	if res, err := a.limit.Allow(r.Context(), "everyone"); err != nil || !res.Allowed {
-		a.refuse(w, http.StatusTooManyRequests)
+		a.reject(w, http.StatusTooManyRequests)
 		return
 	}
 	a.mu.Lock()
@@ -64,9 +64,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-func (a *api) refuse(w http.ResponseWriter, status int) {
+func (a *api) reject(w http.ResponseWriter, status int) {
 	a.mu.Lock()
-	a.refused++
+	a.rejected++
 	a.mu.Unlock()
 	w.Header().Set("Retry-After", "1")
 	w.WriteHeader(status)

@@ -54,16 +54,16 @@ func main() {
 
 // report is what came of a run.
 type report struct {
-	jobs, done, twice, refused, given int
-	redis, local                      int64
-	took                              time.Duration
+	jobs, done, twice, rejected, given int
+	redis, local                       int64
+	took                               time.Duration
 }
 
-// print tells the outcome and reports whether it is a good one.
+// print writes the outcome and reports whether it is a good one.
 func (r *report) print(out io.Writer) bool {
 	good := r.done == r.jobs && r.twice == 0
-	fmt.Fprintf(out, "\n%d of %d jobs done in %v, %d of them twice; the API refused %d requests; %d jobs went back to the queue;\n",
-		r.done, r.jobs, r.took.Round(10*time.Millisecond), r.twice, r.refused, r.given)
+	fmt.Fprintf(out, "\n%d of %d jobs done in %v, %d of them twice; the API rejected %d requests; %d jobs went back to the queue;\n",
+		r.done, r.jobs, r.took.Round(10*time.Millisecond), r.twice, r.rejected, r.given)
 	fmt.Fprintf(out, "%d requests were admitted by Redis, %d by the workers on their own.\n", r.redis, r.local)
 	if good {
 		fmt.Fprintln(out, "Every job was done, once.")

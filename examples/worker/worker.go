@@ -81,13 +81,13 @@ func (w *worker) close() error {
 	return errors.Join(w.lim.Close(), w.rdb.Close())
 }
 
-// do sends a job. If it could not be done, again is when to try it anew.
+// do sends a job. If it could not be done, again is when to try it again.
 func (w *worker) do(ctx context.Context, url string, j job) (again time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(fmt.Sprint("job ", j.id)))
 	if err != nil {
 		return 0, err
 	}
-	// By it the API tells repetitions, so that a POST can be retried.
+	// By it the API recognizes repetitions, so that a POST can be retried.
 	req.Header.Set("Idempotency-Key", fmt.Sprint("job-", j.id))
 	resp, err := w.client.Do(req)
 	if err != nil {
@@ -212,7 +212,7 @@ func (f *fleet) loop(ctx context.Context, w *worker, done context.CancelCauseFun
 
 // watch kills and restarts Redis at their times and prints the table.
 func (f *fleet) watch(ctx context.Context, srv *demo.Redis, out io.Writer) error {
-	fmt.Fprintf(out, "%6s %9s %7s %7s %9s\n", "second", "jobs done", "redis", "local", "refused")
+	fmt.Fprintf(out, "%6s %9s %7s %7s %9s\n", "second", "jobs done", "redis", "local", "rejected")
 	var kill, back <-chan time.Time
 	if srv.Kill != nil {
 		kill, back = time.After(f.cfg.kill), time.After(f.cfg.back)
@@ -237,7 +237,7 @@ func (f *fleet) watch(ctx context.Context, srv *demo.Redis, out io.Writer) error
 			}
 		case <-tick.C:
 			r := f.report(0)
-			fmt.Fprintf(out, "%6d %9d %7d %7d %9d  %s\n", second, r.done-last.done, r.redis-last.redis, r.local-last.local, r.refused-last.refused, event)
+			fmt.Fprintf(out, "%6d %9d %7d %7d %9d  %s\n", second, r.done-last.done, r.redis-last.redis, r.local-last.local, r.rejected-last.rejected, event)
 			last, event = *r, ""
 			second++
 		}
@@ -248,7 +248,7 @@ func (f *fleet) report(took time.Duration) *report {
 	r := &report{jobs: f.cfg.jobs, given: int(f.given.Load()), redis: f.redis.Load(), local: f.local.Load(), took: took}
 	f.api.mu.Lock()
 	defer f.api.mu.Unlock()
-	r.done, r.refused = len(f.api.seen), f.api.refused
+	r.done, r.rejected = len(f.api.seen), f.api.rejected
 	for _, n := range f.api.seen {
 		if n > 1 {
 			r.twice++

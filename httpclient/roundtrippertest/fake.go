@@ -88,7 +88,7 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// counted tells the fake when it is closed, once.
+// counted reports to the fake once when it is closed.
 type counted struct {
 	io.ReadCloser
 	f    *fake
@@ -259,3 +259,8 @@ func wantStatus(t *testing.T, resp *http.Response, want int) {
 
 // quiet is a logger for servers that are meant to meet errors.
 func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
+
+// roundTripperFunc is a base in a function.
+type roundTripperFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripperFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -136,7 +136,7 @@ func cutBodyNotRetried(t *testing.T, newTransport Make) {
 	}
 	f.wantSent(t, 1)
 
-	// In a response that will be retried it is nobody's business.
+	// In a response that will be retried it does not matter.
 	f = &fake{steps: []step{{status: 503, stream: io.NopCloser(cutReader{strings.NewReader("half")})}, {status: 200}}}
 	resp = do(t, newTransport(t, f), r)
 	resp.Body.Close()

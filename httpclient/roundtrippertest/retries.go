@@ -118,8 +118,3 @@ func nilURL(t *testing.T, newTransport Make) {
 	fails(t, newTransport(t, tr), r)
 	b.wantClosed(t)
 }
-
-// roundTripperFunc is a base in a function.
-type roundTripperFunc func(*http.Request) (*http.Response, error)
-
-func (f roundTripperFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -160,7 +160,7 @@ func (x *Call) Next(a Answer) (Wait, *Stop) {
 	}
 }
 
-// RestartBackoff begins the waits of the backoff anew.
+// RestartBackoff begins the waits of the backoff again.
 func (x *Call) RestartBackoff() { x.backoff = nil }
 
 // Wait waits as Next says.

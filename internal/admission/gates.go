@@ -62,7 +62,7 @@ func (gs *Gates) Close(key string, asked time.Duration) (wasOpen bool, longer ti
 	return g.close(asked)
 }
 
-// prolongs reports whether the fleet needs to hear of a cooldown of d that lasts
+// prolongs reports whether the fleet needs to know a cooldown of d that lasts
 // longer by longer than the one before. Of many requests that come back with one
 // rejection each prolongs it by a moment.
 func prolongs(longer, d time.Duration) bool { return longer > d/10 }

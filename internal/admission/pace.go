@@ -82,7 +82,7 @@ func (p *pace) start() time.Duration {
 }
 
 // throttled cuts the rate after a 429 to a request that was sent at sent. What
-// was sent before the last cut, or within adaptiveSettle of it, tells of the
+// was sent before the last cut, or within adaptiveSettle of it, describes the
 // same excess: it cuts once.
 func (p *pace) throttled(sent time.Duration) {
 	p.mu.Lock()

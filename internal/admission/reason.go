@@ -56,6 +56,14 @@ func (r Reason) String() string {
 	return "reason(" + strconv.Itoa(int(r)) + ")"
 }
 
+// Then says the reason, and the wait until another try makes sense.
+func (r Reason) Then(wait time.Duration) string {
+	if wait > 0 {
+		return r.String() + ", retry in " + wait.String()
+	}
+	return r.String()
+}
+
 // Wait is a wait that fits.
 type Wait struct {
 	For    time.Duration // jitter included

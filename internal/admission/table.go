@@ -7,7 +7,7 @@ import (
 
 // Table is a map that holds at most max entries. To make room it drops any
 // entry that is not in force, and never one that is: forgetting an open breaker
-// or a running cooldown would be an amnesty for whoever floods the table.
+// or a running cooldown would end for a caller that floods the table.
 // It is safe for concurrent use. Make it with NewTable.
 type Table[V any] struct {
 	max     int

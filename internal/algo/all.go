@@ -24,8 +24,8 @@ func StepAll(asks []Ask, now int64) ([]Decision, bool) {
 			out[i] = Decide(a.Params, a.State, now, a.N)
 			continue
 		}
-		look := Decide(a.Params, a.State, now, 0)
-		out[i].Remaining, out[i].ResetAfter, out[i].Delay = look.Remaining, look.ResetAfter, 0
+		peek := Decide(a.Params, a.State, now, 0)
+		out[i].Remaining, out[i].ResetAfter, out[i].Delay = peek.Remaining, peek.ResetAfter, 0
 	}
 	return out, all
 }

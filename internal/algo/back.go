@@ -8,8 +8,8 @@ package algo
 // returns nothing. Windows count what returns no more, if the window in which it was
 // taken still counts. From a bucket all that was taken has drained since, as far as
 // its rate drains: it may have been full meanwhile, and what was not refilled then
-// must not be refilled now. What was taken for shaping keeps its place, since those
-// behind it were told theirs.
+// must not be refilled now. What was taken for shaping keeps its place, since the delays of
+// those behind it are already known.
 func GiveBack(p Params, s *State, now, at, taken, n int64) int64 {
 	switch {
 	case p.Kind == LeakyBucketShaping, at < min(s.Birth, now):
@@ -28,13 +28,7 @@ func GiveBack(p Params, s *State, now, at, taken, n int64) int64 {
 	return back / p.Den
 }
 
-// undrained is what is left, in units of 1/Den, of taken units after a time in
-// which a bucket drained; not above 0 when that is nothing.
-func (p Params) undrained(elapsed, taken int64) int64 {
-	return taken*p.Den - min(max(0, elapsed), p.fillTime())*p.Num
-}
-
-// Refund returns n units of the key that were taken just now, whoever took them:
+// Refund returns n units of the key that were taken just now, by any caller:
 // of the log the newest ones.
 func Refund(p Params, s *State, now, n int64) int64 {
 	if p.Kind != SlidingWindowLog {
@@ -93,49 +87,4 @@ func giveBackLog(p Params, s *State, now, taken, n int64) int64 {
 		}
 	}
 	return 0
-}
-
-// Late is the limit under which units that are charged at one time may be used
-// up to d µs later, so that what is used stays within p. Buckets hold back what
-// the rate lets through meanwhile, the log looks further back. Fixed and counted
-// windows are p itself: their units must be used within the aligned window in
-// which they were charged.
-func (p Params) Late(d int64) (Params, bool) {
-	q := p
-	switch p.Kind {
-	case FixedWindow, SlidingWindowCounter:
-	case SlidingWindowLog:
-		q.Den += d
-		return q, q.Den <= MaxPeriod
-	case LeakyBucketShaping:
-		return q, false
-	default:
-		if d >= p.fillTime() {
-			return q, false
-		}
-		q.Cap -= ceilDiv(d*p.Num, p.Den)
-	}
-	return q, q.Cap > q.Keep
-}
-
-// UntilBorder is the time for which units charged at a time with that outcome may
-// be used: as long as the caller likes, but for aligned windows, which end.
-func (p Params) UntilBorder(d Decision) int64 {
-	switch p.Kind {
-	case FixedWindow:
-		return d.ResetAfter
-	case SlidingWindowCounter:
-		return d.ResetAfter - p.Den
-	}
-	return MaxPeriod
-}
-
-// RetryAfterReset is the time in which a bucket that is as if never used after
-// reset has room for n units and what must remain: at most a microsecond more than that. It is 0 for
-// what is no bucket.
-func (p Params) RetryAfterReset(reset, n int64) int64 {
-	if !p.Kind.Bucket() {
-		return 0
-	}
-	return reset - (p.Full()-(n+p.Keep)*p.Den)/p.Num
 }

@@ -4,7 +4,7 @@ package algo
 // these functions keep the account. A debt weighs as the algorithm itself would
 // weigh it, so that what has drained, or whose window has passed, is not owed.
 // State is used as for the sliding window counter, or for the leaky bucket. A debt
-// needs no birth: whoever forgives holds the debt itself.
+// needs no birth: Forgive is called with the debt itself.
 
 // Owe adds n units admitted at now. p is the process's own part of the limit.
 func Owe(p Params, s *State, now, n int64) {

@@ -20,10 +20,13 @@ func New(field string, value any, rule string, args ...any) *Error {
 	return &Error{field, value, rule}
 }
 
-// Text returns what the ConfigError of a package says.
-func (e *Error) Text(pkg string) string {
-	return fmt.Sprintf("%s: %s is %v: %s", pkg, e.Field, e.Value, e.Rule)
+// Error names field, value and rule.
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s is %v: %s", e.Field, e.Value, e.Rule)
 }
+
+// Text returns what the ConfigError of a package says.
+func (e *Error) Text(pkg string) string { return pkg + ": " + e.Error() }
 
 // Option is the error of an option that is nil.
 func Option() *Error { return New("option", "nil", "must not be nil") }

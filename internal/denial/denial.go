@@ -15,7 +15,7 @@ const (
 	// cells bounds the denials remembered. They are found by their hash; of two that
 	// meet, the later one stays.
 	cells = 4096
-	// Life bounds for how long a denial is believed: what another process gives
+	// Life bounds for how long a denial is remembered: what another process gives
 	// back, resets or raises is seen after that at the latest.
 	Life = time.Second
 )
@@ -44,7 +44,7 @@ type denial struct {
 	age       uint32
 	remaining int64
 	until     time.Time // nothing can be admitted until then
-	end       time.Time // nothing is believed after that
+	end       time.Time // nothing is remembered after that
 	retryAt   time.Time
 	resetAt   time.Time
 	// asked counts those who have asked Redis again since.
@@ -110,9 +110,9 @@ func (c *Cache) Put(a Asking, p *algo.Params, n int, d algo.Decision, sent, now 
 		}
 		sent = sent.Add(-2 * time.Microsecond) // by which that may be too long
 	}
-	// The time starts when Redis decided. Believed from the earliest moment at
-	// which that can have been, told from the latest: a caller that comes back
-	// when it was told is not met by the same denial.
+	// The time starts when Redis decided. It is kept from the earliest moment at
+	// which that can have been, but callers wait from the latest: a caller that comes
+	// back after its RetryAfter does not get the same denial.
 	until := sent.Add(min(algo.Duration(d.RetryAfter), Life))
 	end := sent.Add(Life)
 	if !p.Kind.Bucket() || d.RetryAfter > room {

@@ -1,21 +1,13 @@
 package faultproxy
 
 import (
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
 )
 
-// The directions, as indices.
-const (
-	requests = iota
-	replies
-)
-
 // link is a client's connection and the one to the server that belongs to it.
 type link struct {
-	p      *Proxy
 	client *net.TCPConn
 	alone  bool           // began in a black hole: there is no server for it
 	lost   [2]atomic.Bool // whether bytes of a direction were swallowed
@@ -26,39 +18,11 @@ type link struct {
 	done   chan struct{} // closed when the link has ended
 }
 
-// serve joins the two ends until both have nothing more to say.
-func (l *link) serve() {
-	defer l.p.forget(l)
-	defer l.close()
-	if l.alone {
-		_, _ = io.Copy(hole{l.p}, l.client)
-		return
-	}
-	var d net.Dialer
-	c, err := d.DialContext(l.p.ctx, "tcp", l.p.target)
-	if err != nil {
-		l.reset()
-		return
-	}
-	server := c.(*net.TCPConn)
-	if !l.join(server) {
-		_ = server.Close()
-		return
-	}
-	up, down := newPipe(l, requests, l.client, server), newPipe(l, replies, server, l.client)
-	var all sync.WaitGroup
-	all.Go(up.read)
-	all.Go(up.write)
-	all.Go(down.read)
-	all.Go(down.write)
-	all.Wait()
-}
-
 // hole is where the bytes of a link without a server go.
-type hole struct{ p *Proxy }
+type hole struct{ swallowed *atomic.Int64 }
 
 func (h hole) Write(b []byte) (int, error) {
-	h.p.swallowed.Add(int64(len(b)))
+	h.swallowed.Add(int64(len(b)))
 	return len(b), nil
 }
 

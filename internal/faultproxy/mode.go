@@ -15,7 +15,7 @@ type Mode struct {
 	// none is made to the server.
 	BlackHole bool
 	// HalfOpen passes requests on and swallows the replies: the server does
-	// what it was asked, and nobody hears of it.
+	// what it was asked, and its replies are lost.
 	HalfOpen bool
 	// Refuse resets connections as soon as they are accepted. Open ones go on,
 	// unless Reset ends them.
@@ -45,3 +45,9 @@ func (m Mode) piece() int { return max(1, m.BytesPerSecond/50) }
 func (m Mode) cost(n int) time.Duration {
 	return time.Duration(n) * time.Second / time.Duration(m.BytesPerSecond)
 }
+
+// The directions, as indices.
+const (
+	requests = iota
+	replies
+)

@@ -26,6 +26,7 @@ type chunk struct {
 // pipe is one direction of a link. Reading goes on while earlier chunks wait, so
 // that a delay costs latency and not bandwidth.
 type pipe struct {
+	rules    *rules
 	l        *link
 	dir      int
 	src, dst *net.TCPConn
@@ -39,8 +40,8 @@ type pipe struct {
 	sent, gen int // bytes delivered in the generation; only the writer's
 }
 
-func newPipe(l *link, dir int, src, dst *net.TCPConn) *pipe {
-	return &pipe{l: l, dir: dir, src: src, dst: dst, more: make(chan struct{}, 1), less: make(chan struct{}, 1)}
+func newPipe(r *rules, l *link, dir int, src, dst *net.TCPConn) *pipe {
+	return &pipe{rules: r, l: l, dir: dir, src: src, dst: dst, more: make(chan struct{}, 1), less: make(chan struct{}, 1)}
 }
 
 func signal(ch chan struct{}) {
@@ -150,19 +151,19 @@ func (w *pipe) wait(s step) bool {
 
 // step does with a chunk what the mode says, under the lock that keeps the mode.
 func (w *pipe) step(c *chunk) step {
-	p := w.l.p
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	m, isReply := p.mode, w.dir == replies
-	if w.gen != p.generation {
-		w.gen, w.sent = p.generation, 0
+	r := w.rules
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	m, isReply := r.mode, w.dir == replies
+	if w.gen != r.generation {
+		w.gen, w.sent = r.generation, 0
 	}
 	if m.swallows(isReply) {
 		w.swallow(c)
 		return step{finished: true}
 	}
 	if d := m.delay(isReply) - time.Since(c.came); d > 0 {
-		return step{wait: d, changed: p.changed}
+		return step{wait: d, changed: r.changed}
 	}
 	if c.end != nil {
 		w.finish(c.end)
@@ -175,7 +176,7 @@ func (w *pipe) step(c *chunk) step {
 	if m.BytesPerSecond > 0 {
 		n = min(n, m.piece())
 		if d := w.pace(c, m, n); d > 0 {
-			return step{wait: d, changed: p.changed}
+			return step{wait: d, changed: r.changed}
 		}
 	}
 	if !w.deliver(c, n) {
@@ -193,7 +194,7 @@ func (w *pipe) step(c *chunk) step {
 // black hole would pile up dead connections; a server's end stays unheard.
 func (w *pipe) swallow(c *chunk) {
 	w.l.lost[w.dir].Store(true)
-	w.l.p.swallowed.Add(int64(len(c.data)))
+	w.rules.swallowed.Add(int64(len(c.data)))
 	if c.end != nil && w.dir == requests {
 		w.l.close()
 	}
@@ -213,15 +214,15 @@ func (w *pipe) finish(end error) {
 func (w *pipe) pace(c *chunk, m Mode, n int) time.Duration {
 	now := time.Now()
 	if c.due.IsZero() || c.gen != w.gen {
-		p := w.l.p
-		p.pacing.Lock()
-		from := p.free[w.dir]
+		r := w.rules
+		r.pacing.Lock()
+		from := r.free[w.dir]
 		if from.Before(now) {
 			from = now
 		}
 		c.due, c.gen = from.Add(m.cost(n)), w.gen
-		p.free[w.dir] = c.due
-		p.pacing.Unlock()
+		r.free[w.dir] = c.due
+		r.pacing.Unlock()
 	}
 	return c.due.Sub(now)
 }
@@ -236,6 +237,6 @@ func (w *pipe) deliver(c *chunk, n int) bool {
 	n, err := w.dst.Write(c.data[:n])
 	c.data, c.due = c.data[n:], time.Time{}
 	w.sent += n
-	w.l.p.delivered[w.dir].Add(int64(n))
+	w.rules.delivered[w.dir].Add(int64(n))
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 }

@@ -5,10 +5,10 @@ package faultproxy
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Proxy stands in front of one address. Make it with [New]. Its methods are safe
@@ -20,21 +20,10 @@ type Proxy struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	accepted  atomic.Int64
-	delivered [2]atomic.Int64 // bytes, by direction
-	swallowed atomic.Int64
-
-	// mu is held for reading while bytes are delivered or swallowed, so that
-	// when Set returns, nothing happens by the former mode any more.
-	mu         sync.RWMutex
-	mode       Mode
-	generation int           // number of calls of Set
-	changed    chan struct{} // closed by the next Set
-	closed     bool
-	links      map[*link]struct{}
-
-	pacing sync.Mutex
-	free   [2]time.Time // when each direction can carry the next byte
+	accepted atomic.Int64
+	rules    rules // its lock also guards what follows
+	closed   bool
+	links    map[*link]struct{}
 }
 
 // Stats counts what has gone through a proxy.
@@ -43,7 +32,7 @@ type Stats struct {
 	Open      int   // of them, those that have not ended
 	ToServer  int64 // bytes handed to the server
 	ToClient  int64 // bytes handed to clients
-	Swallowed int64 // bytes of both directions that nobody got
+	Swallowed int64 // bytes of both directions that were not delivered
 }
 
 // New starts a proxy on a free loopback port.
@@ -55,7 +44,7 @@ func New(target string) (*Proxy, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Proxy{
 		target: target, ln: ln, ctx: ctx, cancel: cancel,
-		changed: make(chan struct{}), links: map[*link]struct{}{},
+		rules: rules{changed: make(chan struct{})}, links: map[*link]struct{}{},
 	}
 	p.wg.Go(p.accept)
 	return p, nil
@@ -69,11 +58,11 @@ func (p *Proxy) Accepted() int { return int(p.accepted.Load()) }
 
 // Stats returns the counts so far.
 func (p *Proxy) Stats() Stats {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
+	p.rules.mu.RLock()
+	defer p.rules.mu.RUnlock()
 	return Stats{
-		Accepted: p.accepted.Load(), Open: len(p.links), Swallowed: p.swallowed.Load(),
-		ToServer: p.delivered[requests].Load(), ToClient: p.delivered[replies].Load(),
+		Accepted: p.accepted.Load(), Open: len(p.links), Swallowed: p.rules.swallowed.Load(),
+		ToServer: p.rules.delivered[requests].Load(), ToClient: p.rules.delivered[replies].Load(),
 	}
 }
 
@@ -84,18 +73,12 @@ func (p *Proxy) Stats() Stats {
 // taken for an earlier one. It is reset once its bytes would pass again, as by a
 // peer that has forgotten it.
 func (p *Proxy) Set(m Mode) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.rules.mu.Lock()
+	defer p.rules.mu.Unlock()
 	if p.closed {
 		return
 	}
-	p.mode = m
-	p.generation++
-	close(p.changed)
-	p.changed = make(chan struct{})
-	p.pacing.Lock()
-	p.free = [2]time.Time{}
-	p.pacing.Unlock()
+	p.rules.set(m)
 	for l := range p.links {
 		if l.lost[requests].Load() && !m.swallows(false) || l.lost[replies].Load() && !m.swallows(true) {
 			l.reset()
@@ -109,8 +92,8 @@ func (p *Proxy) Pass() { p.Set(Mode{}) }
 // Reset breaks every open connection, as a server that crashes does. The mode
 // stays.
 func (p *Proxy) Reset() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.rules.mu.Lock()
+	defer p.rules.mu.Unlock()
 	for l := range p.links {
 		l.reset()
 	}
@@ -118,7 +101,7 @@ func (p *Proxy) Reset() {
 
 // Close ends the proxy and its connections, and waits until nothing is left.
 func (p *Proxy) Close() {
-	p.mu.Lock()
+	p.rules.mu.Lock()
 	if !p.closed {
 		p.closed = true
 		p.cancel()
@@ -127,7 +110,7 @@ func (p *Proxy) Close() {
 			l.close()
 		}
 	}
-	p.mu.Unlock()
+	p.rules.mu.Unlock()
 	p.wg.Wait()
 }
 
@@ -144,21 +127,49 @@ func (p *Proxy) accept() {
 
 // open starts to serve a connection, unless it came too late.
 func (p *Proxy) open(c *net.TCPConn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	l := &link{p: p, client: c, done: make(chan struct{})}
-	if p.closed || p.mode.Refuse {
+	p.rules.mu.Lock()
+	defer p.rules.mu.Unlock()
+	l := &link{client: c, done: make(chan struct{})}
+	if p.closed || p.rules.mode.Refuse {
 		l.reset()
 		return
 	}
-	l.alone = p.mode.BlackHole
+	l.alone = p.rules.mode.BlackHole
 	l.lost[requests].Store(l.alone)
 	p.links[l] = struct{}{}
-	p.wg.Go(l.serve)
+	p.wg.Go(func() { p.serve(l) })
 }
 
 func (p *Proxy) forget(l *link) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.rules.mu.Lock()
+	defer p.rules.mu.Unlock()
 	delete(p.links, l)
+}
+
+// serve joins the two ends until both have nothing more to say.
+func (p *Proxy) serve(l *link) {
+	defer p.forget(l)
+	defer l.close()
+	if l.alone {
+		_, _ = io.Copy(hole{&p.rules.swallowed}, l.client)
+		return
+	}
+	var d net.Dialer
+	c, err := d.DialContext(p.ctx, "tcp", p.target)
+	if err != nil {
+		l.reset()
+		return
+	}
+	server := c.(*net.TCPConn)
+	if !l.join(server) {
+		_ = server.Close()
+		return
+	}
+	up, down := newPipe(&p.rules, l, requests, l.client, server), newPipe(&p.rules, l, replies, server, l.client)
+	var all sync.WaitGroup
+	all.Go(up.read)
+	all.Go(up.write)
+	all.Go(down.read)
+	all.Go(down.write)
+	all.Wait()
 }

@@ -89,7 +89,7 @@ const (
 	hashed = "sha256:"
 )
 
-// Short hashes long keys, and those that look like a hash, which would otherwise be
+// Short hashes long keys, and those that have the form of a hash, which would otherwise be
 // the key of another caller.
 func Short(key string) string {
 	if len(key) <= maxKey && !strings.HasPrefix(key, hashed) {

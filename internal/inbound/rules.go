@@ -1,6 +1,6 @@
 // Package inbound decides on the requests of callers: what package middleware and the
 // server of gRPC share. A request has a key, or is rejected for having none; it has a cost
-// and a limit, and is decided on; and it may hold a slot while it is served. What callers
+// and a limit, and is decided on; and it may hold a permit while it is served. What callers
 // are answered is the matter of the two packages.
 package inbound
 
@@ -30,7 +30,7 @@ type Problem uint8
 
 // The problems.
 const (
-	Denied          Problem = iota + 1 // by the limit, or as all slots are held
+	Denied          Problem = iota + 1 // by the limit, or as all permits are held
 	NoKey                              // by MissingRejected
 	Unauthenticated                    // by MissingUnauthenticated
 	KeyFailed                          // the key function returned an error
@@ -78,8 +78,8 @@ type Rules[R any] struct {
 	Tier    func(context.Context, R) limiter.Limit // nil, or a zero Limit, is the limiter's own
 	Policy  string                                 // the name of the limit
 
-	Slots       semaphore.Acquirer // nil is no bound
-	SlotsPolicy string             // its name
+	Semaphore       semaphore.Acquirer // nil is no bound
+	SemaphorePolicy string             // its name
 
 	multi  *limiter.Multi
 	tiered decider
@@ -92,7 +92,7 @@ type decider interface {
 
 // New returns rules with their defaults.
 func New[R any](allower limiter.Allower, key Key[R]) Rules[R] {
-	return Rules[R]{Allower: allower, Key: key, Policy: "default", SlotsPolicy: "concurrency"}
+	return Rules[R]{Allower: allower, Key: key, Policy: "default", SemaphorePolicy: "concurrency"}
 }
 
 // Check returns which of the rules is not valid.
@@ -112,7 +112,7 @@ func (r *Rules[R]) Check() *configerr.Error {
 	case r.Missing > MissingShared:
 		return configerr.New("missing key", uint8(r.Missing), "must be one of the constants")
 	}
-	for _, name := range []string{r.Policy, r.SlotsPolicy} {
+	for _, name := range []string{r.Policy, r.SemaphorePolicy} {
 		if !Printable(name) {
 			return configerr.New("policy", name, "must be printable ASCII and not empty")
 		}
@@ -183,21 +183,21 @@ func (r *Rules[R]) ask(ctx context.Context, req R, cost int, d *Decision) (err e
 	return err
 }
 
-// Acquire takes a slot for a request that is to be served, if there is a bound. The slot,
-// if it is not nil, is to be released when the request was served.
+// Acquire takes a permit for a request that is to be served, if there is a bound. The permit,
+// if it is not nil, must be released when the request was served.
 func (r *Rules[R]) Acquire(ctx context.Context, d *Decision) *semaphore.Permit {
-	if r.Slots == nil || d.Problem != 0 {
+	if r.Semaphore == nil || d.Problem != 0 {
 		return nil
 	}
-	slot, err := r.Slots.TryAcquire(ctx, d.Key)
+	permit, err := r.Semaphore.TryAcquire(ctx, d.Key)
 	switch {
 	case err != nil:
 		d.Err, d.Problem = err, ProblemOf(err)
-	case !slot.Allowed:
-		d.Problem, d.Policy = Denied, r.SlotsPolicy
-		d.Result.Allowed, d.Result.RetryAfter = false, slot.RetryAfter
+	case !permit.Allowed:
+		d.Problem, d.Policy = Denied, r.SemaphorePolicy
+		d.Result.Allowed, d.Result.RetryAfter = false, permit.RetryAfter
 	default:
-		return slot
+		return permit
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ type Taken struct {
 	// Of is how many were taken, at least Units; 0 is Units.
 	Of int64
 	// At is when they were taken, by the server's clock. 0 is a refund: now, by
-	// whoever.
+	// any caller.
 	At int64
 	// Member names those of the sliding window log: see Member. First is the
 	// number of the first of the units, from 1, among all that the call took of

@@ -11,7 +11,7 @@ import (
 )
 
 // Client runs the scripts: by EVALSHA, or by FCALL where functions are used and
-// allowed. What only looks is sent with the read-only form of the command, so
+// allowed. A peek is sent with the read-only form of the command, so
 // that a client which reads from replicas may do that. It is safe for
 // concurrent use.
 type Client struct {
@@ -22,7 +22,7 @@ type Client struct {
 	functions atomic.Bool
 	loading   sync.Mutex
 	load      func(ctx context.Context, library string) error
-	refused   atomic.Pointer[error]
+	rejected  atomic.Pointer[error]
 }
 
 // NewClient returns a client that uses EVALSHA.
@@ -38,7 +38,7 @@ func (c *Client) UseFunctions(rdb redis.UniversalClient) {
 // Functions reports whether FCALL is in use, and if not, the error for which it
 // was given up.
 func (c *Client) Functions() (bool, error) {
-	if err := c.refused.Load(); err != nil {
+	if err := c.rejected.Load(); err != nil {
 		return false, *err
 	}
 	return c.functions.Load(), nil
@@ -57,9 +57,9 @@ var (
 // Command is one call of a script, or a plain command. Its type says what is asked, and
 // holds the answer after Do. A Command is used once.
 type Command interface {
-	// request returns the script, its arguments, and whether it only looks. Without a
+	// request returns the script, its arguments, and whether it is a peek. Without a
 	// script the arguments are those of a plain command.
-	request() (s *Script, w *wire, looks bool)
+	request() (s *Script, w *wire, peeks bool)
 	// reply takes the answer.
 	reply(v []int64) error
 }
@@ -68,7 +68,7 @@ type Command interface {
 type run struct {
 	s     *Script
 	w     *wire
-	looks bool
+	peeks bool
 	form  form
 	done  bool
 	err   error
@@ -105,7 +105,7 @@ func (c *Client) Do(ctx context.Context, cmds []Command, errs []error) {
 	}
 	for _, cmd := range cmds {
 		r := run{}
-		r.s, r.w, r.looks = cmd.request()
+		r.s, r.w, r.peeks = cmd.request()
 		if r.w == nil { // nothing to be asked
 			r.done = true
 		} else if r.s != nil && c.functions.Load() {
@@ -164,7 +164,7 @@ func (c *Client) otherForm(ctx context.Context, r *run, lib *loaded) bool {
 		c.giveUp(r.err)
 		r.form = byName
 		return true
-	case r.looks && readOnlyUnknown(r.err) && !c.writable.Load():
+	case r.peeks && readOnlyUnknown(r.err) && !c.writable.Load():
 		c.writable.Store(true)
 		return true
 	case r.form == byName && redis.HasErrorPrefix(r.err, "NOSCRIPT"):
@@ -192,14 +192,14 @@ func (c *Client) send(ctx context.Context, runs []run) {
 		}
 		return nil
 	})
-	told := false
+	reported := false
 	for i := range runs {
 		if sent[i] != nil {
 			runs[i].err = foreign(sent[i].Err())
-			told = told || runs[i].err != nil
+			reported = reported || runs[i].err != nil
 		}
 	}
-	if err == nil || told {
+	if err == nil || reported {
 		return
 	}
 	for i := range runs { // a hook's error, of which the commands do not know
@@ -216,21 +216,21 @@ func (c *Client) cmd(ctx context.Context, r *run) redis.Cmder {
 		w.plain = redis.NewIntCmd(ctx, w.args...)
 		return w.plain
 	}
-	looks := r.looks && !c.writable.Load()
+	peeks := r.peeks && !c.writable.Load()
 	switch r.form {
 	case asFunction, afterLoad:
 		w.args[0], w.args[1] = fcall, r.s.name
-		if r.looks {
+		if r.peeks {
 			w.args[0], w.args[1] = fcallRO, r.s.name+"_ro"
 		}
 	case byText:
 		w.args[0], w.args[1] = evalText, r.s.src
-		if looks {
+		if peeks {
 			w.args[0] = evalRO
 		}
 	default:
-		w.args[0], w.args[1] = evalSHA, r.s.boxed
-		if looks {
+		w.args[0], w.args[1] = evalSHA, r.s.sha
+		if peeks {
 			w.args[0] = evalSHARO
 		}
 	}
@@ -240,7 +240,7 @@ func (c *Client) cmd(ctx context.Context, r *run) redis.Cmder {
 
 func (c *Client) giveUp(err error) {
 	if c.functions.Swap(false) {
-		c.refused.Store(&err)
+		c.rejected.Store(&err)
 	}
 }
 

@@ -68,11 +68,11 @@ func (it *Item) BrokenError() *ReplyError {
 
 // Decide asks for a decision on every item, all of one algorithm, in one atomic call.
 //
-// A cost of 0 looks and changes nothing. A negative cost is a debt: as much of it is
+// A cost of 0 is a peek and changes nothing. A negative cost is a debt: as much of it is
 // charged as there is room for. The decision on an item with a Count is that of the last
 // caller who was admitted, with the RetryAfter of those who were not.
 //
-// If an item is Broken the error says so, and the others are decided all the same: then
+// If an item is Broken the error says so, and the others are still decided: then
 // there is a decision for every item.
 type Decide struct {
 	// Now is the time of the decision, 0 for the server's clock.
@@ -89,7 +89,7 @@ type Decide struct {
 
 func (d *Decide) request() (*Script, *wire, bool) {
 	kind := d.Items[0].Params.Kind
-	return For(kind), encode(kind, d.Now, d.Nonce, d.Items), d.Looks()
+	return For(kind), encode(kind, d.Now, d.Nonce, d.Items), d.Peeks()
 }
 
 func (d *Decide) reply(v []int64) (err error) {
@@ -97,10 +97,10 @@ func (d *Decide) reply(v []int64) (err error) {
 	return err
 }
 
-// Looks reports that nothing is asked for.
-func (d *Decide) Looks() bool { return looks(d.Items) }
+// Peeks reports that nothing is asked for.
+func (d *Decide) Peeks() bool { return peeks(d.Items) }
 
-func looks(items []Item) bool {
+func peeks(items []Item) bool {
 	for i := range items {
 		if items[i].Cost != 0 {
 			return false
@@ -121,7 +121,7 @@ func (d *Decide) Charged() bool {
 
 // DecideAll asks for all of the items or none, each of any algorithm and with a key of
 // its own, in one atomic call: as algo.StepAll does. A cost must not be negative, and
-// counts are not heeded. If an item is Broken the error says so, and nothing was charged.
+// counts are ignored. If an item is Broken the error says so, and nothing was charged.
 type DecideAll struct {
 	Now   int64
 	Nonce any
@@ -145,7 +145,7 @@ func (d *DecideAll) request() (*Script, *wire, bool) {
 		w.args = append(w.args, p.Kind.Short(), d.Items[i].Cost, p.boxed[0], p.boxed[1], p.boxed[2], p.boxed[3], p.boxed[4])
 		d.Items[i].Count = 1
 	}
-	return forAll(d.Items), w, d.Looks()
+	return forAll(d.Items), w, d.Peeks()
 }
 
 func (d *DecideAll) reply(v []int64) (err error) {
@@ -153,8 +153,8 @@ func (d *DecideAll) reply(v []int64) (err error) {
 	return err
 }
 
-// Looks reports that nothing is asked for.
-func (d *DecideAll) Looks() bool { return looks(d.Items) }
+// Peeks reports that nothing is asked for.
+func (d *DecideAll) Peeks() bool { return peeks(d.Items) }
 
 // Charged reports that something was.
 func (d *DecideAll) Charged() bool {
@@ -163,7 +163,7 @@ func (d *DecideAll) Charged() bool {
 			return false
 		}
 	}
-	return !d.Looks()
+	return !d.Peeks()
 }
 
 func encode(kind algo.Kind, now int64, nonce any, items []Item) *wire {

@@ -54,7 +54,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzDecodeOthers is that for slots and reports.
+// FuzzDecodeOthers is that for permits and reports.
 func FuzzDecodeOthers(f *testing.F) {
 	f.Add([]byte("a reply"), uint8(0))
 	f.Add(make([]byte, 48), uint8(2))
@@ -64,7 +64,7 @@ func FuzzDecodeOthers(f *testing.F) {
 		for i := range v {
 			v[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
 		}
-		if r, err := decodeSlots(v, int(callers)); err == nil {
+		if r, err := decodePermits(v, int(callers)); err == nil {
 			if len(r.Granted) != int(callers) || min(r.Held, r.Ahead, r.NextEnd) < 0 || max(r.Held, r.Ahead, r.NextEnd) > algo.MaxExact {
 				t.Fatalf("%v became %+v", v, r)
 			}

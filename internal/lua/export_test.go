@@ -44,20 +44,20 @@ func (c *Client) Beat(ctx context.Context, now int64, key, id string, life int64
 	return b.Alive, err
 }
 
-func (c *Client) Acquire(ctx context.Context, now int64, nonce any, ask *SlotAsk) (SlotReply, error) {
+func (c *Client) Acquire(ctx context.Context, now int64, nonce any, ask *PermitAsk) (PermitReply, error) {
 	a := Acquire{Now: now, Nonce: nonce, Ask: ask}
 	err := c.one(ctx, &a)
 	return a.Got, err
 }
 
-func (c *Client) KeepSlots(ctx context.Context, now, ttl int64, of []Holders) ([]bool, error) {
-	k := KeepSlots{Now: now, TTL: ttl, Of: of}
+func (c *Client) KeepPermits(ctx context.Context, now, ttl int64, of []Holders) ([]bool, error) {
+	k := KeepPermits{Now: now, TTL: ttl, Of: of}
 	err := c.one(ctx, &k)
 	return k.Lost, err
 }
 
-func (c *Client) LeaveSlots(ctx context.Context, key string, callers ...string) error {
-	return c.one(ctx, LeaveSlots(key, callers...))
+func (c *Client) LeavePermits(ctx context.Context, key string, callers ...string) error {
+	return c.one(ctx, LeavePermits(key, callers...))
 }
 
 func (c *Client) Report(ctx context.Context, now int64, names *Namer, process, life int64, asked []Asked) (alive, dead int64, err error) {

@@ -14,16 +14,16 @@ import (
 const functionPrefix = "hf1_"
 
 // Library is the source of the Redis library that holds every script as a
-// function, and those that can only look also in a form that says so.
+// function, and those that can peek also in a read-only form.
 var Library = library()
 
 func library() string {
 	var b strings.Builder
 	b.WriteString("#!lua name=holdfast\n")
-	add := func(s *Script, looks bool) {
+	add := func(s *Script, peeks bool) {
 		b.WriteString("local function " + s.name + "(KEYS, ARGV)\n" + s.src + "\nend\n")
 		b.WriteString("redis.register_function{function_name='" + s.name + "', callback=" + s.name + "}\n")
-		if looks {
+		if peeks {
 			b.WriteString("redis.register_function{function_name='" + s.name + "_ro', callback=" + s.name + ", flags={'no-writes'}}\n")
 		}
 	}
@@ -39,8 +39,8 @@ func library() string {
 	}
 	add(allScript, true)
 	add(beatScript, false)
-	add(slotsScript, false)
-	add(slotsBeatScript, false)
+	add(acquireScript, false)
+	add(keepScript, false)
 	add(sampledScript, false)
 	add(buryScript, false)
 	return b.String()
@@ -63,7 +63,7 @@ func isReply(err error) bool {
 }
 
 // loadEverywhere loads the library on every master. A node that cannot be
-// reached is of no concern now: it is asked again when it lacks a function.
+// reached is skipped: the library is loaded there when a call finds that it lacks a function.
 func loadEverywhere(ctx context.Context, rdb redis.UniversalClient, library string) error {
 	load := func(ctx context.Context, c *redis.Client) error {
 		if err := c.Do(ctx, "function", "load", "replace", library).Err(); isReply(err) {

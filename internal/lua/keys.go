@@ -12,7 +12,7 @@ import (
 const maxID = 128
 
 // Keys name what Redis keeps for one id under one algorithm: one key, which holds all
-// that a decision needs. So a slot of a cluster can be moved while it is in use.
+// that a decision needs. So a hash slot of a cluster can be moved while it is in use.
 type Keys struct {
 	state string // what stands before the id
 	id    string // encoded
@@ -26,16 +26,16 @@ func (k Keys) State() string { return k.state + k.id + "}" }
 
 // Namer makes keys: prefix:v1:algorithm:{id}.
 type Namer struct {
-	state [len(algo.Kinds) + 1]string
-	peers string
-	probe string
-	slots string
-	rates string
+	state   [len(algo.Kinds) + 1]string
+	peers   string
+	probe   string
+	permits string
+	rates   string
 }
 
 // NewNamer returns the namer of a prefix, which must pass CheckPrefix.
 func NewNamer(prefix string) *Namer {
-	n := &Namer{peers: prefix + ":v1:peers", probe: prefix + ":v1:probe:{", slots: prefix + ":v1:slots:{", rates: prefix + ":v1:sampled:{"}
+	n := &Namer{peers: prefix + ":v1:peers", probe: prefix + ":v1:probe:{", permits: prefix + ":v1:permits:{", rates: prefix + ":v1:sampled:{"}
 	for _, k := range algo.Kinds {
 		n.state[k] = prefix + ":v1:" + k.Short() + ":{"
 	}
@@ -50,7 +50,7 @@ func (n *Namer) KeysOf(k algo.Kind, id string) Keys {
 	return Keys{state: n.state[k], id: id}
 }
 
-// Probe names a key in the slot of an encoded id, which shows that writes work.
+// Probe names a key in the hash slot of an encoded id, which shows that writes work.
 func (n *Namer) Probe(id string) string { return n.probe + id + "}" }
 
 // Peers is the key under which the processes of a prefix find each other.

@@ -15,10 +15,10 @@ func SHA(text string) string {
 // known are the scripts made at the start, by their SHA-1.
 var known = func() map[string]string {
 	m := map[string]string{}
-	for _, set := range [][]*Script{scripts[:], backScripts[:], blockScripts[:], {allScript, slotsScript, slotsBeatScript, sampledScript, buryScript, beatScript}} {
+	for _, set := range [][]*Script{scripts[:], backScripts[:], blockScripts[:], {allScript, acquireScript, keepScript, sampledScript, buryScript, beatScript}} {
 		for _, s := range set {
 			if s != nil {
-				m[s.sha] = strings.TrimPrefix(s.name, functionPrefix)
+				m[SHA(s.src)] = strings.TrimPrefix(s.name, functionPrefix)
 			}
 		}
 	}
@@ -33,7 +33,7 @@ func Known(sha string) string {
 	}
 	name := ""
 	allScripts.Range(func(_, s any) bool {
-		if s.(*Script).sha == sha {
+		if s.(*Script).sha == any(sha) {
 			name = strings.TrimPrefix(s.(*Script).name, functionPrefix)
 		}
 		return name == ""

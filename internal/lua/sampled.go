@@ -27,8 +27,8 @@ func (n *Namer) sampled(w *wire, process int64) {
 // MaxAsked is how many ids one Report may have, and how many one Bury takes out.
 const MaxAsked = 500
 
-// Report tells what a process asks for, and sets what the fleet does. It learns the number
-// of processes and that of one which has not been heard of for Life µs, or 0.
+// Report reports what a process is asked for, and sets what the fleet is asked for. It learns the number
+// of processes and that of one which has not reported for Life µs, or 0.
 type Report struct {
 	Now           int64
 	Names         *Namer

@@ -5,9 +5,7 @@ package lua
 
 import (
 	"context"
-	"crypto/sha1"
 	"embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -24,10 +22,9 @@ var sources embed.FS
 
 // Script is one Lua script with its SHA-1, and the name it has as a function.
 type Script struct {
-	name  string
-	src   string
-	sha   string
-	boxed any // sha
+	name string
+	src  string
+	sha  any // a string, in an interface once and for all calls
 }
 
 func newScript(name string, files ...string) *Script {
@@ -62,7 +59,7 @@ func newKindScript(k algo.Kind, name, tail string) *Script {
 	if k != algo.SlidingWindowLog {
 		src += parts("string")
 	}
-	return named(k.Short()+name, src+body(k, tail == "tail_back")+parts(tail))
+	return named(k.Short()+name, src+body(k, tail == "give_back")+parts(tail))
 }
 
 // newAllScript makes the script that decides several limits at once, and knows these
@@ -72,7 +69,7 @@ func newAllScript(kinds ...algo.Kind) *Script {
 	for _, k := range kinds {
 		src += "do\n" + body(k, false) + "kinds['" + k.Short() + "'] = {load = load, step = step, blocked = blocked, save = save, strings = STRINGS}\nend\n"
 	}
-	return named("all", src+parts("tail_all"))
+	return named("all", src+parts("decide_all"))
 }
 
 // allScripts are those for some algorithms only, by their bits: reading the steps of
@@ -100,16 +97,11 @@ func forAll(items []Item) *Script {
 }
 
 func named(name, src string) *Script {
-	sum := sha1.Sum([]byte(src))
-	sha := hex.EncodeToString(sum[:])
-	return &Script{name: functionPrefix + name, src: src, sha: sha, boxed: sha}
+	return &Script{name: functionPrefix + name, src: src, sha: SHA(src)}
 }
 
 // Source returns the script's text.
 func (s *Script) Source() string { return s.src }
-
-// SHA returns the name under which Redis keeps the script.
-func (s *Script) SHA() string { return s.sha }
 
 // parts reads the files that make a script.
 func parts(names ...string) string {
@@ -117,7 +109,7 @@ func parts(names ...string) string {
 	for _, name := range names {
 		src, err := sources.ReadFile("scripts/" + name + ".lua")
 		if err != nil {
-			panic(err) // embedded: a test would not get far
+			panic(err) // never: the files are embedded, and each is read when the package is initialized
 		}
 		b.Write(src)
 		b.WriteByte('\n')
@@ -128,9 +120,9 @@ func parts(names ...string) string {
 // The scripts of each algorithm: to decide, to give back, and to block. What shaping
 // took keeps its place.
 var (
-	scripts      = kindScripts("", "tail")
-	backScripts  = kindScripts("_back", "tail_back")
-	blockScripts = kindScripts("_block", "tail_block")
+	scripts      = kindScripts("", "decide")
+	backScripts  = kindScripts("_back", "give_back")
+	blockScripts = kindScripts("_block", "block")
 )
 
 func kindScripts(name, tail string) (all [len(algo.Kinds) + 1]*Script) {
@@ -145,8 +137,8 @@ func kindScripts(name, tail string) (all [len(algo.Kinds) + 1]*Script) {
 var (
 	allScript = newAllScript(algo.Kinds[:]...)
 
-	slotsScript     = newScript("slots", "slots_head", "slots")
-	slotsBeatScript = newScript("slots_beat", "slots_head", "slots_beat")
+	acquireScript = newScript("permits", "permits_state", "permits_acquire")
+	keepScript    = newScript("permits_keep", "permits_state", "permits_keep")
 
 	sampledScript = newScript("sampled", "sampled")
 	buryScript    = newScript("sampled_bury", "sampled_bury")

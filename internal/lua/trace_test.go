@@ -2,7 +2,6 @@ package lua_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -329,71 +328,6 @@ func (tr *tracer) all(limits []algo.Params) bool {
 		}
 	}
 	return all
-}
-
-// TestBrokenKeyChargesNothing: when one of several keys is not ours, none of the
-// others is charged.
-func TestBrokenKeyChargesNothing(t *testing.T) {
-	rdb := newClient(t)
-	tr := newTracer(t, rdb)
-	for _, kind := range algo.Kinds {
-		for _, value := range []string{"list", "string", "hash"} {
-			bad := fmt.Sprint("bad ", kind, value)
-			items := make([]lua.Item, len(algo.Kinds)+1)
-			for i, k := range algo.Kinds {
-				items[i] = lua.Item{Keys: tr.names.Keys(k, fmt.Sprint(k, "with", bad)), Params: lua.NewArgs(tr.limit(k, time.Hour, 24*time.Hour)), Cost: 1}
-				items[i].Params.Keep = 0
-				items[i].Params = lua.NewArgs(items[i].Params.Params)
-			}
-			items[len(items)-1] = lua.Item{Keys: tr.names.Keys(kind, bad), Params: items[kind-1].Params, Cost: 1}
-			ctx, key := t.Context(), items[len(items)-1].Keys.State()
-			switch value {
-			case "list":
-				rdb.LPush(ctx, key, "x")
-			case "string":
-				rdb.Set(ctx, key, "x", 0)
-			case "hash":
-				rdb.HSet(ctx, key, "l", "x")
-			}
-			before := len(rdb.Keys(ctx, "*").Val())
-			if _, err := tr.lua.DecideAll(ctx, 0, bad, items); err == nil {
-				t.Errorf("%v, a %s: no error", kind, value)
-			}
-			if after := len(rdb.Keys(ctx, "*").Val()); after != before {
-				t.Errorf("%v, a %s: %d keys before, %d after", kind, value, before, after)
-			}
-		}
-	}
-}
-
-// TestBrokenKeyFailsAlone: what is not ours under one key, of whatever type, is
-// no harm to the decisions on others in the same call.
-func TestBrokenKeyFailsAlone(t *testing.T) {
-	for _, kind := range algo.Kinds {
-		t.Run(kind.Short(), func(t *testing.T) {
-			rdb := newClient(t)
-			tr := newTracer(t, rdb)
-			p := tr.limit(kind, time.Second, time.Minute)
-			items := make([]lua.Item, 4)
-			for i := range items {
-				items[i] = lua.Item{Keys: tr.names.Keys(kind, fmt.Sprint(i)), Params: lua.NewArgs(p), Cost: 1}
-			}
-			ctx := t.Context()
-			if err := rdb.LPush(ctx, items[1].Keys.State(), "x").Err(); err != nil {
-				t.Fatal(err)
-			}
-			_, out, err := tr.lua.Decide(ctx, 0, "n", items, nil)
-			var reply *lua.ReplyError
-			if !errors.As(err, &reply) || len(out) != len(items) {
-				t.Fatalf("%v, %v", out, err)
-			}
-			for i := range items {
-				if broken := i == 1; items[i].Broken != broken || out[i].Allowed == broken {
-					t.Errorf("item %d: broken %v, %+v", i, items[i].Broken, out[i])
-				}
-			}
-		})
-	}
 }
 
 // limits of one algorithm, from very short to very long windows, with rates

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
-// Semaphore is what semaphore.New can be told. D is limiter.DecisionInfo, which this
+// Semaphore is the configuration of semaphore.New. D is limiter.DecisionInfo, which this
 // package cannot import.
 type Semaphore[D any] struct {
 	Link     redislink.Config
@@ -18,7 +18,7 @@ type Semaphore[D any] struct {
 	TTL      time.Duration
 }
 
-// Sampled is what sampled.New can be told. D is limiter.DecisionInfo.
+// Sampled is the configuration of sampled.New. D is limiter.DecisionInfo.
 type Sampled[D any] struct {
 	Link         redislink.Config
 	Decision     func(context.Context, D)

@@ -24,7 +24,7 @@ var (
 	errBudget = errors.New("no answer within the budget")
 	// errUnsent is errBudget before the call was sent, which it now never will be.
 	errUnsent = fmt.Errorf("not sent: %w", errBudget)
-	// errNoTurn is errUnsent for want of a place among the calls in flight. That says
+	// errNoTurn is errUnsent because there was no place among the calls in flight. That says
 	// nothing about Redis which the calls in flight do not say themselves.
 	errNoTurn = fmt.Errorf("too many calls in flight: %w", errUnsent)
 )
@@ -73,7 +73,7 @@ func NeverExecuted(err error) bool {
 	if errors.As(err, &reply) {
 		switch breaker.Classify(context.Background(), err) {
 		case breaker.ClassPermission:
-			// A command that the ACL refuses within a script may follow others.
+			// A command that the ACL rejects within a script may follow others.
 			return redis.HasErrorPrefix(err, "NOPERM")
 		case breaker.ClassBug, breaker.ClassOK:
 			return crossSlot(err)
@@ -88,15 +88,49 @@ func NeverExecuted(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// crossSlot reports that Redis refuses keys of several slots in one command.
+// crossSlot reports that Redis rejects keys of several hash slots in one command.
 func crossSlot(err error) bool { return err != nil && redis.HasErrorPrefix(err, "CROSSSLOT") }
 
 // tryAgain reports that a slot is migrating, and that keys of the command are on both
 // sides.
 func tryAgain(err error) bool { return err != nil && redis.HasErrorPrefix(err, "TRYAGAIN") }
 
-// timedOut reports that an answer was waited for in vain.
+// timedOut reports that no answer came in time.
 func timedOut(err error) bool {
 	var timeout interface{ Timeout() bool }
 	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// Error is what came of a request that failed.
+type Error struct {
+	Class breaker.Class
+	Err   error
+}
+
+// Error returns what Redis, the network or the link said.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// FallsBack reports that err is an *Error that leaves a decision to the fallback.
+func FallsBack(err error) bool {
+	var failed *Error
+	return errors.As(err, &failed) && failed.Class.Fallback()
+}
+
+// CallerError returns the error that the caller of a request gets when its class is one
+// that the fallback does not hide: the context's own error, ErrClosed, or for breaker.ClassBug
+// err itself.
+func CallerError(ctx context.Context, class breaker.Class, err error) error {
+	switch {
+	case class == breaker.ClassBug:
+		return err
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, ErrClosed):
+		return ErrClosed
+	}
+	// The clock has passed the deadline, and the context's timer has not fired yet.
+	return context.DeadlineExceeded
 }

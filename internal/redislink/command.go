@@ -18,18 +18,25 @@ const (
 	keeps
 )
 
+// place is the item of a request in its command, and its turn among the callers of that
+// item.
+type place struct {
+	command, item int
+	turn          int64
+}
+
 // command is one command of a flight, with the requests that share it.
 type command struct {
 	what  what
 	kind  algo.Kind
-	looks bool
+	peeks bool
 	slot  int // -1 where that does not matter
 	items int
 	work  int64
 
 	decide lua.Decide
 	back   lua.GiveBack
-	keep   lua.KeepSlots
+	keep   lua.KeepPermits
 	other  lua.Command
 	ticket ticket
 
@@ -98,7 +105,7 @@ func (c *command) piece(at []int, nonce string) lua.Command {
 	case giveBacks:
 		return &lua.GiveBack{Nonce: nonce, Items: pick(c.back.Items, at)}
 	}
-	return &lua.KeepSlots{TTL: c.keep.TTL, Of: pick(c.keep.Of, at)}
+	return &lua.KeepPermits{TTL: c.keep.TTL, Of: pick(c.keep.Of, at)}
 }
 
 func pick[T any](all []T, at []int) []T {
@@ -125,7 +132,7 @@ func (c *command) put(at []int, piece lua.Command, err error) {
 			if err == nil {
 				c.back.Given[k] = p.Given[i]
 			}
-		case *lua.KeepSlots:
+		case *lua.KeepPermits:
 			if err == nil {
 				n := len(p.Of[i].Callers)
 				if c.keep.Lost == nil {

@@ -92,6 +92,33 @@ func (c *Config) fits() error {
 	return nil
 }
 
+// breakerSettings completes the settings of the breakers. changed is called for each
+// change of a state, before the function of the user.
+func (c *Config) breakerSettings(changed func(breaker.Change)) breaker.Settings {
+	set := c.Breaker
+	set.Name = cmp.Or(set.Name, c.Prefix)
+	if set.ProbeTimeout == 0 {
+		// A probe ends with the budget; a little more, so that one which just made it is
+		// not called late.
+		set.ProbeTimeout = c.Budget + c.Budget/4
+	}
+	if set.OpenMax == 0 {
+		// Processes that return at different times use Redis and their shares side by
+		// side: the sooner the last one is back, the less is admitted beyond the limit. A
+		// probe costs one caller at most the budget.
+		set.OpenMax = max(5*time.Second, set.OpenMin)
+	}
+	set.SlowCall = cmp.Or(set.SlowCall, c.Budget/2)
+	users := set.OnChange
+	set.OnChange = func(ch breaker.Change) {
+		changed(ch)
+		if users != nil {
+			users(ch)
+		}
+	}
+	return set
+}
+
 // isNil also catches a nil pointer in an interface.
 func isNil(rdb redis.UniversalClient) bool {
 	if rdb == nil {

@@ -1,26 +1,23 @@
 package redislink
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
 // The heartbeat by which the processes of a prefix count each other. A process
-// that is not heard of for beatLife is not counted.
+// that sends no heartbeat for beatLife is not counted.
 const (
 	beatEvery = 2 * time.Second
 	beatLife  = 3 * beatEvery
 	// beatAgain is when to ask again after the number has changed: processes
 	// that start together each see only those before them.
 	beatAgain = 250 * time.Millisecond
-	// fewerAfter is for how long fewer processes must be counted before they are
-	// believed to be fewer: a Redis that lost its state knows each of them only
+	// fewerAfter is for how long fewer processes must be counted before the
+	// lower number is used: a Redis that lost its state knows each of them only
 	// when it has sent its next heartbeat.
 	fewerAfter = beatEvery + time.Second
 )
@@ -110,43 +107,4 @@ func (f *fleet) count(n int64, now time.Time) (again bool) {
 	f.since = time.Time{}
 	f.alive.Store(f.fewer)
 	return true
-}
-
-// Beat sends the heartbeat in the background if it is due. It is called where Redis has
-// just answered, and does nothing where the share is fixed.
-func (l *Link) Beat() {
-	if l.cfg.Share == 0 && l.fleet.turn.Due(l.Now(), beatEvery) {
-		l.Background.Start(l.beat)
-	}
-}
-
-// beat registers this process and learns how many are alive.
-func (l *Link) beat(ctx context.Context) {
-	l.fleet.join()
-	b := lua.Beat{Key: l.Names.Peers(), ID: l.fleet.id, Life: beatLife.Microseconds()}
-	if err := l.Exec(ctx, l.Names.Peers(), &b); err != nil || b.Alive < 1 {
-		return
-	}
-	if l.fleet.count(b.Alive, time.Now()) {
-		l.fleet.turn.Soon(l.Now() + beatAgain)
-	}
-}
-
-// deregister takes this process off the list, if Redis can be asked and no other link of
-// the process is on it.
-func (l *Link) deregister() {
-	if l.fleet.leave() && !l.Server(l.Names.Peers()).Breaker.Refuses() {
-		l.Last(&Op{ID: l.Names.Peers(), Command: &lua.Beat{Key: l.Names.Peers(), ID: l.fleet.id}})
-	}
-}
-
-// Processes is how many were alive when Redis was last asked, this one included.
-func (l *Link) Processes() int { return int(l.fleet.alive.Load()) }
-
-// Share is the part of a limit that this process may use on its own.
-func (l *Link) Share() float64 {
-	if l.cfg.Share > 0 {
-		return l.cfg.Share
-	}
-	return 1 / float64(l.fleet.alive.Load())
 }

@@ -11,21 +11,35 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
+const (
+	// callKeys is the most keys of one call. More keep others waiting for longer than it
+	// saves. Callers of one key are one key, or those of a hot one would take the places
+	// of all others.
+	callKeys = 64
+	// commandWork bounds the units of one command, which runs alone on the server, and
+	// callWork those of one call, which must be answered within a budget. A unit of a log
+	// takes about a microsecond. A request with more goes alone.
+	commandWork = 1000
+	callWork    = 4000
+)
+
 // flight is one call: commands that leave in one write, for requests that wait.
 type flight struct {
-	q     *queue
-	fly   func() // runs it, in memory that is used again
-	ops   []*Op
-	of    []place // where the answer for the request at the same index stands
-	waits []bool
+	wire *wire
+	fly  func() // runs it, in memory that is used again
+
+	sameSlot bool // a command has keys of one hash slot only
+	ops      []*Op
+	of       []place // where the answer for the request at the same index stands
+	waits    []bool
 
 	commands []*command // those in use, and after them those to be used again
 	used     int
 	keys     int
 	work     int64
 	last     map[string]place // the last place of an id
-	looks    bool             // nothing but peeks
-	after    bool             // somebody wants to know what came of it
+	peeks    bool             // nothing but peeks
+	after    bool             // an Op of it has After
 
 	cmds    []lua.Command
 	errs    []error
@@ -38,32 +52,17 @@ type flight struct {
 	deadline time.Time
 	callers  int // that have not left
 
-	took time.Duration // of a call that was answered
+	took         time.Duration
+	answered     bool // by a server that works
+	crossedSlots bool // the server has turned out to take keys of one hash slot only
 }
 
-// place is the item of a request in its command, and its turn among the callers of that
-// item.
-type place struct {
-	command, item int
-	turn          int64
+func newFlight(w *wire) *flight {
+	return &flight{wire: w, peeks: true, gone: make(chan struct{}), last: make(map[string]place)}
 }
 
-func newFlight() *flight {
-	f := &flight{gone: make(chan struct{}), last: make(map[string]place)}
-	f.fly = func() { f.q.run(f) }
-	return f
-}
-
-// flight returns an empty one.
-func (q *queue) flight() *flight {
-	f := q.link.pools.flights.Get().(*flight)
-	f.q, f.looks = q, true
-	f.sending.state.Store(unsent)
-	return f
-}
-
-// free gives the memory back, when nobody who has left can hold on to it.
-func (f *flight) free() {
+// clear makes f empty for the next use. No caller that has left may still use it.
+func (f *flight) clear() {
 	for _, c := range f.commands[:f.used] {
 		clear(c.decide.Items)
 		clear(c.back.Items)
@@ -78,10 +77,10 @@ func (f *flight) free() {
 	clear(f.cmds)
 	clear(f.errs)
 	f.ops, f.of, f.cmds, f.errs = f.ops[:0], f.of[:0], f.cmds[:0], f.errs[:0]
-	pool := &f.q.link.pools.flights
-	f.q, f.used, f.keys, f.work, f.took, f.after = nil, 0, 0, 0, 0, false
+	f.used, f.keys, f.work, f.took, f.answered, f.crossedSlots = 0, 0, 0, 0, false, false
+	f.peeks, f.after = true, false
 	f.permit, f.deadline = breaker.Permit{}, time.Time{}
-	pool.Put(f)
+	f.sending.state.Store(unsent)
 }
 
 // add gives o a place, and reports whether there was one.
@@ -104,7 +103,7 @@ func (f *flight) add(o *Op) bool {
 	}
 	f.commands[at.command].work += work
 	f.work += work
-	f.looks, f.after = f.looks && o.looks(), f.after || o.After != nil
+	f.peeks, f.after = f.peeks && o.peeks(), f.after || o.After != nil
 	f.ops, f.of = append(f.ops, o), append(f.of, at)
 	o.state, o.flight = flying, f
 	return true
@@ -121,7 +120,7 @@ func (f *flight) join(o *Op, work int64) (place, bool) {
 		return place{}, false
 	}
 	c := f.commands[at.command]
-	if c.kind != o.Args.Kind || c.looks || c.work+work > commandWork {
+	if c.kind != o.Args.Kind || c.peeks || c.work+work > commandWork {
 		return place{}, false
 	}
 	it := &c.decide.Items[at.item]
@@ -138,19 +137,19 @@ func (f *flight) commandFor(o *Op, work int64) int {
 	var c command
 	switch {
 	case o.Args != nil:
-		c.what, c.kind, c.looks = decisions, o.Args.Kind, o.Cost == 0
+		c.what, c.kind, c.peeks = decisions, o.Args.Kind, o.Cost == 0
 	case o.Taken != nil:
 		c.what, c.kind = giveBacks, o.Taken.Params.Kind
 	case o.Keep != nil:
 		c.what = keeps
 	}
 	c.slot = -1
-	if f.q.sameSlot {
+	if f.sameSlot {
 		c.slot = slotOf(o.ID)
 	}
 	if c.what != other {
 		for i, has := range f.commands[:f.used] {
-			if has.what == c.what && has.kind == c.kind && has.looks == c.looks && has.slot == c.slot && has.work+work <= commandWork {
+			if has.what == c.what && has.kind == c.kind && has.peeks == c.peeks && has.slot == c.slot && has.work+work <= commandWork {
 				return i
 			}
 		}
@@ -159,7 +158,7 @@ func (f *flight) commandFor(o *Op, work int64) int {
 		f.commands = append(f.commands, new(command))
 	}
 	n := f.commands[f.used]
-	n.what, n.kind, n.looks, n.slot = c.what, c.kind, c.looks, c.slot
+	n.what, n.kind, n.peeks, n.slot = c.what, c.kind, c.peeks, c.slot
 	f.used++
 	return f.used - 1
 }
@@ -168,9 +167,9 @@ func (f *flight) commandFor(o *Op, work int64) int {
 // its callers ask for: a peek or a denial alone would not.
 func (f *flight) writes() {
 	o := &Op{ID: f.ops[0].ID}
-	o.Command = &lua.Beat{Key: f.q.link.Names.Probe(o.ID), ID: "probe", Life: probeLife.Microseconds()}
+	o.Command = &lua.Beat{Key: f.wire.names.Probe(o.ID), ID: "probe", Life: probeLife.Microseconds()}
 	f.commands[f.commandFor(o, 1)].add(o)
-	f.looks = false
+	f.peeks = false
 }
 
 // probeLife is how long the key of a probe stays.
@@ -178,37 +177,35 @@ const probeLife = time.Second
 
 // stamp gives c a nonce of its own.
 func (f *flight) stamp(c *command) {
-	c.ticket = ticket{nonce: f.q.link.nonces.next(c.ticket.nonce[:0]), sending: &f.sending}
+	c.ticket = ticket{nonce: f.wire.nonces.next(c.ticket.nonce[:0]), sending: &f.sending}
 	c.decide.Nonce, c.back.Nonce = &c.ticket, &c.ticket
 	if one, ok := c.other.(interface{ SetNonce(any) }); ok {
 		one.SetNonce(&c.ticket)
 	}
 }
 
-// send makes the call and reports it to the breaker.
-func (f *flight) send() {
+// send makes the call and reports it to the breaker. It returns what the call says of the
+// server.
+func (f *flight) send() (breaker.Class, error) {
 	for _, c := range f.commands[:f.used] {
 		f.stamp(c)
 		f.cmds, f.errs = append(f.cmds, c.command()), append(f.errs, nil)
 	}
 	// Not a part of f: the client may dial on with it when f is long used again.
 	ctx := &flightCtx{Context: f.ops[0].ctx, deadline: f.deadline, gone: f.gone}
-	l := f.q.link
 	f.call(ctx)
 	for i, c := range f.commands[:f.used] {
 		c.err = f.errs[i]
 	}
 	f.sendApart(ctx)
-	took := time.Since(f.sent)
+	f.took = time.Since(f.sent)
 	for _, c := range f.commands[:f.used] {
-		c.class = classify(context.Background(), c.err, took, l.fair)
+		c.class = classify(context.Background(), c.err, f.took, f.wire.fair)
 	}
 	class, proof, err := f.verdict()
-	if class == breaker.ClassOK {
-		f.took = took
-	}
-	f.permit.Report(class, proof, took)
-	l.called(f.q.srv, class, err, took)
+	f.answered = class == breaker.ClassOK
+	f.permit.Report(class, proof, f.took)
+	return class, err
 }
 
 // call sends the commands in one write; those of a probe one by one, as long as the server
@@ -216,13 +213,12 @@ func (f *flight) send() {
 // its own times in an outage, so that the one may be back while the other still fails.
 // Most calls are of one command.
 func (f *flight) call(ctx context.Context) {
-	l := f.q.link
 	if !f.permit.Probe() {
-		l.do(ctx, f.cmds, f.errs)
+		f.wire.do(ctx, f.cmds, f.errs)
 		return
 	}
 	for i := range f.cmds {
-		l.do(ctx, f.cmds[i:i+1], f.errs[i:i+1])
+		f.wire.do(ctx, f.cmds[i:i+1], f.errs[i:i+1])
 		err := f.errs[i]
 		if class := classify(ctx, err, 0, 0); class == breaker.ClassUnavailable || class == breaker.ClassSlow || ctx.Err() != nil {
 			for k := range f.errs[i+1:] {
@@ -233,7 +229,7 @@ func (f *flight) call(ctx context.Context) {
 	}
 }
 
-// sendApart sends the items of commands again that were refused for having keys of
+// sendApart sends the items of commands again that were rejected for having keys of
 // several slots, or because their slot is migrating: nothing of them was executed. As far
 // as it gets: what was decided stays decided, or it would be charged and owed.
 func (f *flight) sendApart(ctx context.Context) {
@@ -249,7 +245,7 @@ func (f *flight) sendApart(ctx context.Context) {
 		}
 		bySlot := crossSlot(c.err)
 		if bySlot {
-			f.q.oneSlot()
+			f.crossedSlots = true
 		}
 		c.apart = make([]outcome, c.items)
 		c.decide.Out = make([]algo.Decision, c.items)
@@ -268,14 +264,14 @@ func (f *flight) sendApart(ctx context.Context) {
 			groups[g] = append(groups[g], i)
 		}
 		for _, at := range groups {
-			pieces, cmds = append(pieces, piece{c, at}), append(cmds, c.piece(at, string(f.q.link.nonces.next(nil))))
+			pieces, cmds = append(pieces, piece{c, at}), append(cmds, c.piece(at, string(f.wire.nonces.next(nil))))
 		}
 	}
 	if len(pieces) == 0 {
 		return
 	}
 	errs := make([]error, len(cmds))
-	f.q.link.do(ctx, cmds, errs)
+	f.wire.do(ctx, cmds, errs)
 	for k, p := range pieces {
 		p.of.put(p.at, cmds[k], errs[k])
 		p.of.err = nil
@@ -286,7 +282,7 @@ func (f *flight) sendApart(ctx context.Context) {
 // best of them proves.
 func (f *flight) verdict() (class breaker.Class, proof breaker.Proof, err error) {
 	proof = breaker.ProofRead
-	worst := func(o outcome, looks bool) {
+	worst := func(o outcome, peeks bool) {
 		if o.class == breaker.ClassOK || class.Failure() && !o.class.Failure() {
 			return
 		}
@@ -294,18 +290,18 @@ func (f *flight) verdict() (class breaker.Class, proof breaker.Proof, err error)
 			return // says no more than the command before it
 		}
 		// Where reads and writes go to one server, a peek shows that it is back; but not
-		// that it answers writes, for which this one may have waited in vain.
-		least := proofOf(looks || f.q.link.plain && o.class == breaker.ClassUnavailable && !timedOut(o.err))
+		// that it answers writes, for which this one may have waited without an answer.
+		least := proofOf(peeks || f.wire.plain && o.class == breaker.ClassUnavailable && !timedOut(o.err))
 		if class.Failure() && least >= proof {
 			return
 		}
 		class, proof, err = o.class, least, o.err
 	}
 	for _, c := range f.commands[:f.used] {
-		looks := c.what == decisions && c.looks
-		worst(outcome{class: c.class, err: c.err}, looks)
+		peeks := c.what == decisions && c.peeks
+		worst(outcome{class: c.class, err: c.err}, peeks)
 		for _, o := range c.apart {
-			worst(o, looks)
+			worst(o, peeks)
 		}
 	}
 	if class != breaker.ClassOK {
@@ -318,8 +314,8 @@ func (f *flight) verdict() (class breaker.Class, proof breaker.Proof, err error)
 }
 
 // proofOf is what an answer would have proven at least.
-func proofOf(looks bool) breaker.Proof {
-	if looks {
+func proofOf(peeks bool) breaker.Proof {
+	if peeks {
 		return breaker.ProofRead
 	}
 	return breaker.ProofRun
@@ -332,17 +328,17 @@ func proves(cmd lua.Command) breaker.Proof {
 		if c.Charged() {
 			return breaker.ProofWrite
 		}
-		return proofOf(c.Looks())
+		return proofOf(c.Peeks())
 	case *lua.DecideAll:
 		if c.Charged() {
 			return breaker.ProofWrite
 		}
-		return proofOf(c.Looks())
+		return proofOf(c.Peeks())
 	case *lua.Acquire:
 		if c.Wrote() {
 			return breaker.ProofWrite
 		}
-	case *lua.Beat, *lua.KeepSlots, *lua.Report, *lua.Block:
+	case *lua.Beat, *lua.KeepPermits, *lua.Report, *lua.Block:
 		return breaker.ProofWrite
 	}
 	return breaker.ProofRun

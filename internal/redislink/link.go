@@ -2,7 +2,6 @@ package redislink
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -18,20 +17,16 @@ type Link struct {
 	// Names makes the keys.
 	Names *lua.Namer
 
-	cfg     Config
-	fair    time.Duration // an answer that took longer is slow
-	plain   bool          // there is one server, as far as the client knows
+	client  redis.UniversalClient
+	prefix  string
+	budget  time.Duration
+	share   float64 // 0 is learnt from the heartbeat
 	started time.Time
-	lua     *lua.Client
+	wire    *wire
 	servers *servers
-	slots   *slotMap // of a cluster
-	nonces  nonces
-	pools   pools
+	slots   *slotMap // of a cluster; nil without
 	fleet   *fleet
-
-	denied, evalOnly sync.Once
-	closing          sync.Once
-	closed           chan struct{}
+	closing sync.Once
 }
 
 // New returns a link. It does not talk to Redis. The error is an *algo.FieldError, or one
@@ -41,31 +36,39 @@ func New(c Config) (*Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Link{
-		cfg: c, Background: newBackground(), Names: lua.NewNamer(c.Prefix), fleet: newFleet(c.Prefix, c.Process),
-		started: time.Now(), lua: lua.NewClient(c.Client), closed: make(chan struct{}),
+	e := &events{logger: c.Logger, prefix: c.Prefix, policy: c.Policy, onCall: c.OnCall, onChange: c.OnChange}
+	w := &wire{
+		lua: lua.NewClient(c.Client), functions: c.Functions, names: lua.NewNamer(c.Prefix),
+		inFlight: c.MaxInFlight, closed: make(chan struct{}), events: e,
 	}
-	l.nonces.init()
-	l.pools.init()
-	_, l.plain = c.Client.(*redis.Client)
+	w.nonces.init()
+	w.pools.init()
+	_, w.plain = c.Client.(*redis.Client)
 	if c.Functions {
-		l.lua.UseFunctions(c.Client)
+		w.lua.UseFunctions(c.Client)
 	}
-	if l.servers, err = newServers(l); err != nil {
+	settings := c.breakerSettings(e.changed)
+	w.fair = min(c.Budget, settings.SlowCall)
+	l := &Link{
+		Background: newBackground(), Names: w.names, client: c.Client, prefix: c.Prefix, budget: c.Budget, share: c.Share,
+		started: time.Now(), wire: w, fleet: newFleet(c.Prefix, c.Process),
+	}
+	of, oneSlot, slots := topology(c.Client)
+	l.slots = slots
+	if l.servers, err = newServers(w, settings, of, oneSlot); err != nil {
 		return nil, err
 	}
-	l.fair = min(c.Budget, l.servers.settings.SlowCall)
 	return l, nil
 }
 
 // Client is the client that the link was made with.
-func (l *Link) Client() redis.UniversalClient { return l.cfg.Client }
+func (l *Link) Client() redis.UniversalClient { return l.client }
 
 // Prefix is the first part of every key.
-func (l *Link) Prefix() string { return l.cfg.Prefix }
+func (l *Link) Prefix() string { return l.prefix }
 
 // Budget is the time that a request may take.
-func (l *Link) Budget() time.Duration { return l.cfg.Budget }
+func (l *Link) Budget() time.Duration { return l.budget }
 
 // Now is the time since New, by a clock that never steps.
 func (l *Link) Now() time.Duration { return time.Since(l.started) }
@@ -74,7 +77,7 @@ func (l *Link) Now() time.Duration { return time.Since(l.started) }
 func (l *Link) Since(t time.Time) time.Duration { return t.Sub(l.started) }
 
 // Nonce returns a string that no other call of any process has.
-func (l *Link) Nonce() string { return string(l.nonces.next(nil)) }
+func (l *Link) Nonce() string { return string(l.wire.nonces.next(nil)) }
 
 // Server returns the server of an encoded id.
 func (l *Link) Server(id string) *Server { return l.servers.forID(id) }
@@ -85,20 +88,20 @@ func (l *Link) Servers() []*Server { return l.servers.list() }
 // FunctionsError is why functions are not in use although the Config asks for them; nil
 // when they are, or are not asked for.
 func (l *Link) FunctionsError() error {
-	if !l.cfg.Functions {
+	if !l.wire.functions {
 		return nil
 	}
-	_, err := l.lua.Functions()
+	_, err := l.wire.lua.Functions()
 	return err
 }
 
 // Closed is closed when Close begins.
-func (l *Link) Closed() <-chan struct{} { return l.closed }
+func (l *Link) Closed() <-chan struct{} { return l.wire.closed }
 
 // IsClosed reports that Close has begun.
 func (l *Link) IsClosed() bool {
 	select {
-	case <-l.closed:
+	case <-l.wire.closed:
 		return true
 	default:
 		return false
@@ -109,46 +112,22 @@ func (l *Link) IsClosed() bool {
 // breaker.ClassOK, o holds the answer and belongs to the caller again; otherwise o must
 // not be used any more.
 func (l *Link) Do(ctx context.Context, srv *Server, o *Op, budget time.Duration) (breaker.Class, error) {
-	class, err := srv.queue.do(ctx, o, budget)
-	l.watch(class != breaker.ClassOK)
+	return l.ended(srv.queue.do(ctx, o, budget))
+}
+
+// ended looks after the map of a cluster when a request has ended.
+func (l *Link) ended(class breaker.Class, err error) (breaker.Class, error) {
+	if l.slots != nil {
+		l.slots.watch(class != breaker.ClassOK, l.Now(), l.Background)
+	}
 	return class, err
-}
-
-// do sends commands. A hook of the client's that panics would end the program from here,
-// where no caller can recover: it is an error of the commands, which may have been executed.
-func (l *Link) do(ctx context.Context, cmds []lua.Command, errs []error) {
-	defer func() {
-		if v := recover(); v != nil {
-			for i := range errs {
-				if errs[i] == nil {
-					errs[i] = fmt.Errorf("the redis client panicked: %v", v)
-				}
-			}
-		}
-	}()
-	l.lua.Do(ctx, cmds, errs)
-}
-
-// called notes a call that has ended.
-func (l *Link) called(srv *Server, class breaker.Class, err error, took time.Duration) {
-	if l.cfg.OnCall != nil {
-		l.cfg.OnCall(Call{srv.Name, class, err, took})
-	}
-	if class == breaker.ClassPermission {
-		l.logPermission(err)
-	}
-	if l.cfg.Functions {
-		if inUse, why := l.lua.Functions(); !inUse {
-			l.logEval(why)
-		}
-	}
 }
 
 // Close ends what runs in the background, waits for calls under way, and deregisters the
 // process. Before that, last may make requests by Last.
 func (l *Link) Close(last func()) {
 	l.closing.Do(func() {
-		close(l.closed)
+		close(l.wire.closed)
 		l.Background.close()
 		for _, srv := range l.servers.list() {
 			srv.queue.stop()
@@ -159,4 +138,111 @@ func (l *Link) Close(last func()) {
 			srv.queue.drain()
 		}
 	})
+}
+
+// Claim takes the name of this link for a limiter; what says what it keeps, such as its
+// algorithm. Another one with another limit may not have the same name: they would share
+// their counts, so that what one admits counts against the other. Clients that cannot be
+// compared are all different. The error is an *algo.FieldError.
+func (l *Link) Claim(what string, limit any) (*Name, error) {
+	return claim(l.client, l.prefix, what, limit)
+}
+
+// NewOp returns an empty Op.
+func (l *Link) NewOp() *Op { return l.wire.pools.ops.Get().(*Op) }
+
+// Free takes o back for another use.
+func (l *Link) Free(o *Op) {
+	*o = Op{done: o.done}
+	l.wire.pools.ops.Put(o)
+}
+
+// Exec runs a command on keys of an encoded id. It ends with the context, the budget and
+// the link. The error is an *Error.
+func (l *Link) Exec(ctx context.Context, id string, cmd lua.Command) error {
+	return l.Ask(ctx, l.Server(id), &Op{ID: id, Command: cmd}, l.budget)
+}
+
+// Ask is Do for requests that are not sent while the breaker is open. The error is an
+// *Error.
+func (l *Link) Ask(ctx context.Context, srv *Server, o *Op, budget time.Duration) error {
+	if srv.Breaker.Refuses() {
+		return &Error{breaker.ClassUnavailable, ErrOpen}
+	}
+	return failure(l.Do(ctx, srv, o, budget))
+}
+
+// AskAll asks for several requests at once, so that they share calls, and returns the
+// error of each.
+func (l *Link) AskAll(ctx context.Context, ops []*Op) []error {
+	errs, begun := make([]error, len(ops)), make([]*queue, len(ops))
+	for i, o := range ops {
+		switch srv := l.Server(o.ID); {
+		case srv.Breaker.Refuses():
+			errs[i] = &Error{breaker.ClassUnavailable, ErrOpen}
+		case srv.queue.start(ctx, o, l.budget):
+			begun[i] = srv.queue
+		default:
+			errs[i] = failure(l.ended(o.Class, o.Err))
+		}
+	}
+	for i, q := range begun {
+		if q != nil {
+			errs[i] = failure(l.ended(q.await(ctx, ops[i])))
+		}
+	}
+	return errs
+}
+
+// failure is the error of a request that ended with a class.
+func failure(class breaker.Class, err error) error {
+	if class == breaker.ClassOK {
+		return nil
+	}
+	return &Error{class, err}
+}
+
+// Last is Ask for what Close has to send, whatever the breaker says.
+func (l *Link) Last(o *Op) error {
+	o.Lasts = true
+	return failure(l.Do(context.Background(), l.Server(o.ID), o, l.budget))
+}
+
+// Beat sends the heartbeat in the background if it is due. It is called where Redis has
+// just answered, and does nothing where the share is fixed.
+func (l *Link) Beat() {
+	if l.share == 0 && l.fleet.turn.Due(l.Now(), beatEvery) {
+		l.Background.Start(l.beat)
+	}
+}
+
+// beat registers this process and learns how many are alive.
+func (l *Link) beat(ctx context.Context) {
+	l.fleet.join()
+	b := lua.Beat{Key: l.Names.Peers(), ID: l.fleet.id, Life: beatLife.Microseconds()}
+	if err := l.Exec(ctx, l.Names.Peers(), &b); err != nil || b.Alive < 1 {
+		return
+	}
+	if l.fleet.count(b.Alive, time.Now()) {
+		l.fleet.turn.Soon(l.Now() + beatAgain)
+	}
+}
+
+// deregister takes this process off the list, if Redis can be asked and no other link of
+// the process is on it.
+func (l *Link) deregister() {
+	if l.fleet.leave() && !l.Server(l.Names.Peers()).Breaker.Refuses() {
+		l.Last(&Op{ID: l.Names.Peers(), Command: &lua.Beat{Key: l.Names.Peers(), ID: l.fleet.id}})
+	}
+}
+
+// Processes is how many were alive when Redis was last asked, this one included.
+func (l *Link) Processes() int { return int(l.fleet.alive.Load()) }
+
+// Share is the part of a limit that this process may use on its own.
+func (l *Link) Share() float64 {
+	if l.share > 0 {
+		return l.share
+	}
+	return 1 / float64(l.fleet.alive.Load())
 }

@@ -1,37 +1,56 @@
 package redislink
 
-import "github.com/holdfast-go/holdfast/breaker"
+import (
+	"log/slog"
+	"sync"
 
-// changed logs and reports a change of a breaker's state. An outage is one line when it
-// begins and one when it is over; the probes in between are for debugging.
-func (l *Link) changed(ch breaker.Change) {
-	logger := l.cfg.Logger
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// events logs what happens on a link, and calls its owner's functions.
+type events struct {
+	logger   *slog.Logger
+	prefix   string
+	policy   fallback.Policy
+	onCall   func(Call)           // nil without
+	onChange func(breaker.Change) // nil without
+
+	denied, evalOnly sync.Once
+}
+
+// changed reports a change of a breaker's state. An outage is one line when it begins and
+// one when it is over; the probes in between are for debugging.
+func (e *events) changed(ch breaker.Change) {
 	args := []any{"breaker", ch.Name, "from", ch.From, "to", ch.To, "since", ch.Since}
 	switch {
 	case ch.To == breaker.Closed:
-		logger.Info("holdfast: Redis decides again", append(args, "outage", ch.At.Sub(ch.Since))...)
+		e.logger.Info("holdfast: redis circuit closed", append(args, "outage", ch.At.Sub(ch.Since))...)
 	case ch.From == breaker.Closed:
-		logger.Warn("holdfast: Redis cannot decide; falling back", append(args, "cause", ch.Cause, "policy", l.cfg.Policy, "open_for", ch.OpenFor)...)
+		e.logger.Warn("holdfast: redis circuit opened; falling back", append(args, "cause", ch.Cause, "policy", e.policy, "open_for", ch.OpenFor)...)
 	default:
-		logger.Debug("holdfast: asking Redis again", append(args, "cause", ch.Cause, "open_for", ch.OpenFor)...)
+		e.logger.Debug("holdfast: redis circuit half-open", append(args, "cause", ch.Cause, "open_for", ch.OpenFor)...)
 	}
-	if l.cfg.OnChange != nil {
-		l.cfg.OnChange(ch)
+	if e.onChange != nil {
+		e.onChange(ch)
 	}
 }
 
-// logPermission logs the first call that the ACL rejects.
-func (l *Link) logPermission(err error) {
-	logger := l.cfg.Logger
-	l.denied.Do(func() {
-		logger.Error("holdfast: Redis refuses the limiter's commands; falling back", "prefix", l.cfg.Prefix, "policy", l.cfg.Policy, "error", err)
-	})
+// called reports a call that has ended. The first call that the ACL rejects is logged.
+func (e *events) called(c Call) {
+	if e.onCall != nil {
+		e.onCall(c)
+	}
+	if c.Class == breaker.ClassPermission {
+		e.denied.Do(func() {
+			e.logger.Error("holdfast: redis denies permission; falling back", "prefix", e.prefix, "policy", e.policy, "error", c.Err)
+		})
+	}
 }
 
-// logEval logs that functions were given up.
-func (l *Link) logEval(why error) {
-	logger := l.cfg.Logger
-	l.evalOnly.Do(func() {
-		logger.Warn("holdfast: functions cannot be used; using EVALSHA", "prefix", l.cfg.Prefix, "error", why)
+// noFunctions logs once that functions were given up.
+func (e *events) noFunctions(why error) {
+	e.evalOnly.Do(func() {
+		e.logger.Warn("holdfast: functions cannot be used; using EVALSHA", "prefix", e.prefix, "error", why)
 	})
 }

@@ -38,25 +38,24 @@ type Name struct {
 	use  *use // nil without a name
 }
 
-// Claim takes the name of this link for a limiter; what says what it keeps, such as its
-// algorithm. Another one with another limit may not have the same name: they would share
+// claim takes a name for a limiter; what says what it keeps, such as its algorithm. Another one with another limit may not have the same name: they would share
 // their counts, so that what one admits counts against the other. Clients that cannot be
 // compared are all different. The error is an *algo.FieldError.
-func (l *Link) Claim(what string, limit any) (*Name, error) {
-	n := &Name{name: name{l.cfg.Client, l.cfg.Prefix, what}}
-	if !reflect.ValueOf(l.cfg.Client).Comparable() {
+func claim(client redis.UniversalClient, prefix, what string, limit any) (*Name, error) {
+	n := &Name{name: name{client, prefix, what}}
+	if !reflect.ValueOf(client).Comparable() {
 		return n, nil
 	}
 	inUse.Lock()
 	defer inUse.Unlock()
 	if u := inUse.names[n.name]; u != nil && u.limit != limit {
-		return nil, &algo.FieldError{Field: "prefix", Value: l.cfg.Prefix, Rule: fmt.Sprintf("is that of an open limiter with the same client and %v, with which %v would share its counts: give each a prefix of its own by WithPrefix", u.limit, limit)}
+		return nil, &algo.FieldError{Field: "prefix", Value: prefix, Rule: fmt.Sprintf("is that of an open limiter with the same client and %v, with which %v would share its counts: give each a prefix of its own by WithPrefix", u.limit, limit)}
 	}
 	n.join(limit)
 	return n, nil
 }
 
-// join is Claim with the lock held.
+// join is claim with the lock held.
 func (n *Name) join(limit any) {
 	n.use = inUse.names[n.name]
 	if n.use == nil {

@@ -14,7 +14,7 @@ import (
 // is asked; the fields below them hold the answer after Do. It belongs to its caller until
 // Do, and again when that has returned breaker.ClassOK; it can then be freed.
 type Op struct {
-	// ID is the encoded id whose server and slot the request concerns.
+	// ID is the encoded id whose server and hash slot the request concerns.
 	ID string
 
 	// A decision: Cost units of Keys under Args, for each of Count callers. A cost of 0
@@ -31,14 +31,14 @@ type Op struct {
 	// Permits to be kept, for another TTL µs.
 	Keep *lua.Holders
 	TTL  int64
-	// Any other command, on keys of one slot.
+	// Any other command, on keys of one hash slot.
 	Command lua.Command
 
 	// Lasts says that only the budget ends it, and that Close waits for it or makes it.
 	Lasts bool
 	// After, if set, is called once, without a lock, when it is known what came of the
-	// request. answered says that the caller waits for it: what was charged for one who
-	// has left is nobody's.
+	// request. answered says that the caller waits for it: what was charged for a
+	// caller that has left belongs to no caller.
 	After func(o *Op, answered bool)
 
 	// Out is the decision on one caller, Whole that on all who share its item, and
@@ -82,7 +82,7 @@ const (
 
 // pools keep memory for the next use. Each link has its own: nothing of one link, least of
 // all a channel, is ever used by another.
-type pools struct{ ops, timers, flights sync.Pool }
+type pools struct{ ops, timers sync.Pool }
 
 func (p *pools) init() {
 	p.ops.New = func() any { return new(Op) }
@@ -91,19 +91,9 @@ func (p *pools) init() {
 		t.Stop()
 		return t
 	}
-	p.flights.New = func() any { return newFlight() }
 }
 
-// NewOp returns an empty Op.
-func (l *Link) NewOp() *Op { return l.pools.ops.Get().(*Op) }
-
-// Free takes o back for another use.
-func (l *Link) Free(o *Op) {
-	*o = Op{done: o.done}
-	l.pools.ops.Put(o)
-}
-
-// finished tells who waits.
+// finished reports to the caller that waits.
 func (o *Op) finished(answered bool) {
 	if o.After != nil {
 		o.After(o, answered)
@@ -115,8 +105,8 @@ func (o *Op) finished(answered bool) {
 
 func (o *Op) fail(class breaker.Class, err error) { o.Class, o.Err = class, err }
 
-// looks reports a peek.
-func (o *Op) looks() bool { return o.Args != nil && o.Cost == 0 }
+// peeks reports a peek.
+func (o *Op) peeks() bool { return o.Args != nil && o.Cost == 0 }
 
 // work is how many units of work the request costs the server.
 func (o *Op) work() int64 {

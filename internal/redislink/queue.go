@@ -13,42 +13,40 @@ const (
 	// call leaves: holding it back would only make it later. More calls are smaller ones,
 	// fewer leave the server waiting; 3 was the best of 1 to 16 by bench/redis.
 	depth = 3
-	// callKeys is the most keys of one call. More keep others waiting for longer than it
-	// saves. Callers of one key are one key, or those of a hot one would take the places
-	// of all others.
-	callKeys = 64
-	// callOps bounds how far the queue is looked through for a call.
+	// callOps bounds how many requests of the queue are considered for a call.
 	callOps = 1024
-	// commandWork bounds the units of one command, which runs alone on the server, and
-	// callWork those of one call, which must be answered within a budget. A unit of a log
-	// takes about a microsecond. A request with more goes alone.
-	commandWork = 1000
-	callWork    = 4000
 )
 
 // queue sends the requests to one server: up to depth calls they are sent as they come;
 // those that come while as many are in flight wait, in order, and leave together as soon
-// as one is back. There is no timer, and nobody waits for company.
+// as one is back. There is no timer, and no request waits for others to arrive.
 type queue struct {
-	link *Link
-	srv  *Server
-	max  int // calls in flight, those included whose callers have left
+	wire    *wire
+	server  string // its name
+	breaker *breaker.Breaker
+	max     int // calls in flight, those included whose callers have left
+	flights sync.Pool
 
 	mu       sync.Mutex
 	flying   int
 	stuck    int // of those, how many have lost all their callers
-	landing  int // calls that have ended, of which it is being told
+	landing  int // calls that have ended, and whose After is being called
 	waiting  fifo
-	trip     time.Duration // about the least round trip of late
-	sameSlot bool          // the server takes keys of one slot only
+	trip     time.Duration // about the least recent round trip
+	sameSlot bool          // the server takes keys of one hash slot only
 	closing  bool          // only what lasts is taken
 	closed   bool
 	landed   sync.Cond // flying or landing has become less
 }
 
-func newQueue(l *Link, srv *Server, sameSlot bool) *queue {
-	q := &queue{link: l, srv: srv, max: l.cfg.MaxInFlight, sameSlot: sameSlot}
+func newQueue(w *wire, server string, b *breaker.Breaker, sameSlot bool) *queue {
+	q := &queue{wire: w, server: server, breaker: b, max: w.inFlight, sameSlot: sameSlot}
 	q.landed.L = &q.mu
+	q.flights.New = func() any {
+		f := newFlight(w)
+		f.fly = func() { q.run(f) }
+		return f
+	}
 	return q
 }
 
@@ -81,13 +79,13 @@ func (q *queue) start(ctx context.Context, o *Op, budget time.Duration) bool {
 
 // await returns what came of a request when it is known, or its time is over.
 func (q *queue) await(ctx context.Context, o *Op) (breaker.Class, error) {
-	timer := q.link.pools.timers.Get().(*time.Timer)
+	timer := q.wire.pools.timers.Get().(*time.Timer)
 	timer.Reset(time.Until(o.deadline))
 	defer func() {
 		timer.Stop()
-		q.link.pools.timers.Put(timer)
+		q.wire.pools.timers.Put(timer)
 	}()
-	closed := q.link.closed
+	closed := q.wire.closed
 	if o.Lasts {
 		closed = nil
 	}
@@ -106,7 +104,7 @@ func (q *queue) await(ctx context.Context, o *Op) (breaker.Class, error) {
 }
 
 func (q *queue) classify(ctx context.Context, err error, took time.Duration) breaker.Class {
-	return classify(ctx, err, took, q.link.fair)
+	return classify(ctx, err, took, q.wire.fair)
 }
 
 // add sends o, or lets it wait for its turn.
@@ -151,7 +149,7 @@ func (q *queue) leave(ctx context.Context, o *Op, why error) (breaker.Class, err
 	o.state = left
 	f := o.flight
 	f.callers--
-	permit, took, last, looks := f.permit, time.Since(f.sent), f.callers == 0, f.looks
+	permit, took, last, peeks := f.permit, time.Since(f.sent), f.callers == 0, f.peeks
 	var next *flight
 	var late []*Op
 	if last {
@@ -167,7 +165,7 @@ func (q *queue) leave(ctx context.Context, o *Op, why error) (breaker.Class, err
 	class := q.classify(ctx, why, took)
 	// That one caller is gone says nothing of the call, that Redis is late does.
 	if last || class.Failure() {
-		permit.Report(class, proofOf(looks), took)
+		permit.Report(class, proofOf(peeks), took)
 	}
 	return class, why
 }
@@ -194,8 +192,8 @@ func (q *queue) next() (f *flight, late []*Op) {
 	return nil, late
 }
 
-// tooLate reports that the answer would come when the caller has left: sent all the same,
-// it would take the place of one who can wait. While nothing is in flight everybody is
+// tooLate reports that the answer would come when the caller has left: if it was sent,
+// it would take the place of one who can wait. While nothing is in flight every request is
 // sent, so that it is noticed when round trips become shorter. mu is held.
 func (q *queue) tooLate(o *Op, now time.Time) bool {
 	return q.flying-q.stuck > 0 && o.deadline.Sub(now) < q.trip
@@ -221,10 +219,17 @@ func (q *queue) gather(o *Op) *flight {
 	return f
 }
 
+// flight returns an empty one. mu is held.
+func (q *queue) flight() *flight {
+	f := q.flights.Get().(*flight)
+	f.sameSlot = q.sameSlot
+	return f
+}
+
 // run sends f, and then what has gathered meanwhile, until there is no more.
 func (q *queue) run(f *flight) {
 	for f != nil {
-		permit, ok := q.srv.Breaker.Acquire()
+		permit, ok := q.breaker.Acquire()
 		switch {
 		case !ok:
 			f.failAll(breaker.ClassUnavailable, ErrOpen)
@@ -232,13 +237,17 @@ func (q *queue) run(f *flight) {
 			permit.Done(breaker.ClassAborted, 0)
 			f.failAll(breaker.ClassAborted, errUnsent)
 		default:
-			f.send()
+			class, err := f.send()
+			if f.crossedSlots {
+				q.oneSlot()
+			}
+			q.wire.called(q.server, class, err, f.took)
 		}
 		f = q.finish(f)
 	}
 }
 
-// begin notes that f is about to be sent, unless nobody waits for it any more.
+// begin notes that f is about to be sent, unless all its callers have left.
 func (q *queue) begin(f *flight, permit breaker.Permit) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -254,7 +263,7 @@ func (q *queue) begin(f *flight, permit breaker.Permit) bool {
 	return f.callers > 0
 }
 
-// finish tells the callers, and returns the call to make next.
+// finish answers the callers, and returns the call to make next.
 func (q *queue) finish(f *flight) *flight {
 	q.mu.Lock()
 	whole := f.callers == len(f.ops)
@@ -269,7 +278,7 @@ func (q *queue) finish(f *flight) *flight {
 	if f.callers == 0 {
 		q.stuck--
 	}
-	if f.took > 0 {
+	if f.answered {
 		q.trip = min(f.took, q.trip+(f.took-q.trip)/8)
 	}
 	q.flying--
@@ -292,12 +301,13 @@ func (q *queue) finish(f *flight) *flight {
 		q.mu.Unlock()
 	}
 	if whole {
-		f.free()
+		f.clear()
+		q.flights.Put(f)
 	}
 	return next
 }
 
-// oneSlot notes that the server takes keys of one slot only.
+// oneSlot notes that the server takes keys of one hash slot only.
 func (q *queue) oneSlot() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -64,7 +64,7 @@ func TestLeavingIsNoVerdict(t *testing.T) {
 	first, second := decision(a, "a", 1), decision(a, "a", 1)
 	q.waiting.push(second)
 	f := q.gather(first)
-	f.permit, _ = q.srv.Breaker.Acquire()
+	f.permit, _ = q.breaker.Acquire()
 	f.sent = time.Now().Add(-time.Second)
 	q.mu.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -75,7 +75,7 @@ func TestLeavingIsNoVerdict(t *testing.T) {
 	if class, err := q.leave(t.Context(), second, errBudget); class != breaker.ClassSlow || err != errUnsent {
 		t.Errorf("the last to leave is %v with %v", class, err)
 	}
-	if got := q.srv.Breaker.Snapshot().LastFailure; got != breaker.ClassSlow {
+	if got := q.breaker.Snapshot().LastFailure; got != breaker.ClassSlow {
 		t.Errorf("the breaker has heard of %v", got)
 	}
 }
@@ -255,7 +255,7 @@ func TestWhatWasChargedApartIsAnswered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := unused(t, 128)
-			l.lua = lua.NewClient(&doer{answers: []any{rejection(refusal), granted, &net.OpError{Op: "dial", Err: errors.New("refused")}}})
+			l.wire.lua = lua.NewClient(&doer{answers: []any{rejection(refusal), granted, &net.OpError{Op: "dial", Err: errors.New("refused")}}})
 			a := args(t, algo.GCRA)
 			first, second := decision(a, "a", 1), decision(a, "b", 1)
 			fly(l, first, second)
@@ -280,7 +280,7 @@ func TestRestOfAProbeIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := unused(t, 128)
 		d := &doer{answers: []any{timeout}}
-		l.lua = lua.NewClient(d)
+		l.wire.lua = lua.NewClient(d)
 		only(l).sameSlot = true // or one command would do
 		br := l.servers.only.Breaker
 		for br.State() == breaker.Closed {
@@ -310,7 +310,7 @@ func TestRestOfAProbeIsNotSent(t *testing.T) {
 // different names.
 func TestMembersOfOneKeySentApart(t *testing.T) {
 	l := unused(t, 128)
-	l.lua = lua.NewClient(&doer{answers: []any{rejection("TRYAGAIN"), granted}})
+	l.wire.lua = lua.NewClient(&doer{answers: []any{rejection("TRYAGAIN"), granted}})
 	a := args(t, algo.SlidingWindowLog)
 	first, second := decision(a, "a", 1), decision(a, "a", 2)
 	first.Named, second.Named = true, true
@@ -326,7 +326,7 @@ func TestScriptsAreLoadedForAll(t *testing.T) {
 	l := unused(t, 128)
 	only(l).sameSlot = true
 	d := &doer{answers: []any{rejection("NOSCRIPT No matching script"), granted, rejection("NOSCRIPT No matching script"), granted, granted}}
-	l.lua = lua.NewClient(d)
+	l.wire.lua = lua.NewClient(d)
 	a := args(t, algo.GCRA)
 	ops := []*Op{decision(a, "a", 1), decision(a, "b", 1), decision(a, "c", 1)}
 	fly(l, ops...)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
 )
@@ -24,7 +23,7 @@ type Server struct {
 	Counts [8]atomic.Uint64
 }
 
-// OneSlot reports that the server takes keys of one slot only in a command.
+// OneSlot reports that the server takes keys of one hash slot only in a command.
 func (s *Server) OneSlot() bool {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
@@ -50,7 +49,7 @@ const maxServers = 4096
 
 // servers finds the server of a key, and makes it when it is new.
 type servers struct {
-	link *Link
+	wire *wire
 	// of names the server of an id as it stands in keys. It must not block. It is nil
 	// where there is but one.
 	of       func(id string) string
@@ -62,55 +61,25 @@ type servers struct {
 	only *Server
 }
 
-func newServers(l *Link) (*servers, error) {
-	s := &servers{link: l, all: make(map[string]*Server), settings: l.breakerSettings()}
-	if _, err := breaker.New(s.settings); err != nil {
+func newServers(w *wire, settings breaker.Settings, of func(id string) string, oneSlot bool) (*servers, error) {
+	s := &servers{wire: w, settings: settings, of: of, oneSlot: oneSlot, all: make(map[string]*Server)}
+	if _, err := breaker.New(settings); err != nil {
 		return nil, err
 	}
-	s.of, s.oneSlot = l.topology()
-	if s.of == nil {
+	if of == nil {
 		s.only = s.get("")
 	}
 	return s, nil
 }
 
-func (l *Link) breakerSettings() breaker.Settings {
-	set := l.cfg.Breaker
-	if set.ProbeTimeout == 0 {
-		// A probe ends with the budget; a little more, so that one which just made it is
-		// not called late.
-		set.ProbeTimeout = l.cfg.Budget + l.cfg.Budget/4
-	}
-	if set.OpenMax == 0 {
-		// Processes that return at different times use Redis and their shares side by
-		// side: the sooner the last one is back, the less is admitted beyond the limit. A
-		// probe costs one caller at most the budget.
-		set.OpenMax = max(5*time.Second, set.OpenMin)
-	}
-	if set.SlowCall == 0 {
-		set.SlowCall = l.cfg.Budget / 2
-	}
-	users := set.OnChange
-	set.OnChange = func(ch breaker.Change) {
-		l.changed(ch)
-		if users != nil {
-			users(ch)
-		}
-	}
-	return set
-}
-
 func (s *servers) make(name string) *Server {
 	set := s.settings
-	if set.Name == "" {
-		set.Name = s.link.cfg.Prefix
-	}
 	if name != "" {
 		set.Name += "@" + name
 	}
 	b, _ := breaker.New(set) // the settings were checked
 	srv := &Server{Name: set.Name, Addr: name, Breaker: b}
-	srv.queue = newQueue(s.link, srv, s.oneSlot)
+	srv.queue = newQueue(s.wire, set.Name, b, s.oneSlot)
 	return srv
 }
 

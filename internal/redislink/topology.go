@@ -21,15 +21,15 @@ type ring interface {
 }
 
 // topology returns how the server of an id is found, nil where there is but one, and
-// whether a command may have keys of one slot only. A client that is not known may have a
-// cluster behind it.
-func (l *Link) topology() (of func(id string) string, oneSlot bool) {
-	switch rdb := l.cfg.Client.(type) {
+// whether a command may have keys of one hash slot only, and the map of hash slots of a cluster. A
+// client that is not known may have a cluster behind it.
+func topology(client redis.UniversalClient) (of func(id string) string, oneSlot bool, slots *slotMap) {
+	switch rdb := client.(type) {
 	case *redis.Client:
-		return nil, false
+		return nil, false, nil
 	case cluster:
-		l.slots = &slotMap{rdb: rdb}
-		return l.slots.master, true
+		slots = &slotMap{rdb: rdb}
+		return slots.master, true, slots
 	case ring:
 		return func(id string) string {
 			node, err := rdb.GetShardClientForKey("{" + id + "}")
@@ -37,9 +37,9 @@ func (l *Link) topology() (of func(id string) string, oneSlot bool) {
 				return ""
 			}
 			return node.Options().Addr
-		}, false
+		}, false, nil
 	}
-	return nil, true
+	return nil, true, nil
 }
 
 const (
@@ -66,21 +66,17 @@ func (m *slotMap) master(id string) string {
 
 // watch keeps the map up to date: soon after a call has failed, perhaps because its
 // master has.
-func (l *Link) watch(failed bool) {
-	if l.slots == nil {
-		return
-	}
-	now := l.Now()
+func (m *slotMap) watch(failed bool, now time.Duration, background *Background) {
 	if failed {
-		l.slots.turn.Soon(now + slotRefreshSoon)
+		m.turn.Soon(now + slotRefreshSoon)
 	}
-	if l.slots.turn.Due(now, slotRefresh) {
-		l.Background.Start(l.slots.refresh)
+	if m.turn.Due(now, slotRefresh) {
+		background.Start(m.refresh)
 	}
 }
 
 // refresh asks any node for the map. When it differs from the one before, the client is
-// told to look too: it heeds a node that refuses connections only after a minute.
+// made to reload it too: by itself it notices a node that rejects connections only after a minute.
 func (m *slotMap) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -106,27 +102,4 @@ func (m *slotMap) refresh(ctx context.Context) {
 	if changed {
 		m.rdb.ReloadState(ctx)
 	}
-}
-
-// slotOf returns the slot of an encoded id, which is the part of its keys that counts.
-func slotOf(id string) int { return int(crc16(id) % 16384) }
-
-// Slot is the slot of an encoded id.
-func Slot(id string) int { return slotOf(id) }
-
-// crc16 is CRC-16/XMODEM, by which a cluster assigns keys to slots
-// (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
-func crc16(s string) uint16 {
-	var crc uint16
-	for i := range len(s) {
-		crc ^= uint16(s[i]) << 8
-		for range 8 {
-			if crc&0x8000 != 0 {
-				crc = crc<<1 ^ 0x1021
-			} else {
-				crc <<= 1
-			}
-		}
-	}
-	return crc
 }

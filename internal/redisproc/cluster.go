@@ -18,7 +18,7 @@ const settle = 30 * time.Second
 // use.
 type Cluster struct {
 	// Masters were masters when the cluster was formed; Replicas[i] follow
-	// Masters[i]. MasterOf tells who serves a slot now.
+	// Masters[i]. MasterOf returns the one that serves a hash slot now.
 	Masters  []*Server
 	Replicas [][]*Server
 }
@@ -78,7 +78,7 @@ func (c *Cluster) form(masters, replicas int, config [][]string) error {
 			return err
 		}
 		for _, r := range c.Replicas[i] {
-			// The replica must have heard of its master first.
+			// The replica must know its master first.
 			if err := poll(settle, func() error { return do(r, "cluster", "replicate", id) }); err != nil {
 				return err
 			}

@@ -46,7 +46,7 @@ type Options struct {
 }
 
 // reserved directives are set by other means; a Server that did not know them
-// would look for its process in the wrong place.
+// would search for its process in the wrong place.
 var reserved = []string{"port", "tls-port", "cluster-port", "dir", "daemonize", "logfile", "loglevel"}
 
 func (o Options) validate() error {
@@ -74,7 +74,7 @@ func (o Options) cluster() bool {
 var versionNumber = regexp.MustCompile(`\bv=(\d+)\.`)
 
 // guardsItself reports whether DEBUG and the setting of dir at run time have to
-// be enabled: Redis before 7 has both always, and refuses the directives.
+// be enabled: Redis before 7 has both always, and rejects the directives.
 func guardsItself(path string) bool {
 	out, err := exec.Command(path, "--version").Output()
 	if err != nil {

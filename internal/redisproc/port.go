@@ -15,7 +15,7 @@ const (
 	busOffset = 10000
 )
 
-// port is a number that is ours while nobody listens on it, where the system
+// port is a number that is ours while no process listens on it, where the system
 // allows that, and with bus the one of the cluster bus as well.
 type port struct {
 	number int

@@ -5,13 +5,13 @@ import (
 	"syscall"
 )
 
-// hold is a socket that is bound and never listens: to dial its port is refused
-// and nobody else is given it, but a server with SO_REUSEADDR, such as
+// hold is a socket that is bound and never listens: connections to its port are refused
+// and no other process gets it, but a server with SO_REUSEADDR, such as
 // redis-server, can listen there again and again.
 type hold int
 
-// holdPort binds without SO_REUSEADDR unless told otherwise: with it, a port
-// that someone holds in the same way would look free. A port that the caller
+// holdPort binds without SO_REUSEADDR by default: with it, a port
+// that someone holds in the same way would seem free. A port that the caller
 // chose is bound with it, or connections in TIME_WAIT would be an obstacle.
 func holdPort(number int, reuse bool) (hold, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

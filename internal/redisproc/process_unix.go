@@ -5,7 +5,7 @@ package redisproc
 import "syscall"
 
 // terminate asks for an orderly end. The request is there before a frozen
-// process goes on, so that it serves nobody in between for longer than it must.
+// process goes on, so that it serves requests in between no longer than it must.
 func (p *process) terminate() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err

@@ -15,7 +15,7 @@ const MasterName = "holdfast"
 // safe for concurrent use.
 type Sentinel struct {
 	// Master and Replicas are what they were when all was started;
-	// CurrentMaster tells who it is now.
+	// CurrentMaster returns the one of now.
 	Master    *Server
 	Replicas  []*Server
 	Sentinels []*Server

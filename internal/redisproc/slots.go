@@ -33,7 +33,7 @@ func (c *Cluster) MasterOf(slot int) (*Server, error) {
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("redisproc: nobody serves slot %d", slot)
+	return nil, fmt.Errorf("redisproc: no master serves slot %d", slot)
 }
 
 // NewMaster waits until a slot is served by another node than the given one.
@@ -152,7 +152,7 @@ func (c *Cluster) agree(slot int, owner *Server) error {
 				epoch = found.epoch
 			}
 			if found.port != 0 && (found.port != owner.Port() || found.epoch != epoch) {
-				return fmt.Errorf("redisproc: %s is not told that %s serves slot %d", s.Addr(), owner.Addr(), slot)
+				return fmt.Errorf("redisproc: %s does not know that %s serves slot %d", s.Addr(), owner.Addr(), slot)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-// Package redistest gives tests real Redis servers.
+// Package redistest gives tests real Redis servers, and networks that fail.
 package redistest
 
 import (
@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 )
 
@@ -36,7 +37,7 @@ func StartWith(t testing.TB, opts redisproc.Options) *redisproc.Server {
 	return srv
 }
 
-// cleanup ends servers with the test, and tells what they logged if it failed.
+// cleanup ends servers with the test, and logs what they logged if it failed.
 func cleanup(t testing.TB, end func() error, servers ...*redisproc.Server) {
 	t.Cleanup(func() {
 		if err := end(); err != nil {
@@ -136,6 +137,30 @@ func admin(srv *redisproc.Server) *redis.Client {
 func closed[C io.Closer](t testing.TB, c C) C {
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// Behind returns a proxy in front of a server, and a client that goes through it: opt with
+// the address of the proxy.
+func Behind(t testing.TB, srv *redisproc.Server, opt redis.Options) (*faultproxy.Proxy, *redis.Client) {
+	t.Helper()
+	p, err := faultproxy.New(srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	opt.Addr = p.Addr()
+	return p, closed(t, redis.NewClient(&opt))
+}
+
+// Until waits for something to become true, and fails the test when it does not within
+// 15 s.
+func Until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 15 s: %s", what)
+		}
+	}
 }
 
 // Calls returns how many times the server has run a command, such as "evalsha"

@@ -121,7 +121,7 @@ func params(kind algo.Kind, f []int64) algo.Params {
 	return algo.Params{Kind: kind, Cap: f[0], Num: f[1], Den: f[2]}
 }
 
-// decide is tail.lua.
+// decide is decide.lua.
 func (r *run) decide(kind algo.Kind, keys, argv []string) []int64 {
 	reply := []int64{r.now}
 	f := numbers(argv[2:])
@@ -184,7 +184,7 @@ func one(b bool) int64 {
 	return 0
 }
 
-// all is tail_all.lua.
+// all is decide_all.lua.
 func (r *run) all(keys, argv []string) []int64 {
 	asks := make([]algo.Ask, len(keys))
 	values, before := make([]*value, len(keys)), make([]*value, len(keys))
@@ -210,7 +210,7 @@ func (r *run) all(keys, argv []string) []int64 {
 	return reply
 }
 
-// back is tail_back.lua.
+// back is give_back.lua.
 func (r *run) back(kind algo.Kind, keys, argv []string) []int64 {
 	var reply []int64
 	for i, key := range keys {
@@ -232,7 +232,7 @@ func (r *run) back(kind algo.Kind, keys, argv []string) []int64 {
 	return reply
 }
 
-// block is tail_block.lua.
+// block is block.lua.
 func (r *run) block(kind algo.Kind, key string, argv []string) []int64 {
 	f := numbers(argv[1:])
 	v := r.load(key, kind)

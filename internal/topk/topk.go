@@ -30,12 +30,12 @@ type Sketch[V any] struct {
 	buckets  []atomic.Pointer[Entry[V]] // chains, by hash
 
 	mu sync.Mutex // for changes of what is kept
-	// heap is ordered by what the entries had counted when they were last looked at:
+	// heap is ordered by what the entries had counted when they were last read:
 	// no more than they have, so a root that is up to date is the least of all.
 	heap []place[V]
 }
 
-// place is an entry in the heap, and what it had counted when that was last looked at.
+// place is an entry in the heap, and what it had counted when that was last read.
 type place[V any] struct {
 	seen int64
 	*Entry[V]
@@ -138,7 +138,7 @@ func (s *Sketch[V]) evict() int64 {
 		for at.Load() != e {
 			at = &at.Load().next
 		}
-		// Whoever stands on e still finds what comes after it.
+		// A reader that is at e still finds what comes after it.
 		at.Store(e.next.Load())
 		return c
 	}

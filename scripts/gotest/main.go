@@ -181,7 +181,7 @@ func (r *report) event(e event) {
 }
 
 // packageEnds prints what the package says of itself, and where it failed without a test
-// that did, such as by a panic or for want of time, what its tests said until then.
+// that did, such as by a panic or by a timeout, what its tests said until then.
 func (r *report) packageEnds(e event) {
 	switch e.Action {
 	case "pass", "fail", "skip":

@@ -166,8 +166,8 @@ export class Outage {
     }
     all.forEach((p, i) => {
       const [name, breaker, note] = root.children[i].children;
-      // One shard here; in a cluster there are as many as masters.
-      const worst = p.shards.find((s) => s.breaker !== "closed") || p.shards[0];
+      // One server here; in a cluster there are as many as masters.
+      const worst = p.servers.find((s) => s.breaker !== "closed") || p.servers[0];
       text(name, p.name);
       breaker.dataset.state = worst.breaker;
       text(breaker.lastChild, worst.breaker);

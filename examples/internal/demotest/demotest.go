@@ -14,7 +14,7 @@ import (
 type Program[C any] func(ctx context.Context, cfg C, out io.Writer) error
 
 // Output runs a program with the embedded Redis and with a real one, and lets check
-// look at what it prints.
+// check what it prints.
 func Output[C any](t *testing.T, run Program[C], cfg C, check func(t *testing.T, out string)) {
 	works := func(t *testing.T) {
 		t.Setenv("REDIS_URL", "")
@@ -36,7 +36,7 @@ func Output[C any](t *testing.T, run Program[C], cfg C, check func(t *testing.T,
 	})
 }
 
-// BadFlags is for flags that a program must refuse: each is good but for one thing.
+// BadFlags is for flags that a program must reject: each is good but for one thing.
 func BadFlags[C any](t *testing.T, run Program[C], good C, spoil ...func(*C)) {
 	t.Setenv("REDIS_URL", "")
 	for _, f := range spoil {

@@ -1,5 +1,5 @@
--- What every process asks for, by key. KEYS: the sums over all (HASH), when each
--- process was last heard of (SORTED SET), what this one has in the sums (HASH).
+-- What every process asks for, by key. KEYS: the sums over all (HASH), the time of the last
+-- report of each process (SORTED SET), what this one has in the sums (HASH).
 -- ARGV: now, the process as a number, its time to live in µs, then fields with the rate
 -- at which this process asks for them, as integers; a rate of 0 takes the field out.
 -- Replies with the number of processes, the number of one that is dead or 0, and the sum
@@ -37,7 +37,7 @@ if #ARGV > 3 then
   if #drop > 0 then redis.call('HDEL', mine, unpack(drop)) end
 end
 redis.call('ZADD', processes, int(now), ARGV[2])
--- Nobody was heard of later than now: the clock has stepped back.
+-- A report later than now means that the clock has stepped back.
 for _, other in ipairs(redis.call('ZRANGEBYSCORE', processes, '(' .. int(now), '+inf', 'LIMIT', '0', '1000')) do
   redis.call('ZADD', processes, int(now), other)
 end

@@ -1,4 +1,4 @@
--- Takes a process out of the sums that is not heard of any more, or that leaves. KEYS as
+-- Takes a process out of the sums that does not report any more, or that leaves. KEYS as
 -- for the report, the last one that of the process. ARGV: now, its number, the time to
 -- live in µs (0: it leaves), and the most fields to take out. Replies with 0 if it
 -- lives, 1 when it is out, and 2 when there is more of it.
@@ -18,7 +18,7 @@ for i = 1, #some, 2 do
   redis.call('HDEL', mine, some[i])
 end
 if redis.call('EXISTS', mine) == 1 then
-  -- Whoever finds it dead goes on, should this one not.
+  -- If this process stops, another one that finds it dead continues.
   if heard then redis.call('ZADD', processes, 0, number) end
   return {2}
 end

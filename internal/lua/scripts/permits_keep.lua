@@ -1,6 +1,6 @@
--- Keeps slots for another time to live. KEYS: per item the slots of an id. ARGV: now,
+-- Keeps permits for another time to live. KEYS: per item the permits of an id. ARGV: now,
 -- the time to live in µs, then per item how many callers, and these. Replies with 1
--- for each caller whose slot had ended, 0 for the others.
+-- for each caller whose permit had ended, 0 for the others.
 local ttl = tonumber(ARGV[2])
 local reply, a = {}, 3
 for k = 1, #KEYS do

@@ -1,10 +1,10 @@
--- Slots of what may be in flight at once. KEYS: the slots of one id.
--- ARGV: now, a nonce, how many slots, how many of them are kept for critical
--- callers, time to live of a slot and of a place in the queue in µs, then 1 or 0:
+-- Permits of what may be in flight at once. KEYS: the permits of one id.
+-- ARGV: now, a nonce, how many permits, how many of them are kept for critical
+-- callers, time to live of a permit and of a place in the queue in µs, then 1 or 0:
 -- whether those who are denied wait, whether they are critical, and whether they may
 -- have asked before; and the callers.
 -- Replies with now, how many are held, how many callers are ahead of the first one
--- that has to wait, the time until the next slot ends, and 1 or 0 for each caller.
+-- that has to wait, the time until the next permit ends, and 1 or 0 for each caller.
 local key = KEYS[1]
 local most, keep, ttl, patience = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local wait, critical, again = ARGV[7] == '1', ARGV[8] == '1', ARGV[9] == '1'
@@ -15,7 +15,7 @@ if count > 0 then
   waiting = redis.call('ZCOUNT', key, '-inf', '(0')
   count = count - 2 * waiting
 end
--- Slots that have ended are taken out before anybody is denied, or counted.
+-- Permits that have ended are taken out before anybody is denied, or counted.
 if count > 0 and (#ARGV < first or waiting > 0 or count + #ARGV - first + 1 > most - keep) then
   count = count - ended(key, ttl)
 end

@@ -1,5 +1,5 @@
 -- Gives back what was taken and not used. ARGV: now, a nonce, then per item its units, when
--- they were taken (0: just now, by whoever), how many were, cap, num, den, and for the log
+-- they were taken (0: just now, by any caller), how many were, cap, num, den, and for the log
 -- how its members are named and the number of the first one. Replies with the units given
 -- back per item.
 local function give(key, n, taken, of, cap, num, den, name, first)

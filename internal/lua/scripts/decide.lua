@@ -30,7 +30,7 @@ local function decide(key, item, n, count, cap, num, den, bound, keep)
   return allowed, remaining, retry, reset, delay
 end
 
-if #KEYS == 1 then -- alone: nobody to be harmed, and no detours
+if #KEYS == 1 then -- alone: no other caller is affected, so no pcall is needed
   local bound, keep = 0, ARGV[8]
   if SHAPING then bound, keep = ARGV[8] + 0, ARGV[9] end
   return {now, decide(KEYS[1], 0, ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0, ARGV[7] + 0, bound, keep and keep + 0 or 0)}

@@ -10,16 +10,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
-// TestEndedSlotWhileOthersWait: a slot that has ended is none, also to a caller who is
+// TestEndedPermitWhileOthersWait: a permit that has ended is none, also to a caller who is
 // refused because of those before it.
-func TestEndedSlotWhileOthersWait(t *testing.T) {
+func TestEndedPermitWhileOthersWait(t *testing.T) {
 	rdb := newClient(t)
-	c, key := lua.NewClient(rdb), lua.NewNamer("slots").Slots("k")
+	c, key := lua.NewClient(rdb), lua.NewNamer("permits").Permits("k")
 	now := int64(1_760_000_000_000_000)
 	const short, long = 1000, 3_600_000_000
-	ask := func(caller string, ttl int64, wait bool) lua.SlotReply {
+	ask := func(caller string, ttl int64, wait bool) lua.PermitReply {
 		t.Helper()
-		r, err := c.Acquire(t.Context(), now, "n", &lua.SlotAsk{Key: key, Most: 3, TTL: ttl, Patience: long, Wait: wait, Callers: []string{caller}})
+		r, err := c.Acquire(t.Context(), now, "n", &lua.PermitAsk{Key: key, Most: 3, TTL: ttl, Patience: long, Wait: wait, Callers: []string{caller}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestEndedSlotWhileOthersWait(t *testing.T) {
 	if r := ask("waits", long, true); r.Granted[0] || r.NextEnd != short {
 		t.Fatalf("%+v", r)
 	}
-	if err := c.LeaveSlots(t.Context(), key, "goes"); err != nil {
+	if err := c.LeavePermits(t.Context(), key, "goes"); err != nil {
 		t.Fatal(err)
 	}
 	now += 2 * short
@@ -48,13 +48,13 @@ func TestEndedSlotWhileOthersWait(t *testing.T) {
 	}
 }
 
-// TestNobodyPassesBy: a free slot is for the one who waits, but for critical callers.
+// TestNobodyPassesBy: a free permit is for the one who waits, but for critical callers.
 func TestNobodyPassesBy(t *testing.T) {
 	rdb := newClient(t)
 	c := lua.NewClient(rdb)
 	ask := func(key, caller string, wait, critical bool) bool {
 		t.Helper()
-		r, err := c.Acquire(t.Context(), 0, "n", &lua.SlotAsk{Key: key, Most: 1, TTL: 3_600_000_000, Patience: 3_600_000_000, Wait: wait, Critical: critical, Callers: []string{caller}})
+		r, err := c.Acquire(t.Context(), 0, "n", &lua.PermitAsk{Key: key, Most: 1, TTL: 3_600_000_000, Patience: 3_600_000_000, Wait: wait, Critical: critical, Callers: []string{caller}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,11 +70,11 @@ func TestNobodyPassesBy(t *testing.T) {
 		"critical": {{"passes by", false, true, true}, {"waits", true, false, false}},
 		"both":     {{"also waits", true, false, false}, {"critical", true, true, true}, {"waits", true, false, false}},
 	} {
-		key := lua.NewNamer("slots").Slots(name)
+		key := lua.NewNamer("permits").Permits(name)
 		if !ask(key, "holds", false, false) || ask(key, "waits", true, false) {
-			t.Fatal("the slot is not held")
+			t.Fatal("the permit is not held")
 		}
-		if err := c.LeaveSlots(t.Context(), key, "holds"); err != nil {
+		if err := c.LeavePermits(t.Context(), key, "holds"); err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range steps {
@@ -85,26 +85,26 @@ func TestNobodyPassesBy(t *testing.T) {
 	}
 }
 
-// slotsAt asks for slots at given times.
-type slotsAt struct {
+// permitsAt asks for permits at given times.
+type permitsAt struct {
 	t   *testing.T
 	rdb *redis.Client
 	lua *lua.Client
 	key string
 	now int64
-	lua.SlotAsk
+	lua.PermitAsk
 }
 
 const second = 1_000_000
 
-func newSlotsAt(t *testing.T, most int64) *slotsAt {
+func newPermitsAt(t *testing.T, most int64) *permitsAt {
 	rdb := newClient(t)
-	s := &slotsAt{t: t, rdb: rdb, lua: lua.NewClient(rdb), key: lua.NewNamer("slots").Slots("k"), now: 1_760_000_000_000_000}
-	s.SlotAsk = lua.SlotAsk{Key: s.key, Most: most, TTL: 15 * second, Patience: 2 * second}
+	s := &permitsAt{t: t, rdb: rdb, lua: lua.NewClient(rdb), key: lua.NewNamer("permits").Permits("k"), now: 1_760_000_000_000_000}
+	s.PermitAsk = lua.PermitAsk{Key: s.key, Most: most, TTL: 15 * second, Patience: 2 * second}
 	return s
 }
 
-func (s *slotsAt) ask(ask lua.SlotAsk, callers ...string) lua.SlotReply {
+func (s *permitsAt) ask(ask lua.PermitAsk, callers ...string) lua.PermitReply {
 	s.t.Helper()
 	ask.Callers = callers
 	r, err := s.lua.Acquire(s.t.Context(), s.now, "n", &ask)
@@ -114,21 +114,21 @@ func (s *slotsAt) ask(ask lua.SlotAsk, callers ...string) lua.SlotReply {
 	return r
 }
 
-func (s *slotsAt) try(caller string) bool {
+func (s *permitsAt) try(caller string) bool {
 	s.t.Helper()
-	return s.ask(s.SlotAsk, caller).Granted[0]
+	return s.ask(s.PermitAsk, caller).Granted[0]
 }
 
-func (s *slotsAt) wait(caller string) bool {
+func (s *permitsAt) wait(caller string) bool {
 	s.t.Helper()
-	ask := s.SlotAsk
+	ask := s.PermitAsk
 	ask.Wait, ask.Again = true, true
 	return s.ask(ask, caller).Granted[0]
 }
 
-func (s *slotsAt) leave(caller string) {
+func (s *permitsAt) leave(caller string) {
 	s.t.Helper()
-	if err := s.lua.LeaveSlots(s.t.Context(), s.key, caller); err != nil {
+	if err := s.lua.LeavePermits(s.t.Context(), s.key, caller); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -136,13 +136,13 @@ func (s *slotsAt) leave(caller string) {
 // TestEvictedQueue: whichever key Redis evicts of what it keeps, one who died while
 // waiting is waited for no longer than it is believed to live.
 func TestEvictedQueue(t *testing.T) {
-	s := newSlotsAt(t, 1)
+	s := newPermitsAt(t, 1)
 	for evict := 0; ; evict++ {
 		if err := s.rdb.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
 		if !s.try("holds") || s.wait("dies") {
-			t.Fatal("the slot is not held")
+			t.Fatal("the permit is not held")
 		}
 		keys := s.rdb.Keys(t.Context(), "*").Val()
 		slices.Sort(keys)
@@ -166,9 +166,9 @@ func TestEvictedQueue(t *testing.T) {
 // TestDeadWaiter: one who is not heard of keeps its place as long as it is believed to
 // wait, and no longer; those who are heard of keep theirs for good.
 func TestDeadWaiter(t *testing.T) {
-	s := newSlotsAt(t, 1)
+	s := newPermitsAt(t, 1)
 	if !s.try("holds") || s.wait("dies") || s.wait("second") || s.wait("third") {
-		t.Fatal("the slot is not held")
+		t.Fatal("the permit is not held")
 	}
 	s.leave("holds")
 	s.now += s.Patience - 1
@@ -189,53 +189,53 @@ func TestDeadWaiter(t *testing.T) {
 	}
 }
 
-// TestSlotClockStepsBack: what a dead process left ends with its time to live, though
+// TestPermitClockStepsBack: what a dead process left ends with its time to live, though
 // the clock steps back, and those who came first are first.
-func TestSlotClockStepsBack(t *testing.T) {
+func TestPermitClockStepsBack(t *testing.T) {
 	const hour = 3600 * second
 	t.Run("holder", func(t *testing.T) {
-		s := newSlotsAt(t, 1)
+		s := newPermitsAt(t, 1)
 		if !s.try("dies") {
-			t.Fatal("no slot")
+			t.Fatal("no permit")
 		}
 		s.now -= hour
 		if s.try("early") {
-			t.Error("a slot that is held was given away")
+			t.Error("a permit that is held was given away")
 		}
-		if r := s.ask(s.SlotAsk, "early"); r.NextEnd != s.TTL {
+		if r := s.ask(s.PermitAsk, "early"); r.NextEnd != s.TTL {
 			t.Errorf("it ends in %d µs", r.NextEnd)
 		}
 		s.now += s.TTL + 1
 		if !s.try("late") {
-			t.Error("a dead one holds its slot")
+			t.Error("a dead one holds its permit")
 		}
 	})
 	t.Run("a longer time to live", func(t *testing.T) {
-		s := newSlotsAt(t, 1)
-		long := s.SlotAsk
+		s := newPermitsAt(t, 1)
+		long := s.PermitAsk
 		long.TTL = 60 * second
 		if !s.ask(long, "dies/60000000").Granted[0] {
-			t.Fatal("no slot")
+			t.Fatal("no permit")
 		}
 		s.now += s.TTL + 1
 		if s.try("early") {
-			t.Error("a slot that is held was given away to one with a shorter time to live")
+			t.Error("a permit that is held was given away to one with a shorter time to live")
 		}
 		s.now -= hour
 		s.try("early")
 		s.now += long.TTL - 1
 		if s.try("early") {
-			t.Error("a slot that is held was given away")
+			t.Error("a permit that is held was given away")
 		}
 		s.now += 2
 		if !s.try("late") {
-			t.Error("a dead one holds its slot")
+			t.Error("a dead one holds its permit")
 		}
 	})
 	t.Run("waiter", func(t *testing.T) {
-		s := newSlotsAt(t, 1)
+		s := newPermitsAt(t, 1)
 		if !s.try("holds") || s.wait("dies") {
-			t.Fatal("the slot is not held")
+			t.Fatal("the permit is not held")
 		}
 		s.now -= hour
 		s.leave("holds")
@@ -248,13 +248,13 @@ func TestSlotClockStepsBack(t *testing.T) {
 		}
 	})
 	t.Run("order", func(t *testing.T) {
-		s := newSlotsAt(t, 1)
+		s := newPermitsAt(t, 1)
 		if !s.try("holds") || s.wait("first") {
-			t.Fatal("the slot is not held")
+			t.Fatal("the permit is not held")
 		}
 		s.now -= hour
 		if s.wait("second") || s.wait("first") {
-			t.Fatal("the slot is not held")
+			t.Fatal("the permit is not held")
 		}
 		s.leave("holds")
 		if s.wait("second") || !s.wait("first") {
@@ -263,17 +263,17 @@ func TestSlotClockStepsBack(t *testing.T) {
 	})
 }
 
-// TestEverySlotExpires: in a set of holders and waiters the longest time to live is that
+// TestEveryPermitExpires: in a set of holders and waiters the longest time to live is that
 // of the key, and a lost one is set again.
-func TestEverySlotExpires(t *testing.T) {
-	s := newSlotsAt(t, 1)
+func TestEveryPermitExpires(t *testing.T) {
+	s := newPermitsAt(t, 1)
 	ttl := func() time.Duration { return s.rdb.PTTL(t.Context(), s.key).Val() }
 	s.TTL = 600 * second
 	if !s.try("holds") {
-		t.Fatal("no slot")
+		t.Fatal("no permit")
 	}
 	s.wait("waits")
-	if _, err := s.lua.KeepSlots(t.Context(), s.now, 5*second, []lua.Holders{{Key: s.key, Callers: []string{"another"}}}); err != nil {
+	if _, err := s.lua.KeepPermits(t.Context(), s.now, 5*second, []lua.Holders{{Key: s.key, Callers: []string{"another"}}}); err != nil {
 		t.Fatal(err)
 	}
 	if d := ttl(); d < 500*time.Second {
@@ -290,11 +290,11 @@ func TestEverySlotExpires(t *testing.T) {
 
 // TestLeavingIsOneStep: a caller who leaves is taken out of all that is kept.
 func TestLeavingIsOneStep(t *testing.T) {
-	s := newSlotsAt(t, 1)
+	s := newPermitsAt(t, 1)
 	if !s.try("holds") || s.wait("waits") {
-		t.Fatal("the slot is not held")
+		t.Fatal("the permit is not held")
 	}
-	if err := s.lua.LeaveSlots(t.Context(), s.key, "waits", "holds"); err != nil {
+	if err := s.lua.LeavePermits(t.Context(), s.key, "waits", "holds"); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.rdb.Exists(t.Context(), s.key).Val(); n != 0 {

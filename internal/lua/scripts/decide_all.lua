@@ -10,7 +10,7 @@ for i = 1, #KEYS do
 end
 if #strings > 0 then
   local values = redis.call('MGET', unpack(strings))
-  -- What is no STRING looks like nothing: GET says so.
+  -- MGET returns nothing for a key of another type; GET returns the error.
   for i, key in ipairs(strings) do texts[key] = values[i] or redis.call('GET', key) end
 end
 

@@ -7,15 +7,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
-// Slots is the key of the slots of an encoded id: who holds one, and who waits.
-func (n *Namer) Slots(id string) string { return n.slots + id + "}" }
+// Permits is the key of the permits of an encoded id: who holds one, and who waits.
+func (n *Namer) Permits(id string) string { return n.permits + id + "}" }
 
-// SlotAsk asks for slots, one for each caller.
-type SlotAsk struct {
+// PermitAsk asks for permits, one for each caller.
+type PermitAsk struct {
 	Key string
 	// Most is how many there are, Keep how many of them are for critical callers.
 	Most, Keep int64
-	// TTL is how long a slot is kept, and Patience how long a place in the queue, in
+	// TTL is how long a permit is kept, and Patience how long a place in the queue, in
 	// µs. Callers with a longer time to live than others' say so after a slash at the
 	// end of their name.
 	TTL, Patience int64
@@ -26,12 +26,12 @@ type SlotAsk struct {
 	Callers []string
 }
 
-// SlotReply is the answer to a SlotAsk.
-type SlotReply struct {
+// PermitReply is the answer to a PermitAsk.
+type PermitReply struct {
 	Granted []bool
 	Held    int64
 	Ahead   int64 // of the first caller who has to wait
-	NextEnd int64 // of a slot, in µs from now; 0 when everybody has one
+	NextEnd int64 // of a permit, in µs from now; 0 when every caller has one
 }
 
 func flag(b bool) any {
@@ -41,13 +41,13 @@ func flag(b bool) any {
 	return "0"
 }
 
-// Acquire asks for slots.
+// Acquire asks for permits.
 type Acquire struct {
 	Now   int64
 	Nonce any
-	Ask   *SlotAsk
+	Ask   *PermitAsk
 
-	Got SlotReply
+	Got PermitReply
 }
 
 // SetNonce sets the nonce.
@@ -62,32 +62,32 @@ func (a *Acquire) request() (*Script, *wire, bool) {
 	for i := range ask.Callers {
 		w.args = append(w.args, ask.Callers[i])
 	}
-	return slotsScript, w, false
+	return acquireScript, w, false
 }
 
-// Wrote reports that somebody was granted a slot, or waits for one.
+// Wrote reports that a caller was granted a permit, or waits for one.
 func (a *Acquire) Wrote() bool { return a.Ask.Wait || slices.Contains(a.Got.Granted, true) }
 
 func (a *Acquire) reply(v []int64) (err error) {
-	a.Got, err = decodeSlots(v, len(a.Ask.Callers))
+	a.Got, err = decodePermits(v, len(a.Ask.Callers))
 	return err
 }
 
-func decodeSlots(v []int64, callers int) (SlotReply, error) {
+func decodePermits(v []int64, callers int) (PermitReply, error) {
 	const head = 4
 	if len(v) != head+callers || v[1] < 0 || v[1] > algo.MaxExact || v[2] < 0 || v[2] > algo.MaxExact || v[3] < 0 || v[3] > algo.MaxExact {
-		return SlotReply{}, &ReplyError{fmt.Sprintf("slots %v for %d callers", v, callers)}
+		return PermitReply{}, &ReplyError{fmt.Sprintf("permits %v for %d callers", v, callers)}
 	}
-	r := SlotReply{Held: v[1], Ahead: v[2], NextEnd: v[3], Granted: make([]bool, callers)}
+	r := PermitReply{Held: v[1], Ahead: v[2], NextEnd: v[3], Granted: make([]bool, callers)}
 	for i := range r.Granted {
 		r.Granted[i] = v[head+i] == 1
 	}
 	return r, nil
 }
 
-// LeaveSlots takes callers out of all that is kept of a key, whether they hold a slot or
+// LeavePermits takes callers out of all that is kept of a key, whether they hold a permit or
 // wait for one.
-func LeaveSlots(key string, callers ...string) *Remove {
+func LeavePermits(key string, callers ...string) *Remove {
 	r := &Remove{Key: key}
 	for _, caller := range callers {
 		r.Members = append(r.Members, "h"+caller, "q"+caller, "w"+caller)
@@ -95,23 +95,23 @@ func LeaveSlots(key string, callers ...string) *Remove {
 	return r
 }
 
-// Holders are those who hold slots of one id.
+// Holders are those who hold permits of one id.
 type Holders struct {
 	ID      string // encoded
 	Key     string
 	Callers []string
 }
 
-// KeepSlots keeps slots for another TTL µs, and reports for each caller, in order,
-// whether it had lost its slot.
-type KeepSlots struct {
+// KeepPermits keeps permits for another TTL µs, and reports for each caller, in order,
+// whether it had lost its permit.
+type KeepPermits struct {
 	Now, TTL int64
 	Of       []Holders
 
 	Lost []bool
 }
 
-func (k *KeepSlots) request() (*Script, *wire, bool) {
+func (k *KeepPermits) request() (*Script, *wire, bool) {
 	w := newWire()
 	for i := range k.Of {
 		w.key(k.Of[i].Key)
@@ -124,22 +124,22 @@ func (k *KeepSlots) request() (*Script, *wire, bool) {
 			w.args = append(w.args, caller)
 		}
 	}
-	return slotsBeatScript, w, false
+	return keepScript, w, false
 }
 
 // First is the place in Lost of the first caller of an item, and that of the item after
 // the last one how many there are.
-func (k *KeepSlots) First(item int) (n int) {
+func (k *KeepPermits) First(item int) (n int) {
 	for i := range k.Of[:item] {
 		n += len(k.Of[i].Callers)
 	}
 	return n
 }
 
-func (k *KeepSlots) reply(v []int64) error {
+func (k *KeepPermits) reply(v []int64) error {
 	callers := k.First(len(k.Of))
 	if len(v) != callers {
-		return &ReplyError{fmt.Sprintf("%d integers for %d slots kept", len(v), callers)}
+		return &ReplyError{fmt.Sprintf("%d integers for %d permits kept", len(v), callers)}
 	}
 	k.Lost = make([]bool, callers)
 	for i := range k.Lost {

@@ -1,13 +1,13 @@
 -- All that is kept of a key is one SORTED SET: it is evicted, expires and moves to
 -- another node as a whole. Its members are a letter and a caller, from the lowest score:
 --   q: its place in the queue, critical callers before all others
---   h: until when it holds a slot
---   w: until when it is believed to wait, plus LIFE
+--   h: until when it holds a permit
+--   w: until when its place in the queue lasts, plus LIFE
 -- Who waits has both q and w. The first places are no round numbers: the Lua of
 -- miniredis does not read "-1e+12".
 local CRITICAL, OTHERS, LIFE = -2500000000000, -1500000000000, 4000000000000000
 
--- Takes out the slots that have ended, and returns how many. None ends later than its
+-- Takes out the permits that have ended, and returns how many. None ends later than its
 -- time to live allows, though the clock has stepped back. Others may have a longer one
 -- than the caller: it stands after the slash in their name.
 local function ended(key, ttl)
@@ -19,7 +19,7 @@ local function ended(key, ttl)
   return redis.call('ZREMRANGEBYSCORE', key, '0', int(now))
 end
 
--- Keeps the key for us µs, unless it lives longer already for somebody else.
+-- Keeps the key for us µs, unless it lives longer already for another caller.
 local function keepFor(key, us)
   local ms = math.max(1000, math.ceil(us / 1000))
   if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, int(ms)) end

@@ -38,15 +38,15 @@ func recovering() []grpc.ServerOption {
 	}
 }
 
-// TestSlots: so many at a time, streams for as long as they last, and the slot is free
+// TestPermits: so many at a time, streams for as long as they last, and the permit is released
 // when the handler has returned: by itself, because its client is gone, or by a panic.
-func TestSlots(t *testing.T) {
+func TestPermits(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
-	slots, err := semaphore.New(rdb, 2, limiter.WithBudget(5*time.Second), limiter.WithShare(1))
+	sem, err := semaphore.New(rdb, 2, limiter.WithBudget(5*time.Second), limiter.WithShare(1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = slots.Close() })
+	t.Cleanup(func() { _ = sem.Close() })
 
 	left := make(chan bool, 10)
 	b := &backend{
@@ -63,12 +63,12 @@ func TestSlots(t *testing.T) {
 		},
 	}
 	lim := local(t, limiter.GCRA(limiter.PerHour(1000), 1000))
-	opts := append(recovering(), limited(t, lim, holdfastgrpc.Everyone(), holdfastgrpc.WithConcurrency(slots, "at a time"))...)
+	opts := append(recovering(), limited(t, lim, holdfastgrpc.Everyone(), holdfastgrpc.WithConcurrency(sem, "at a time"))...)
 	c := dial(t, serve(t, b, opts...))
 
 	inFlight := func(want int) {
 		t.Helper()
-		if n, err := slots.InFlight(t.Context(), "everyone"); n != want || err != nil {
+		if n, err := sem.InFlight(t.Context(), "everyone"); n != want || err != nil {
 			t.Errorf("%d in flight, %v, want %d", n, err, want)
 		}
 	}
@@ -86,13 +86,13 @@ func TestSlots(t *testing.T) {
 		}
 		return s, cancel
 	}
-	// free waits until the slots are those of want streams: the handler's end is on its
+	// free waits until the sem are those of want streams: the handler's end is on its
 	// way to Redis when the client learns of it.
 	free := func(want int) {
 		t.Helper()
 		<-left
 		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-			if n, _ := slots.InFlight(t.Context(), "everyone"); n <= want {
+			if n, _ := sem.InFlight(t.Context(), "everyone"); n <= want {
 				break
 			}
 		}

@@ -1,0 +1,173 @@
+package algo
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
+)
+
+// Params is a limit reduced to what a step needs.
+//
+// For window algorithms Cap is the limit and Den the window. For the others Cap
+// is the burst, and the rate is Num/Den units per microsecond in lowest terms:
+// state is held in units of 1/Den, so that refilling is exact.
+type Params struct {
+	Kind Kind
+	Cap  int64
+	Num  int64
+	Den  int64
+	// MaxDelay bounds the delay that shaping may hand out, in microseconds;
+	// 0 is no bound.
+	MaxDelay int64
+	// Keep is how many units must remain after a request was admitted: a reserve
+	// for others. It is below Cap.
+	Keep int64
+}
+
+// exact reports whether 2·Cap·Den + Num stays below 2^53.
+func (p Params) exact() bool {
+	hi, full := bits.Mul64(uint64(p.Cap), uint64(p.Den))
+	return hi == 0 && full <= MaxExact/2 && 2*full+uint64(p.Num) <= MaxExact
+}
+
+// Full is the size of a bucket in units of 1/Den.
+func (p Params) Full() int64 { return p.Cap * p.Den }
+
+// fillTime is the time in which an empty bucket fills.
+func (p Params) fillTime() int64 { return ceilDiv(p.Full(), p.Num) }
+
+// Scale returns the part of the limit that share of it allows, rounded down
+// but never below one unit: the local limit of one process among several.
+// Share is in (0, 1].
+func (p Params) Scale(share float64) Params {
+	if share >= 1 || !(share > 0) {
+		return p
+	}
+	// A hair more than the product, so that a share of 1/k gives exact parts.
+	q := p
+	q.Cap = max(1, int64(float64(p.Cap)*share+1e-9))
+	q.Keep = p.keepOf(q.Cap)
+	if p.Kind.Windowed() {
+		return q
+	}
+	// The rate shrinks by a longer Den; a common factor keeps the rounding of
+	// Den small where there is room for it below 2^53.
+	for _, f := range [...]int64{1_000_000, 1_000, 1} {
+		if p.Num > MaxExact/f {
+			continue
+		}
+		den := float64(p.Den) * float64(f) / share
+		if den >= MaxExact {
+			continue
+		}
+		q.Num, q.Den = p.Num*f, ceilShare(den)
+		if g := gcd(q.Num, q.Den); g > 1 {
+			q.Num, q.Den = q.Num/g, q.Den/g
+		}
+		if q.exact() && q.fillTime() <= MaxPeriod {
+			return q
+		}
+	}
+	// Too slow a rate for exact arithmetic at this share: one unit at a time.
+	q.Keep = 0
+	q.Cap, q.Num, q.Den = 1, 1, min(MaxPeriod, ceilDiv(p.Den, p.Num)*ceilShare(1/share))
+	return q
+}
+
+// Part returns the i-th of n parts of the limit, which together are exactly the
+// limit: the first ones have the units that cannot be divided evenly. n must be at
+// most p.Cap.
+func (p Params) Part(i, n int64) (Params, error) {
+	q := p
+	q.Cap = p.Cap / n
+	if i < p.Cap%n {
+		q.Cap++
+	}
+	q.Keep = p.keepOf(q.Cap)
+	if p.Kind.Windowed() {
+		return q, nil
+	}
+	g := gcd(p.Num, n)
+	q.Num = p.Num / g
+	if p.Den > MaxExact/(n/g) {
+		return p, configerr.New("burst", p.Cap, "at %d parts the period leaves 2^53", n)
+	}
+	q.Den = p.Den * (n / g)
+	switch {
+	case !q.exact():
+		return p, configerr.New("burst", p.Cap, "%d parts of it leave 2^53; use fewer parts, or a rate with a shorter period", n)
+	case q.fillTime() > MaxPeriod:
+		return p, configerr.New("burst", p.Cap, "a part of it takes more than 366 days to refill")
+	}
+	return q, nil
+}
+
+// Reserve returns p with the part f of its units kept for others, rounded up: f is
+// above 0 and below 1. It is false when that leaves nothing.
+func (p Params) Reserve(f float64) (Params, bool) {
+	// A hair less than the product, so that a fifth of 10 is 2.
+	p.Keep = int64(math.Ceil(float64(p.Cap)*f*(1-1e-12) - 1e-9))
+	return p, p.Keep >= 1 && p.Keep < p.Cap
+}
+
+// keepOf is the part of what p keeps that falls to size of its units. One unit at
+// least is left to use.
+func (p Params) keepOf(size int64) int64 {
+	if p.Keep == 0 {
+		return 0
+	}
+	keep := math.Ceil(float64(p.Keep)/float64(p.Cap)*float64(size)*(1-1e-12) - 1e-9)
+	return max(0, min(int64(keep), size-1))
+}
+
+// Late is the limit under which units that are charged at one time may be used
+// up to d µs later, so that what is used stays within p. Buckets hold back what
+// the rate lets through meanwhile, the log counts a longer time. Fixed and counted
+// windows are p itself: their units must be used within the aligned window in
+// which they were charged.
+func (p Params) Late(d int64) (Params, bool) {
+	q := p
+	switch p.Kind {
+	case FixedWindow, SlidingWindowCounter:
+	case SlidingWindowLog:
+		q.Den += d
+		return q, q.Den <= MaxPeriod
+	case LeakyBucketShaping:
+		return q, false
+	default:
+		if d >= p.fillTime() {
+			return q, false
+		}
+		q.Cap -= ceilDiv(d*p.Num, p.Den)
+	}
+	return q, q.Cap > q.Keep
+}
+
+// UntilBorder is the time for which units charged at a time with that outcome may
+// be used: as long as the caller likes, but for aligned windows, which end.
+func (p Params) UntilBorder(d Decision) int64 {
+	switch p.Kind {
+	case FixedWindow:
+		return d.ResetAfter
+	case SlidingWindowCounter:
+		return d.ResetAfter - p.Den
+	}
+	return MaxPeriod
+}
+
+// RetryAfterReset is the time in which a bucket that is as if never used after
+// reset has room for n units and what must remain: at most a microsecond more than that. It is 0 for
+// what is no bucket.
+func (p Params) RetryAfterReset(reset, n int64) int64 {
+	if !p.Kind.Bucket() {
+		return 0
+	}
+	return reset - (p.Full()-(n+p.Keep)*p.Den)/p.Num
+}
+
+// undrained is what is left, in units of 1/Den, of taken units after a time in
+// which a bucket drained; not above 0 when that is nothing.
+func (p Params) undrained(elapsed, taken int64) int64 {
+	return taken*p.Den - min(max(0, elapsed), p.fillTime())*p.Num
+}

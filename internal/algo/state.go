@@ -1,0 +1,80 @@
+package algo
+
+// Cell is a time with a value: what it means depends on the algorithm.
+type Cell struct{ T, V int64 }
+
+// State is what is remembered of one key. The zero value is a key that was
+// never used.
+//
+//	fixed window    At is in the window, V the units counted in it
+//	window log      Log = units admitted at a time, oldest first; V = their sum
+//	window counter  At is in the window, V the units counted in it, W those of the one before
+//	token bucket    At = last refill, V = tokens in 1/W
+//	leaky buckets   At = last leak, V = level in 1/W
+//	GCRA            the same: the continuous-state form of the algorithm
+type State struct {
+	At, V, W int64
+	Log      []Cell
+	// Birth is when the state was as if never used for the last time: what was
+	// charged before it was charged to another one. The log has none, because its
+	// units have names.
+	Birth int64
+	// Until is when the block of the key ends, and Length how long it was.
+	Until, Length int64
+}
+
+// write moves s forward to at, which is now unless the clock stepped back. A state
+// that was as if never used is born.
+func (s *State) write(now, at, v, w int64, unused bool) {
+	if unused {
+		s.Birth = now
+	}
+	s.At, s.V, s.W = at, v, w
+	s.touch(now)
+}
+
+// touch does what every write does: a birth is not later than now, and a block that
+// is over is forgotten.
+func (s *State) touch(now int64) {
+	s.Birth = min(s.Birth, now)
+	if s.Until <= now {
+		s.Until, s.Length = 0, 0
+	}
+}
+
+// Blocked is for how long the key is blocked at now: never for longer than the
+// block was when it began, wherever the clock is.
+func (s *State) Blocked(now int64) int64 {
+	return max(0, min(s.Until-now, s.Length))
+}
+
+func (s *State) clone() State {
+	c := *s
+	c.Log = append([]Cell(nil), s.Log...)
+	return c
+}
+
+// Decision is the outcome of one step. Durations are in microseconds.
+type Decision struct {
+	Allowed    bool
+	Remaining  int64
+	RetryAfter int64 // > 0 exactly when denied
+	ResetAfter int64
+	Delay      int64
+}
+
+// Block denies the key for d, unless it is blocked for longer already, and returns
+// the time left.
+func Block(s *State, now, d int64) int64 {
+	left := s.Blocked(now)
+	switch {
+	case d > left:
+		s.Until, s.Length, left = now+d, d, d
+	case s.Until-now > left:
+		s.Until = now + left
+	default:
+		return left
+	}
+	s.touch(now)
+	return left
+}

@@ -1,0 +1,49 @@
+package redislink
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// wire is what the queues of a link share: the client, and what calls by it need.
+type wire struct {
+	lua       *lua.Client
+	functions bool // the Config asks for functions
+	names     *lua.Namer
+	fair      time.Duration // an answer that took longer is slow
+	plain     bool          // there is one server, as far as the client knows
+	inFlight  int           // the most calls per server
+	closed    chan struct{} // closed when the link is
+	nonces    nonces
+	pools     pools
+	events    *events
+}
+
+// do sends commands. A hook of the client's that panics would end the program from here,
+// where no caller can recover: it is an error of the commands, which may have been executed.
+func (w *wire) do(ctx context.Context, cmds []lua.Command, errs []error) {
+	defer func() {
+		if v := recover(); v != nil {
+			for i := range errs {
+				if errs[i] == nil {
+					errs[i] = fmt.Errorf("the redis client panicked: %v", v)
+				}
+			}
+		}
+	}()
+	w.lua.Do(ctx, cmds, errs)
+}
+
+// called reports a call that has ended.
+func (w *wire) called(server string, class breaker.Class, err error, took time.Duration) {
+	w.events.called(Call{server, class, err, took})
+	if w.functions {
+		if inUse, why := w.lua.Functions(); !inUse {
+			w.events.noFunctions(why)
+		}
+	}
+}

@@ -1,0 +1,295 @@
+package semaphore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// retryAtMost is the longest RetryAfter of a denial: a permit may be
+// released at any time.
+const retryAtMost = time.Second
+
+// ledger has the permits that this process holds, and asks Redis for more and for less of
+// them. A heartbeat extends what is held.
+type ledger struct {
+	redis    *redislink.Link
+	policy   fallback.Policy
+	permits  int
+	headroom float64 // the part for critical callers
+	ttl      time.Duration
+	patience time.Duration // defaultPatience, but in tests
+	shared   atomic.Pointer[scaled]
+
+	mu    sync.Mutex
+	keys  map[string]*key
+	held  int
+	timer *time.Timer // of the heartbeat; nil while it is stopped
+}
+
+// scaled is what a share leaves of the permits.
+type scaled struct {
+	share         float64
+	permits, keep int
+}
+
+// enter returns what is known of a key, which stays until leave.
+func (l *ledger) enter(name string) *key {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.keys[name]
+	if k == nil {
+		id := lua.EncodeID(name)
+		k = &key{name: name, id: id, inRedis: l.redis.Names.Permits(id), srv: l.redis.Server(id), holding: make(map[string]*Permit), wake: make(chan struct{}, 1)}
+		l.keys[name] = k
+	}
+	k.pending++
+	return k
+}
+
+func (l *ledger) leave(k *key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k.pending--
+	l.dropUnused(k)
+}
+
+// dropUnused drops a key that is not used. mu is held.
+func (l *ledger) dropUnused(k *key) {
+	if k.pending == 0 && len(k.holding) == 0 && !k.polling && l.keys[k.name] == k {
+		delete(l.keys, k.name)
+	}
+}
+
+// askRedis asks for several callers. A call that the caller leaves is over when ended
+// is closed.
+func (l *ledger) askRedis(ctx context.Context, k *key, callers []string, critical, again, wait bool) (reply lua.PermitReply, ended <-chan struct{}, err error) {
+	ask := &lua.PermitAsk{
+		Key: k.inRedis, Most: int64(l.permits), Keep: int64(keptOf(l.permits, l.headroom)),
+		TTL: l.ttl.Microseconds(), Patience: l.patience.Microseconds(),
+		Wait: wait, Critical: critical, Again: again, Callers: callers,
+	}
+	if critical {
+		ask.Keep = 0
+	}
+	over := make(chan struct{})
+	cmd := &lua.Acquire{Ask: ask}
+	o := &redislink.Op{ID: k.id, Command: cmd, After: func(*redislink.Op, bool) { close(over) }}
+	if err := l.redis.Ask(ctx, k.srv, o, l.redis.Budget()); err != nil {
+		return reply, over, err
+	}
+	l.redis.Beat()
+	return cmd.Got, over, nil
+}
+
+// forget takes callers out of all that Redis keeps of the key.
+func (l *ledger) forget(ctx context.Context, k *key, callers ...string) {
+	_ = l.redis.Exec(ctx, k.id, lua.LeavePermits(k.inRedis, callers...))
+}
+
+// takeBack takes a caller out of Redis that does not know what its call was answered:
+// after the call has ended, or Redis could execute it later.
+func (l *ledger) takeBack(k *key, caller string, ended <-chan struct{}, err error) {
+	if redislink.NeverExecuted(err) {
+		return
+	}
+	l.redis.Background.Start(func(ctx context.Context) {
+		select {
+		case <-ended:
+			l.forget(ctx, k, caller)
+		case <-ctx.Done():
+		}
+	})
+}
+
+// callerError makes of a *redislink.Error what the caller gets.
+func (l *ledger) callerError(ctx context.Context, key string, err error) error {
+	var failed *redislink.Error
+	switch {
+	case !errors.As(err, &failed):
+		return err
+	case failed.Class.Fallback():
+		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, failed.Err)
+	}
+	err = redislink.CallerError(ctx, failed.Class, failed.Err)
+	switch {
+	case failed.Class == breaker.ClassBug:
+		return &limiter.StateError{Key: key, Err: err}
+	case errors.Is(err, redislink.ErrClosed):
+		return limiter.ErrClosed
+	}
+	return err
+}
+
+// fallBack decides without Redis.
+func (l *ledger) fallBack(k *key, caller string, critical bool, cause error) (*Permit, error) {
+	switch l.policy {
+	case fallback.Open:
+		return l.count(k, limiter.Result{Allowed: true, Remaining: l.permits, Source: limiter.SourceOpen}), nil
+	case fallback.Closed:
+		return l.denied(k, 0, limiter.SourceClosed), fmt.Errorf("%w: %w", limiter.ErrUnavailable, cause)
+	}
+	permits, keep := l.share()
+	if critical {
+		keep = 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	room := permits - len(k.holding)
+	if room <= keep {
+		return l.denied(k, 0, limiter.SourceLocal), nil
+	}
+	return l.hold(k, caller, room-1, limiter.SourceLocal), nil
+}
+
+// share is this process's part of the permits, and of those kept for critical callers.
+func (l *ledger) share() (permits, keep int) {
+	share := l.redis.Share()
+	part := l.shared.Load()
+	if part == nil || part.share != share {
+		part = &scaled{share: share, permits: scale(l.permits, share)}
+		part.keep = min(keptOf(part.permits, l.headroom), part.permits-1)
+		l.shared.Store(part)
+	}
+	return part.permits, part.keep
+}
+
+func scale(n int, share float64) int { return max(1, int(float64(n)*share+1e-9)) }
+
+// keptOf is the part f of n, rounded up but for what floating point adds.
+func keptOf(n int, f float64) int { return int(math.Ceil(float64(n)*f*(1-1e-12) - 1e-9)) }
+
+// denied is a permit that was denied. nextEnd is when the next one ends, in µs; 0 is not
+// known.
+func (l *ledger) denied(k *key, nextEnd int64, from limiter.Source) *Permit {
+	nextEnd = min(cmp.Or(nextEnd, math.MaxInt64), retryAtMost.Microseconds())
+	return l.count(k, limiter.Result{RetryAfter: max(time.Duration(nextEnd)*time.Microsecond, time.Millisecond), Source: from})
+}
+
+// count counts a decision.
+func (l *ledger) count(k *key, res limiter.Result) *Permit {
+	k.srv.Counts[res.Source].Add(1)
+	return &Permit{Result: res}
+}
+
+// grant makes the permit that Redis granted to a caller.
+func (l *ledger) grant(k *key, caller string, remaining int) *Permit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hold(k, caller, remaining, limiter.SourceRedis)
+}
+
+// hold makes the permit of a caller. mu is held.
+func (l *ledger) hold(k *key, caller string, remaining int, from limiter.Source) *Permit {
+	p := l.count(k, limiter.Result{Allowed: true, Remaining: max(0, remaining), Source: from})
+	p.caller, p.free = caller, func() { l.release(k, caller) }
+	p.known.Store(from == limiter.SourceRedis)
+	k.holding[caller] = p
+	l.held++
+	l.startHeartbeat()
+	return p
+}
+
+// release frees a permit, here and in Redis.
+func (l *ledger) release(k *key, caller string) {
+	l.mu.Lock()
+	delete(k.holding, caller)
+	l.held--
+	l.dropUnused(k)
+	l.mu.Unlock()
+	l.forget(context.Background(), k, caller)
+	k.pollNow()
+}
+
+const (
+	// beatsPerTTL is how many heartbeats there are in a permit's time to live.
+	beatsPerTTL = 3
+	// permitsPerBeat bounds the permits of one key in a request, and keysPerBeat the
+	// requests that are made at a time.
+	permitsPerBeat = 1000
+	keysPerBeat    = 64
+)
+
+// startHeartbeat makes sure that there is a heartbeat to come. mu is held.
+func (l *ledger) startHeartbeat() {
+	if l.timer == nil && !l.redis.IsClosed() {
+		l.timer = time.AfterFunc(l.ttl/beatsPerTTL, l.heartbeat)
+	}
+}
+
+// heartbeat extends what is held, in the background, and goes on while there is something.
+func (l *ledger) heartbeat() {
+	l.redis.Background.Start(func(ctx context.Context) {
+		l.extendAll(ctx)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.timer = nil
+		if l.held > 0 {
+			l.startHeartbeat()
+		}
+	})
+}
+
+// beat is the permits of one key in a heartbeat.
+type beat struct {
+	k       *key
+	permits []*Permit
+}
+
+// extendAll extends all permits of this process, also those that it granted without Redis: those that it
+// granted itself count in Redis from then on.
+func (l *ledger) extendAll(ctx context.Context) {
+	var all []beat
+	l.mu.Lock()
+	for _, k := range l.keys {
+		var permits []*Permit
+		for _, p := range k.holding {
+			permits = append(permits, p)
+		}
+		for part := range slices.Chunk(permits, permitsPerBeat) {
+			all = append(all, beat{k, part})
+		}
+	}
+	l.mu.Unlock()
+	for some := range slices.Chunk(all, keysPerBeat) {
+		l.extend(ctx, some)
+	}
+}
+
+// extend extends the permits of some keys.
+func (l *ledger) extend(ctx context.Context, beats []beat) {
+	ops := make([]*redislink.Op, len(beats))
+	for i, b := range beats {
+		of := &lua.Holders{ID: b.k.id, Key: b.k.inRedis}
+		for _, p := range b.permits {
+			of.Callers = append(of.Callers, p.caller)
+		}
+		ops[i] = &redislink.Op{ID: b.k.id, Keep: of, TTL: l.ttl.Microseconds()}
+	}
+	errs := l.redis.AskAll(ctx, ops)
+	for i, b := range beats {
+		var gone []string
+		for n, p := range b.permits {
+			if p.released.Load() {
+				gone = append(gone, p.caller) // meanwhile: the heartbeat has brought it back
+			} else if errs[i] == nil && p.known.Swap(true) && ops[i].Lost[n] {
+				p.lose()
+			}
+		}
+		if len(gone) > 0 {
+			l.forget(ctx, b.k, gone...)
+		}
+	}
+}

@@ -245,7 +245,7 @@ func ExampleNewMulti() {
 		return
 	}
 	for _, n := range []int{9, 5, 1} {
-		res, err := both.Decide(context.Background(), "customer:42", n)
+		res, err := both.Allow(context.Background(), "customer:42", limiter.Cost(n))
 		fmt.Printf("%d: %v %q %v\n", n, res.Allowed, res.Denied, err)
 	}
 	// Output:

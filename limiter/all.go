@@ -94,22 +94,16 @@ func (a *multiDecision) askAll(ctx context.Context) (failed int, err error) {
 // known reports whether a part was denied a moment ago.
 func (a *multiDecision) known() (denied bool) {
 	for i := range a.requests {
-		r, d := &a.requests[i], a.parts[i].Limiter.one
+		r := &a.requests[i]
 		if r.s.parts != nil {
 			continue
 		}
-		if out, blocked := d.blocked(r); blocked {
-			a.set(i, count(r.srv, r.s.result(out, SourceLocal)))
-			denied = true
-			continue
-		}
-		if r.n == 0 || r.s.args.MaxDelay != 0 || r.s.leased || r.srv.Breaker.Refuses() {
-			continue
-		}
-		if out, ok := d.known(r.s, r.id, r.n); ok {
-			a.set(i, count(r.srv, r.s.result(out, SourceCache)))
+		r.unknown = r.s.leased // what is held is spent first
+		if res, known := a.parts[i].Limiter.one.knows(r); known {
+			a.set(i, res)
 			denied = true
 		}
+		r.unknown = true // who looks through the denials is counted
 	}
 	return denied
 }
@@ -163,9 +157,8 @@ func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, 
 	if g.alone {
 		var res Result
 		if r.s.leased || r.s.parts != nil {
-			res, err = a.parts[first].Limiter.all.decide(ctx, r.budget, r.s, r.key, r.n, r.rc)
+			res, err = a.parts[first].Limiter.split.decide(ctx, r.budget, r.s, r.key, r.n, r.rc)
 		} else {
-			r.unknown = true // the cache was asked, which counts who asks
 			res, err = d.ask(ctx, *r)
 		}
 		a.set(first, res)
@@ -228,9 +221,8 @@ func (a *multiDecision) decided(g group, items []lua.Item, asking []denial.Askin
 	for k, i := range g.parts {
 		r, d, out := &a.requests[i], a.parts[i].Limiter.one, all[k]
 		// That it was charged puts an older denial right, too.
-		empty := !out.Allowed || ok && out.Remaining < int64(r.n)+r.s.args.Keep
-		if empty && r.n > 0 && r.s.args.MaxDelay == 0 && !d.askAgain {
-			d.denials.Put(asking[k], &r.s.args.Params, r.n, out, start, end)
+		if !out.Allowed || ok && out.Remaining < int64(r.n)+r.s.args.Keep {
+			d.remember(asking[k], r.s, r.n, out, start, end)
 		}
 		if ok {
 			r.rc.fromRedis(items[k].Keys, r.n, &redislink.Op{At: items[k].At, First: 1, Member: lua.Member(nonce, k)})

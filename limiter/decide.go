@@ -82,7 +82,7 @@ func (d *decider) spend(ctx context.Context, r request) (Result, error) {
 	deadline := now.Add(r.budget)
 	units, ok := ls.Spend(n, now)
 	if !ok && !r.srv.Breaker.Refuses() {
-		if den, denied := d.known(r.s, r.id, r.n-int(units.Sum())); denied {
+		if den, denied := d.denied(r.s, r.id, r.n-int(units.Sum())); denied {
 			units.Undo(n)
 			return count(r.srv, withHeld(r.s.result(den, SourceCache), ls, now)), nil
 		}
@@ -191,33 +191,22 @@ func (d *decider) op(r *request) *redislink.Op {
 	return o
 }
 
-// ask asks for a decision: what was denied a moment ago, the server's breaker,
+// ask asks for a decision: what this process knows, the server's breaker,
 // then Redis within the budget, then what the class of the error asks for.
 func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 	s, n := r.s, r.n
-	if out, blocked := d.blocked(&r); blocked {
-		if r.more != nil {
-			r.more.End()
-		}
-		return count(r.srv, s.result(out, SourceLocal)), nil
+	res, known := d.knows(&r)
+	open := !known && r.srv.Breaker.Refuses()
+	if r.more != nil && (known || open) {
+		r.more.End()
 	}
-	if r.srv.Breaker.Refuses() {
-		if r.more != nil {
-			r.more.End()
-		}
+	switch {
+	case known:
+		return res, nil
+	case open:
 		return d.fallBack(&r, redislink.ErrOpen)
 	}
-	// A peek, and the bound of one caller's patience, are not for others.
-	cached := n > 0 && s.args.MaxDelay == 0 && !d.askAgain
-	var asking denial.Asking
-	if cached {
-		asking = d.denials.Ask(r.id)
-		if !r.unknown {
-			if out, ok := d.denials.Get(asking, &s.args.Params, n); ok {
-				return count(r.srv, s.result(out, SourceCache)), nil
-			}
-		}
-	}
+	asking := d.denials.Ask(r.id)
 	o := d.op(&r)
 	o.Named = s.args.Kind == algo.SlidingWindowLog && (r.rc != nil || r.more != nil)
 	if more := r.more; more != nil {
@@ -233,8 +222,8 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 			r.rc.fromRedis(o.Keys, n, o)
 		}
 		d.redis.Free(o)
-		if cached && out.Remaining < int64(n)+s.args.Keep {
-			d.denials.Put(asking, &s.args.Params, n, out, sent, end)
+		if out.Remaining < int64(n)+s.args.Keep {
+			d.remember(asking, s, n, out, sent, end)
 		}
 		d.decided(s, r.key, n, out)
 		return count(r.srv, s.result(out, SourceRedis)), nil
@@ -245,24 +234,45 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 	}
 }
 
-// known is what Redis denied a moment ago.
-func (d *decider) known(s *spec, id string, n int) (algo.Decision, bool) {
-	if d.askAgain {
+// knows answers what this process knows itself: that it has blocked the key and could not
+// tell Redis, or that Redis denied the same a moment ago.
+func (d *decider) knows(r *request) (Result, bool) {
+	open := r.srv.Breaker.Refuses()
+	if d.local.Unsent(r.s.args.Kind, r.key) > 0 {
+		if !open {
+			d.outbox.Send()
+		}
+		if out := d.local.Look(r.key, r.s.local(d.redis.Share()), int64(r.n)); !out.Allowed {
+			return count(r.srv, r.s.result(out, SourceLocal)), true
+		}
+	}
+	if !open && !r.unknown {
+		if out, ok := d.denied(r.s, r.id, r.n); ok {
+			return count(r.srv, r.s.result(out, SourceCache)), true
+		}
+	}
+	return Result{}, false
+}
+
+// remembers reports whether denials of n units are remembered. Those of a peek, and by the
+// bound of one caller's patience, are not for others.
+func (d *decider) remembers(s *spec, n int) bool {
+	return n > 0 && s.args.MaxDelay == 0 && !d.askAgain
+}
+
+// denied is what Redis denied a moment ago.
+func (d *decider) denied(s *spec, id string, n int) (algo.Decision, bool) {
+	if !d.remembers(s, n) {
 		return algo.Decision{}, false
 	}
 	return d.denials.Get(d.denials.Ask(id), &s.args.Params, n)
 }
 
-// blocked denies what this process has blocked and could not tell Redis.
-func (d *decider) blocked(r *request) (algo.Decision, bool) {
-	if d.local.Unsent(r.s.args.Kind, r.key) == 0 {
-		return algo.Decision{}, false
+// remember keeps a denial, or that there is no room for as much again.
+func (d *decider) remember(asking denial.Asking, s *spec, n int, out algo.Decision, sent, end time.Time) {
+	if d.remembers(s, n) {
+		d.denials.Put(asking, &s.args.Params, n, out, sent, end)
 	}
-	if !r.srv.Breaker.Refuses() {
-		d.outbox.Send()
-	}
-	out := d.local.Look(r.key, r.s.local(d.redis.Share()), int64(r.n))
-	return out, !out.Allowed
 }
 
 // decided does what rides on a decision on n units that Redis has made: remember the

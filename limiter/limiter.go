@@ -22,7 +22,7 @@ type Limiter struct {
 	hook    decisionHook
 	claimed *redislink.Name
 	one     *decider // of keys that are not split
-	all     splitter
+	split   splitter
 }
 
 var _ Allower = (*Limiter)(nil)
@@ -53,7 +53,7 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 		redis: link, policy: c.Link.Policy, askAgain: c.AskAgain,
 		local: local, outbox: outbox.New(link, local), denials: denial.New(),
 	}
-	l := &Limiter{hook: c.Decision, one: one, all: splitter{one: one}}
+	l := &Limiter{hook: c.Decision, one: one, split: splitter{one: one}}
 	if err := l.limits.set(limit, tuningOf(c)); err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, mo
 	s = s.boundedBy(most)
 	start := l.hook.begin(n)
 	if err = l.one.enter(ctx, s, key, n); err == nil {
-		res, err = l.all.decide(ctx, l.one.redis.Budget(), s, key, n, rc)
+		res, err = l.split.decide(ctx, l.one.redis.Budget(), s, key, n, rc)
 	}
 	l.hook.decided(ctx, start, key, n, res, err)
 	return res, err

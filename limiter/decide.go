@@ -94,7 +94,9 @@ func (d *decider) spend(ctx context.Context, r request) (Result, error) {
 	}
 	if ok {
 		v := ls.View(now)
-		d.askAhead(r, ls, now, v)
+		if ls.Wants(v, now) {
+			d.askAhead(r, ls, now)
+		}
 		return r.spent(units, v, now), nil
 	}
 	r.n, r.budget = r.n-int(units.Sum()), time.Until(deadline)
@@ -143,9 +145,9 @@ func withHeld(res Result, ls *lease.Lease, now time.Time) Result {
 	return res
 }
 
-// askAhead fetches more in the background when it is time to.
-func (d *decider) askAhead(r request, ls *lease.Lease, now time.Time, v lease.View) {
-	if !ls.Wants(v, now) || r.srv.Breaker.Refuses() || !ls.Begin() {
+// askAhead fetches more in the background.
+func (d *decider) askAhead(r request, ls *lease.Lease, now time.Time) {
+	if r.srv.Breaker.Refuses() || !ls.Begin() {
 		return
 	}
 	// Another call may have ended since.

@@ -54,7 +54,7 @@ func NewMulti(parts ...Part) (*Multi, error) {
 	return m, nil
 }
 
-// Allow asks all parts for one unit of their key for key, or for a Cost; 0 looks.
+// Allow asks all parts for one unit of their key for key, or for a Cost; 0 is a peek.
 //
 // The error is that of a part, with its name, as by Limiter.Allow; then none is
 // charged.

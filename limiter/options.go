@@ -95,8 +95,11 @@ func newConfig[O comparable](opts []O, to func(O, *config) error) (*config, erro
 	return c, nil
 }
 
-// check returns the error of a value that breaks a rule, and nil if it is ok.
-func check(ok bool, field string, value any, rule string) error {
+// tuningOf returns what is to be known of every limit.
+func tuningOf(c *config) tuning { return tuning{c.KeyShards, c.Lease, c.LeaseAge, c.Headroom} }
+
+// require returns the error of a value that breaks a rule, and nil if it is ok.
+func require(ok bool, field string, value any, rule string) error {
 	if ok {
 		return nil
 	}
@@ -113,7 +116,7 @@ func WithPrefix(prefix string) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Prefix = prefix
 		rule := lua.CheckPrefix(prefix)
-		return check(rule == "", "prefix", prefix, rule)
+		return require(rule == "", "prefix", prefix, rule)
 	})
 }
 
@@ -125,7 +128,7 @@ func WithBudget(d time.Duration) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Budget = d
 		// Less is within the noise of a network; more is no protection.
-		return check(d >= time.Millisecond && d <= time.Minute, "budget", d, "must be between 1ms and 1m")
+		return require(d >= time.Millisecond && d <= time.Minute, "budget", d, "must be between 1ms and 1m")
 	})
 }
 
@@ -134,7 +137,7 @@ func WithBudget(d time.Duration) RedisOption {
 func WithFallback(p fallback.Policy) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Policy = p
-		return check(p.Valid(), "fallback", p, "must be Local, Open or Closed")
+		return require(p.Valid(), "fallback", p, "must be Local, Open or Closed")
 	})
 }
 
@@ -147,7 +150,7 @@ func WithFallback(p fallback.Policy) RedisOption {
 func WithShare(share float64) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Share = share
-		return check(share > 0 && share <= 1, "share", share, "must be above 0 and at most 1") // also NaN
+		return require(share > 0 && share <= 1, "share", share, "must be above 0 and at most 1") // also NaN
 	})
 }
 
@@ -157,7 +160,7 @@ func WithShare(share float64) RedisOption {
 func WithProcess(id string) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Process = id
-		return check(id != "" && len(id) <= 64, "process", id, "must be 1 to 64 bytes")
+		return require(id != "" && len(id) <= 64, "process", id, "must be 1 to 64 bytes")
 	})
 }
 
@@ -180,7 +183,7 @@ func WithFunctions() RedisOption {
 func WithMaxInFlight(n int) RedisOption {
 	return option(func(c *config) error {
 		c.Link.MaxInFlight = n
-		return check(n >= 1, "max in flight", n, "must be at least 1")
+		return require(n >= 1, "max in flight", n, "must be at least 1")
 	})
 }
 
@@ -229,7 +232,7 @@ func WithHooks(h Hooks) HooksOption {
 func WithCriticalHeadroom(f float64) HeadroomOption {
 	return option(func(c *config) error {
 		c.Headroom = f
-		return check(f > 0 && f < 1, "critical headroom", f, "must be above 0 and below 1") // also NaN
+		return require(f > 0 && f < 1, "critical headroom", f, "must be above 0 and below 1") // also NaN
 	})
 }
 
@@ -239,7 +242,7 @@ func WithCriticalHeadroom(f float64) HeadroomOption {
 func WithMaxLocalKeys(n int) LocalKeysOption {
 	return option(func(c *config) error {
 		c.MaxLocalKeys = n
-		return check(n >= 1, "max local keys", n, "must be at least 1")
+		return require(n >= 1, "max local keys", n, "must be at least 1")
 	})
 }
 
@@ -266,7 +269,7 @@ func WithoutDenialCache() Option {
 func WithKeyShards(n int) Option {
 	return option(func(c *config) error {
 		c.KeyShards = n
-		return check(n >= 1 && n <= maxKeyShards, "key shards", n, fmt.Sprintf("must be 1 to %d", maxKeyShards))
+		return require(n >= 1 && n <= maxKeyShards, "key shards", n, fmt.Sprintf("must be 1 to %d", maxKeyShards))
 	})
 }
 
@@ -288,7 +291,7 @@ func WithKeyShards(n int) Option {
 func WithLease(k int, maxAge time.Duration) Option {
 	return option(func(c *config) error {
 		c.Lease, c.LeaseAge = k, maxAge
-		return cmp.Or(check(k >= 1, "lease", k, "must be at least 1 unit"),
-			check(maxAge >= time.Millisecond && maxAge <= time.Hour, "lease age", maxAge, "must be between 1ms and 1h"))
+		return cmp.Or(require(k >= 1, "lease", k, "must be at least 1 unit"),
+			require(maxAge >= time.Millisecond && maxAge <= time.Hour, "lease age", maxAge, "must be between 1ms and 1h"))
 	})
 }

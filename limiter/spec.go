@@ -21,8 +21,6 @@ type tuning struct {
 	headroom  float64
 }
 
-func tuningOf(c *config) tuning { return tuning{c.KeyShards, c.Lease, c.LeaseAge, c.Headroom} }
-
 // leasable returns p as it must be charged when what is charged may be spent
 // later, and whether that leaves room for a lease.
 func (t *tuning) leasable(p algo.Params) (algo.Params, bool) {

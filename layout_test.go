@@ -30,8 +30,10 @@ var imports = map[string][]string{
 	"retry":                       {"internal/configerr", "internal/random", "internal/wait"},
 	"internal/redislink":          {"internal/algo", "internal/lua", "breaker", "fallback"},
 	"internal/denial":             {"internal/algo"},
+	"internal/lease":              {"internal/algo", "internal/lua"},
+	"internal/outbox":             {"internal/random", "internal/algo", "internal/lua", "internal/redislink", "fallback"},
 	"internal/options":            {"internal/redislink"},
-	"limiter":                     {"internal/random", "internal/algo", "internal/denial", "internal/lua", "internal/redislink", "internal/options", "internal/chain", "fallback", "breaker"},
+	"limiter":                     {"internal/algo", "internal/denial", "internal/lease", "internal/lua", "internal/outbox", "internal/redislink", "internal/options", "internal/chain", "fallback", "breaker"},
 	"semaphore":                   {"internal/random", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "limiter", "fallback", "breaker"},
 	"sampled":                     {"internal/algo", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "internal/topk", "limiter", "fallback"},
 	"limiter/limitertest":         {"limiter"},
@@ -132,7 +134,7 @@ func TestDurationsAreMonotonic(t *testing.T) {
 		"limiter/errors.go": "e.Remaining.Round(",            // a duration
 	}
 	seen := 0
-	for _, dir := range []string{"limiter", "semaphore", "sampled", "fallback", "breaker", "internal/redislink", "internal/lua"} {
+	for _, dir := range []string{"limiter", "semaphore", "sampled", "fallback", "breaker", "internal/redislink", "internal/lua", "internal/lease", "internal/outbox"} {
 		goFiles(t, dir, func(path string, _ *ast.File) {
 			if strings.HasSuffix(path, "_test.go") || strings.Contains(path, "limitertest") {
 				return

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -17,9 +18,10 @@ type group struct {
 	alone bool  // one that makes its own decision
 }
 
-// all is one decision of a Multi.
-type all struct {
-	m        *Multi
+// multiDecision is one decision of a Multi.
+type multiDecision struct {
+	parts    []Part
+	asks     []Ask
 	requests []request
 	receipts []receipt
 	results  []Result
@@ -27,71 +29,51 @@ type all struct {
 	end      time.Time // of the longest budget of the parts, which is that of all
 }
 
-// decide checks everything, then asks: what was denied a moment ago, then Redis.
-func (m *Multi) decide(ctx context.Context, asks []Ask, most time.Duration, receipts []receipt) (MultiResult, error) {
-	if len(asks) != len(m.parts) {
-		return MultiResult{}, &ConfigError{"asks", len(asks), "must be one for each part"}
-	}
-	if !m.observed {
-		res, _, err := m.judge(ctx, asks, most, receipts)
-		return res, err
-	}
-	start := time.Now()
-	res, failed, err := m.judge(ctx, asks, most, receipts)
-	m.told(ctx, asks, &res, failed, err, start)
-	return res, err
-}
-
-// told tells the hooks of the parts what was decided.
-func (m *Multi) told(ctx context.Context, asks []Ask, res *MultiResult, failed int, err error, start time.Time) {
-	took := time.Since(start)
-	tell := func(i int, d DecisionInfo) {
-		if h := &m.parts[i].Limiter.hooks; h.observes(asks[i].N) {
-			d.Key, d.Cost, d.Took = asks[i].Key, asks[i].N, took
-			h.Decision(ctx, d)
-		}
-	}
-	if err != nil {
-		tell(failed, DecisionInfo{Err: err})
-		return
-	}
-	i := 0
-	for _, p := range res.Parts { // in the order of the parts, without those not asked
-		for m.parts[i].Name != p.Name {
-			i++
-		}
-		tell(i, DecisionInfo{Result: p.Result, NotCharged: p.Allowed && !res.Allowed})
+func newMultiDecision(parts []Part, asks []Ask, receipts []receipt) *multiDecision {
+	return &multiDecision{
+		parts: parts, asks: asks, requests: make([]request, len(asks)), receipts: receipts,
+		results: make([]Result, len(asks)), asked: make([]bool, len(asks)),
 	}
 }
 
-// judge is decide without telling anybody. failed is the part that an error is of.
-func (m *Multi) judge(ctx context.Context, asks []Ask, most time.Duration, receipts []receipt) (res MultiResult, failed int, err error) {
-	a := &all{m: m, requests: make([]request, len(asks)), receipts: receipts, results: make([]Result, len(asks)), asked: make([]bool, len(asks))}
+// decide checks everything, then asks: what was denied a moment ago, then Redis. failed is
+// the part that an error is of.
+func (a *multiDecision) decide(ctx context.Context, most time.Duration) (failed int, err error) {
 	var budget time.Duration
-	for i := range asks {
-		l := m.parts[i].Limiter
-		s := l.spec(ctx)
-		if err := l.enter(ctx, s, asks[i].Key, asks[i].N); err != nil {
-			return MultiResult{}, i, ofPart(m.parts[i].Name, err)
+	for i, ask := range a.asks {
+		l := a.parts[i].Limiter
+		s := l.limits.of(ctx)
+		if err := l.one.enter(ctx, s, ask.Key, ask.N); err != nil {
+			return i, err
 		}
-		budget = max(budget, l.budget)
-		id := lua.EncodeID(asks[i].Key)
-		a.requests[i] = request{sh: l.redis.Server(id), s: s.boundedBy(most), key: asks[i].Key, id: id, n: asks[i].N, budget: l.budget}
+		a.requests[i] = l.one.request(l.one.redis.Budget(), s.boundedBy(most), ask.Key, ask.N, nil)
+		budget = max(budget, a.requests[i].budget)
 	}
 	a.end = time.Now().Add(budget)
 	if a.known() {
-		return a.result(), 0, nil
+		return 0, nil
 	}
-	failed, err = a.askAll(ctx)
-	if err != nil {
-		return MultiResult{}, failed, ofPart(m.parts[failed].Name, err)
+	return a.askAll(ctx)
+}
+
+// callHooks calls the hooks of the parts that were asked, or of the one that failed.
+func (a *multiDecision) callHooks(ctx context.Context, allowed bool, failed int, err error, took time.Duration) {
+	for i, ask := range a.asks {
+		h := a.parts[i].Limiter.hook
+		d := DecisionInfo{Key: ask.Key, Cost: ask.N, Err: err, Took: took}
+		switch {
+		case !h.observes(ask.N), err != nil && i != failed, err == nil && !a.asked[i]:
+			continue
+		case err == nil:
+			d.Result, d.NotCharged = a.results[i], a.results[i].Allowed && !allowed
+		}
+		h(ctx, d)
 	}
-	return a.result(), 0, nil
 }
 
 // askAll asks one group after the other, and gives back what was taken when one
 // denies. failed is the part that an error is of.
-func (a *all) askAll(ctx context.Context) (failed int, err error) {
+func (a *multiDecision) askAll(ctx context.Context) (failed int, err error) {
 	groups := a.groups()
 	if a.receipts == nil && len(groups) > 1 {
 		a.receipts = make([]receipt, len(a.requests))
@@ -110,34 +92,28 @@ func (a *all) askAll(ctx context.Context) (failed int, err error) {
 }
 
 // known reports whether a part was denied a moment ago.
-func (a *all) known() (denied bool) {
+func (a *multiDecision) known() (denied bool) {
 	for i := range a.requests {
-		r, l := &a.requests[i], a.m.parts[i].Limiter
+		r := &a.requests[i]
 		if r.s.parts != nil {
 			continue
 		}
-		if d, blocked := l.blockedHere(r); blocked {
-			a.set(i, count(r.sh, r.s.result(d, SourceLocal)))
-			denied = true
-			continue
-		}
-		if r.n == 0 || r.s.args.MaxDelay != 0 || r.s.leased || r.sh.Breaker.Refuses() {
-			continue
-		}
-		if d, ok := l.knownDenied(r.s, r.id, r.n); ok {
-			a.set(i, count(r.sh, r.s.result(d, SourceCache)))
+		r.unknown = r.s.leased // what is held is spent first
+		if res, known := a.parts[i].Limiter.one.knows(r); known {
+			a.set(i, res)
 			denied = true
 		}
+		r.unknown = true // who looks through the denials is counted
 	}
 	return denied
 }
 
 // set notes the decision on a part.
-func (a *all) set(i int, res Result) { a.results[i], a.asked[i] = res, true }
+func (a *multiDecision) set(i int, res Result) { a.results[i], a.asked[i] = res, true }
 
 // groups puts together what one script can decide: the keys of one server, in a
 // cluster of one slot.
-func (a *all) groups() []group {
+func (a *multiDecision) groups() []group {
 	if len(a.requests) == 1 {
 		return []group{{parts: []int{0}, alone: true}}
 	}
@@ -163,28 +139,27 @@ next:
 	return out
 }
 
-func (a *all) together(i, j int) bool {
-	if !sameClient(a.m.parts[i].Limiter, a.m.parts[j].Limiter) {
+func (a *multiDecision) together(i, j int) bool {
+	if !sameClient(a.parts[i].Limiter, a.parts[j].Limiter) {
 		return false
 	}
-	if a.requests[i].sh.Addr != a.requests[j].sh.Addr {
+	if a.requests[i].srv.Addr != a.requests[j].srv.Addr {
 		return false
 	}
-	return !a.requests[i].sh.OneSlot() || redislink.Slot(a.requests[i].id) == redislink.Slot(a.requests[j].id)
+	return !a.requests[i].srv.OneSlot() || redislink.Slot(a.requests[i].id) == redislink.Slot(a.requests[j].id)
 }
 
 // ask decides a group: all of it or nothing.
-func (a *all) ask(ctx context.Context, g group) (ok bool, failed int, err error) {
+func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, err error) {
 	first := g.parts[0]
-	r, l := &a.requests[first], a.m.parts[first].Limiter
-	r.budget = min(l.budget, time.Until(a.end))
+	r, d := &a.requests[first], a.parts[first].Limiter.one
+	r.budget = min(d.redis.Budget(), time.Until(a.end))
 	if g.alone {
 		var res Result
 		if r.s.leased || r.s.parts != nil {
-			res, err = l.decideWithin(ctx, r.budget, r.s, r.key, r.n, r.rc)
+			res, err = a.parts[first].Limiter.split.decide(ctx, r.budget, r.s, r.key, r.n, r.rc)
 		} else {
-			r.unknown = true // the cache was asked, which counts who asks
-			res, err = l.request(ctx, *r)
+			res, err = d.ask(ctx, *r)
 		}
 		a.set(first, res)
 		return res.Allowed, first, err
@@ -192,29 +167,29 @@ func (a *all) ask(ctx context.Context, g group) (ok bool, failed int, err error)
 	items := make([]lua.Item, len(g.parts))
 	asking := make([]denial.Asking, len(g.parts))
 	for k, i := range g.parts {
-		r, l := &a.requests[i], a.m.parts[i].Limiter
-		items[k] = lua.Item{Keys: l.names.KeysOf(r.s.args.Kind, r.id), Params: r.s.args, Cost: int64(r.n)}
-		asking[k] = l.denials.Ask(r.id)
+		r, d := &a.requests[i], a.parts[i].Limiter.one
+		items[k] = lua.Item{Keys: d.redis.Names.KeysOf(r.s.args.Kind, r.id), Params: r.s.args, Cost: int64(r.n)}
+		asking[k] = d.denials.Ask(r.id)
 	}
 	start := time.Now()
 	cmd := &lua.DecideAll{Items: items}
 	o := &redislink.Op{ID: r.id, Command: cmd}
-	err = l.execWithin(ctx, r.budget, r.sh, o)
+	err = d.redis.Ask(ctx, r.srv, o, r.budget)
 	end := time.Now()
 	switch {
 	case err == nil:
 		return a.decided(g, items, asking, cmd.Out, o.Member, start, end), 0, nil
-	case r.sh.Apart(err):
+	case r.srv.Apart(err):
 		return a.askApart(ctx, g)
-	case fallsBack(err):
+	case redislink.FallsBack(err):
 		return a.fallBack(ctx, g, err)
 	}
-	return false, first, l.unavailable(ctx, r.key, err)
+	return false, first, unavailable(ctx, r.key, err)
 }
 
 // askApart decides a group part by part, which Redis does not take together: its keys are
 // in several slots, or in one that is migrating.
-func (a *all) askApart(ctx context.Context, g group) (ok bool, failed int, err error) {
+func (a *multiDecision) askApart(ctx context.Context, g group) (ok bool, failed int, err error) {
 	if a.receipts == nil {
 		a.receipts = make([]receipt, len(a.requests))
 	}
@@ -229,7 +204,7 @@ func (a *all) askApart(ctx context.Context, g group) (ok bool, failed int, err e
 }
 
 // receive lets the i-th part note where its units are taken.
-func (a *all) receive(i int) {
+func (a *multiDecision) receive(i int) {
 	r := &a.requests[i]
 	r.rc = &a.receipts[i]
 	if r.s.parts == nil {
@@ -238,60 +213,59 @@ func (a *all) receive(i int) {
 }
 
 // decided takes note of what Redis said.
-func (a *all) decided(g group, items []lua.Item, asking []denial.Asking, out []algo.Decision, nonce string, start, end time.Time) bool {
+func (a *multiDecision) decided(g group, items []lua.Item, asking []denial.Asking, all []algo.Decision, nonce string, start, end time.Time) bool {
 	ok := true
-	for _, d := range out {
+	for _, d := range all {
 		ok = ok && d.Allowed
 	}
 	for k, i := range g.parts {
-		r, l, d := &a.requests[i], a.m.parts[i].Limiter, out[k]
+		r, d, out := &a.requests[i], a.parts[i].Limiter.one, all[k]
 		// That it was charged puts an older denial right, too.
-		empty := !d.Allowed || ok && d.Remaining < int64(r.n)+r.s.args.Keep
-		if empty && r.n > 0 && r.s.args.MaxDelay == 0 && !l.askAgain {
-			l.denials.Put(asking[k], &r.s.args.Params, r.n, d, start, end)
+		if !out.Allowed || ok && out.Remaining < int64(r.n)+r.s.args.Keep {
+			d.remember(asking[k], r.s, r.n, out, start, end)
 		}
-		if ok && r.rc != nil {
-			r.rc.fromRedis(l, r, &redislink.Op{At: items[k].At, First: 1, Member: lua.Member(nonce, k)})
+		if ok {
+			r.rc.fromRedis(items[k].Keys, r.n, &redislink.Op{At: items[k].At, First: 1, Member: lua.Member(nonce, k)})
 		}
 		charged := 0
 		if ok {
 			charged = r.n
 		}
-		l.afterRedis(r.s, r.key, charged, d)
-		a.set(i, count(r.sh, r.s.result(d, SourceRedis)))
+		d.decided(r.s, r.key, charged, out)
+		a.set(i, count(r.srv, r.s.result(out, SourceRedis)))
 	}
 	return ok
 }
 
 // fallBack decides a group without Redis, each part by its own policy. It looks
 // first, so that one which denies keeps the others from being charged.
-func (a *all) fallBack(ctx context.Context, g group, cause error) (bool, int, error) {
+func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (bool, int, error) {
 	ok := true
 	for _, i := range g.parts {
-		r, l := &a.requests[i], a.m.parts[i].Limiter
-		if l.policy != fallback.Local {
+		r, d := &a.requests[i], a.parts[i].Limiter.one
+		if d.policy != fallback.Local {
 			continue
 		}
-		own := r.s.local(l.currentShare())
-		res := r.s.result(l.local.Peek(r.key, own, int64(r.n)), SourceLocal)
+		own := r.s.local(d.redis.Share())
+		res := r.s.result(d.local.Peek(r.key, own, int64(r.n)), SourceLocal)
 		a.set(i, res)
 		ok = ok && res.Allowed
 	}
 	if !ok {
 		for _, i := range g.parts {
 			if a.asked[i] {
-				count(a.requests[i].sh, a.results[i])
+				count(a.requests[i].srv, a.results[i])
 			}
 		}
 		return false, 0, nil
 	}
 	taken := make([]receipt, len(g.parts))
 	for k, i := range g.parts {
-		r, l := &a.requests[i], a.m.parts[i].Limiter
+		r, d := &a.requests[i], a.parts[i].Limiter.one
 		if r.rc == nil {
 			r.rc = &taken[k]
 		}
-		res, err := l.fallBack(r, cause)
+		res, err := d.fallBack(r, cause)
 		if err == nil && res.Allowed {
 			a.set(i, res)
 			continue
@@ -303,16 +277,23 @@ func (a *all) fallBack(ctx context.Context, g group, cause error) (bool, int, er
 	return true, 0, nil
 }
 
+// sameClient also knows clients that cannot be compared, and takes them for
+// different ones.
+func sameClient(a, b *Limiter) bool {
+	x, y := a.one.redis.Client(), b.one.redis.Client()
+	return reflect.ValueOf(x).Comparable() && reflect.ValueOf(y).Comparable() && x == y
+}
+
 // giveUp gives back what the groups took. That Redis cannot be told now is no error
 // of the decision.
-func (a *all) giveUp(ctx context.Context, groups []group) {
+func (a *multiDecision) giveUp(ctx context.Context, groups []group) {
 	ctx = context.WithoutCancel(ctx)
 	for _, g := range groups {
 		for _, i := range g.parts {
 			r := &a.requests[i]
 			if r.n > 0 && a.results[i].Source != SourceOpen {
 				r.rc.end = a.end
-				_ = a.m.parts[i].Limiter.giveUp(ctx, r.rc, r.n)
+				_ = a.parts[i].Limiter.one.giveUp(ctx, r.rc, r.n)
 			}
 			*r.rc = receipt{}
 		}
@@ -320,14 +301,14 @@ func (a *all) giveUp(ctx context.Context, groups []group) {
 }
 
 // result puts the parts together.
-func (a *all) result() MultiResult {
+func (a *multiDecision) result() MultiResult {
 	out := MultiResult{Result: Result{Allowed: true}, Parts: make([]PartResult, 0, len(a.results))}
 	least := -1
 	for i, res := range a.results {
 		if !a.asked[i] {
 			continue
 		}
-		name := a.m.parts[i].Name
+		name := a.parts[i].Name
 		out.Parts = append(out.Parts, PartResult{name, res})
 		out.Allowed = out.Allowed && res.Allowed
 		out.Delay, out.ResetAfter = max(out.Delay, res.Delay), max(out.ResetAfter, res.ResetAfter)

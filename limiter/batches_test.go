@@ -95,7 +95,7 @@ func TestKeysAreCombined(t *testing.T) {
 	lim, calls := crowded(t, limiter.TokenBucket(limiter.PerHour(10), 10))
 	writes, looks := calls("evalsha"), calls("evalsha_ro")
 	for i, a := range together(400, func(i int) (limiter.Result, error) {
-		return lim.Decide(t.Context(), fmt.Sprint("k", i/2), i%2*3)
+		return lim.AllowN(t.Context(), fmt.Sprint("k", i/2), i%2*3)
 	}) {
 		left := map[int]int{0: 10, 1: 7}[i%2]
 		if a.err != nil || !a.res.Allowed || a.res.Source != limiter.SourceRedis || i%2 == 1 && a.res.Remaining != left || a.res.Remaining != 10 && a.res.Remaining != 7 {

@@ -94,8 +94,36 @@ func TestCallLimitIsValidated(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lim.Close()
-	if _, err := lim.Allow(context.Background(), "k", limiter.UseLimit(limiter.Limit{})); !errors.Is(err, limiter.ErrInvalidConfig) {
-		t.Errorf("a zero limit in a call: %v", err)
+	if _, err := lim.Allow(context.Background(), "k", limiter.UseLimit(limiter.GCRA(limiter.PerSecond(1), 0))); !errors.Is(err, limiter.ErrInvalidConfig) {
+		t.Errorf("an invalid limit in a call: %v", err)
+	}
+}
+
+// TestAllowOptions: a cost and a limit of one call, in any order; the last one of a kind
+// wins, and the zero limit is the limiter's own.
+func TestAllowOptions(t *testing.T) {
+	own, tier := limiter.GCRA(limiter.PerHour(10), 10), limiter.GCRA(limiter.PerHour(20), 20)
+	for i, c := range []struct {
+		opts []limiter.AllowOption
+		want limiter.Limit
+		left int
+	}{
+		{nil, own, 9},
+		{[]limiter.AllowOption{limiter.UseLimit(limiter.Limit{})}, own, 9},
+		{[]limiter.AllowOption{limiter.Cost(0)}, own, 10},
+		{[]limiter.AllowOption{limiter.Cost(3)}, own, 7},
+		{[]limiter.AllowOption{limiter.UseLimit(tier), limiter.Cost(3)}, tier, 17},
+		{[]limiter.AllowOption{limiter.Cost(3), limiter.UseLimit(tier)}, tier, 17},
+		{[]limiter.AllowOption{limiter.UseLimit(tier), limiter.Cost(3), limiter.UseLimit(limiter.Limit{}), limiter.Cost(4)}, own, 6},
+	} {
+		lim, err := limiter.NewLocal(own)
+		must(t, err)
+		res, err := lim.Allow(t.Context(), "k", c.opts...)
+		must(t, err)
+		if !res.Allowed || res.Limit != c.want || res.Remaining != c.left {
+			t.Errorf("case %d: %+v, want %v with %d remaining", i, res, c.want, c.left)
+		}
+		must(t, lim.Close())
 	}
 }
 

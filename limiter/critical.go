@@ -14,6 +14,4 @@ func Critical(ctx context.Context) context.Context {
 }
 
 // IsCritical reports whether the calls made with ctx are critical; see [Critical].
-func IsCritical(ctx context.Context) bool { return isCritical(ctx) }
-
-func isCritical(ctx context.Context) bool { return ctx.Value(criticalKey{}) != nil }
+func IsCritical(ctx context.Context) bool { return ctx.Value(criticalKey{}) != nil }

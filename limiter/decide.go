@@ -9,158 +9,405 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/denial"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/outbox"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
-// decide is the one way to a decision.
-func (l *Limiter) decide(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
-	if !l.hooks.observes(n) {
-		return l.judge(ctx, s, key, n, rc)
-	}
-	return l.hooks.watch(ctx, l.judge, s, key, n, rc)
+// decider decides on keys that are not split: from what this process holds or knows, else
+// in Redis, else by the policy. It is safe for concurrent use.
+type decider struct {
+	redis    *redislink.Link
+	policy   fallback.Policy
+	askAgain bool // WithoutDenialCache
+	local    *fallback.Store
+	outbox   *outbox.Outbox
+	denials  *denial.Cache
+	leases   *lease.Table // nil without
 }
 
-// judge is decide without telling anybody.
-func (l *Limiter) judge(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
-	if err := l.enter(ctx, s, key, n); err != nil {
-		return Result{}, err
-	}
-	return l.decideWithin(ctx, l.budget, s, key, n, rc)
-}
-
-// decideWithin is judge for what may be asked, with a budget for all calls together.
-func (l *Limiter) decideWithin(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
-	if s.parts != nil {
-		return l.decideSplit(ctx, budget, s, key, n, rc)
-	}
-	return l.decideOne(ctx, budget, s, key, n, rc)
-}
-
-// decideOne decides on a key that is not split.
-func (l *Limiter) decideOne(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
-	id := lua.EncodeID(key)
-	r := request{sh: l.redis.Server(id), s: s, key: key, id: id, n: n, budget: budget, rc: rc}
-	rc.of(s, key)
-	if s.leased {
-		return l.decideLeased(ctx, r)
-	}
-	return l.request(ctx, r)
-}
-
-// request is one decision that this process cannot make from what it holds.
+// request is one decision to be made.
 type request struct {
-	sh     *redislink.Server
+	srv    *redislink.Server
 	s      *spec
 	key    string
 	id     string
 	n      int
 	budget time.Duration
 	// more, if set, is the lease to fill with the same call.
-	more *lease
-	// unknown says that the cache was asked already. With more it must be.
+	more *lease.Lease
+	// unknown says that the denials were looked through already. With more they must be.
 	unknown bool
 	rc      *receipt // nil where nothing will be given back
 }
 
-// op is the request for Redis.
-func (l *Limiter) op(r *request) *redislink.Op {
-	o := l.redis.NewOp()
-	o.ID, o.Args, o.Keys, o.Cost = r.id, &r.s.args, l.names.KeysOf(r.s.args.Kind, r.id), int64(r.n)
-	return o
+func (d *decider) request(budget time.Duration, s *spec, key string, n int, rc *receipt) request {
+	id := lua.EncodeID(key)
+	rc.of(s, key)
+	return request{srv: d.redis.Server(id), s: s, key: key, id: id, n: n, budget: budget, rc: rc}
 }
 
-// request asks for a decision: what was denied a moment ago, the server's breaker,
-// then Redis within the budget, then what the class of the error asks for.
-func (l *Limiter) request(ctx context.Context, r request) (Result, error) {
-	sh, s, n := r.sh, r.s, r.n
-	if d, blocked := l.blockedHere(&r); blocked {
-		if r.more != nil {
-			r.more.end()
-		}
-		return count(sh, s.result(d, SourceLocal)), nil
-	}
-	if sh.Breaker.Refuses() {
-		if r.more != nil {
-			r.more.end()
-		}
-		return l.fallBack(&r, redislink.ErrOpen)
-	}
-	// A look, and the bound of one caller's patience, are not for others.
-	cached := n > 0 && s.args.MaxDelay == 0 && !l.askAgain
-	var asking denial.Asking
-	if cached {
-		asking = l.denials.Ask(r.id)
-		if !r.unknown {
-			if d, ok := l.denials.Get(asking, &s.args.Params, n); ok {
-				return count(sh, s.result(d, SourceCache)), nil
-			}
-		}
-	}
-	o := l.op(&r)
-	o.Named = s.args.Kind == algo.SlidingWindowLog && (r.rc != nil || r.more != nil)
-	if more := r.more; more != nil {
-		o.Count = max(1, more.size/int64(n))
-		o.After = func(o *redislink.Op, answered bool) { l.fill(more, s, o, answered) }
-	}
-	class, err := l.redis.Do(ctx, sh, o, r.budget)
-	end := time.Now()
-	switch {
-	case class == breaker.ClassOK:
-		d, sent := o.Out, o.Sent
-		if r.rc != nil && d.Allowed {
-			r.rc.fromRedis(l, &r, o)
-		}
-		l.redis.Free(o)
-		if cached && d.Remaining < int64(n)+s.args.Keep {
-			l.denials.Put(asking, &s.args.Params, n, d, sent, end)
-		}
-		l.afterRedis(s, r.key, n, d)
-		return count(sh, s.result(d, SourceRedis)), nil
-	case class.Fallback():
-		return l.fallBack(&r, err)
-	default:
-		return Result{}, l.callerError(ctx, r.key, class, err)
-	}
-}
-
-// enter refuses what must not reach Redis.
-func (l *Limiter) enter(ctx context.Context, s *spec, key string, n int) error {
+// enter rejects what must not reach Redis.
+func (d *decider) enter(ctx context.Context, s *spec, key string, n int) error {
 	if err := s.check(key, n); err != nil {
 		return err
 	}
-	if l.redis.IsClosed() {
+	if d.redis.IsClosed() {
 		return ErrClosed
 	}
 	return ctx.Err()
 }
 
+// decide is the one way to a decision.
+func (d *decider) decide(ctx context.Context, r request) (Result, error) {
+	if r.s.leased {
+		return d.spend(ctx, r)
+	}
+	return d.ask(ctx, r)
+}
+
+// spend decides from what this process holds, and asks for what is missing.
+func (d *decider) spend(ctx context.Context, r request) (Result, error) {
+	n := int64(r.n)
+	ls := d.leases.Find(r.id, &r.s.args, n > 0)
+	if ls == nil {
+		return d.ask(ctx, r)
+	}
+	now := time.Now()
+	if n == 0 {
+		res, err := d.ask(ctx, r)
+		return withHeld(res, ls, now), err
+	}
+	deadline := now.Add(r.budget)
+	units, ok := ls.Spend(n, now)
+	if !ok && !r.srv.Breaker.Refuses() {
+		if den, denied := d.denied(r.s, r.id, r.n-int(units.Sum())); denied {
+			units.Undo(n)
+			return count(r.srv, withHeld(r.s.result(den, SourceCache), ls, now)), nil
+		}
+		r.unknown = true
+		ls.Await(ctx, now.Add(r.budget/2))
+		// If more has come, even before the wait, Redis would not have it for us any more.
+		units.Undo(n)
+		units, ok = ls.Spend(n, time.Now())
+	}
+	if ok {
+		v := ls.View(now)
+		if ls.Wants(v, now) {
+			d.askAhead(r, ls, now)
+		}
+		return r.spent(units, v, now), nil
+	}
+	r.n, r.budget = r.n-int(units.Sum()), time.Until(deadline)
+	if r.unknown && units.Sum() == 0 && ls.Begin() {
+		r.more = ls
+	}
+	res, err := d.ask(ctx, r)
+	if err == nil && r.more == nil && res.Source == SourceRedis {
+		ls.Note(int64(res.Remaining), now.Add(res.ResetAfter))
+	}
+	if err == nil && res.Allowed {
+		r.rc.fromLease(units)
+		return withHeld(res, ls, now), nil
+	}
+	units.Undo(n)
+	if err == nil && res.Source == SourceRedis {
+		// A call for more may be the reason, under way or ended since.
+		if r.more == nil {
+			ls.Await(ctx, deadline)
+		}
+		if units, ok = ls.Spend(n, time.Now()); ok {
+			r.srv.Counts[res.Source].Add(^uint64(0))
+			return r.spent(units, ls.View(now), now), nil
+		}
+		units.Undo(n)
+	}
+	return withHeld(res, ls, now), err
+}
+
+// spent is the result of a cost that was spent from a lease.
+func (r *request) spent(units lease.Units, v lease.View, now time.Time) Result {
+	r.rc.fromLease(units)
+	res := Result{Allowed: true, Limit: r.s.limit, Source: SourceLease}
+	res.Remaining = min(int(v.Remaining)+int(v.Held), r.s.limit.Burst())
+	if !v.ResetAt.IsZero() {
+		res.ResetAfter = max(time.Microsecond, algo.Duration(algo.Micros(v.ResetAt.Sub(now))))
+	}
+	return count(r.srv, res)
+}
+
+// withHeld adds what is held to what Redis says is left.
+func withHeld(res Result, ls *lease.Lease, now time.Time) Result {
+	if res.Source == SourceRedis || res.Source == SourceCache {
+		res.Remaining = min(res.Remaining+int(ls.View(now).Held), res.Limit.Burst())
+	}
+	return res
+}
+
+// askAhead fetches more in the background.
+func (d *decider) askAhead(r request, ls *lease.Lease, now time.Time) {
+	if r.srv.Breaker.Refuses() || !ls.Begin() {
+		return
+	}
+	// Another call may have ended since.
+	if !ls.Wants(ls.View(now), now) || !d.redis.Background.Start(func(context.Context) { d.refill(r, ls) }) {
+		ls.End()
+	}
+}
+
+// refill asks for what ls has room for. Close waits for it, within the budget.
+func (d *decider) refill(r request, ls *lease.Lease) {
+	r.n = 1
+	o := d.op(&r)
+	o.Count, o.Named = ls.Room(time.Now()), r.s.args.Kind == algo.SlidingWindowLog
+	o.After = func(o *redislink.Op, _ bool) { fill(ls, o, false) }
+	if class, _ := d.redis.Do(context.Background(), r.srv, o, d.redis.Budget()); class == breaker.ClassOK {
+		out := o.Out
+		d.redis.Free(o)
+		d.decided(r.s, r.key, 1, out)
+	}
+}
+
+// fill gives a lease what was admitted beyond its caller's own, or all of it when that has
+// left or was none, and ends the call for more.
+func fill(ls *lease.Lease, o *redislink.Op, answered bool) {
+	if o.Class != breaker.ClassOK {
+		ls.End()
+		return
+	}
+	admitted := o.Admitted
+	if answered {
+		admitted = max(0, admitted-1)
+	}
+	ls.Fill(lease.Answer{
+		Decision: o.Whole, Behind: o.Behind, Sent: o.Sent, Units: admitted * o.Cost,
+		At: o.At, First: o.First + (o.Admitted-admitted)*o.Cost, Member: o.Member,
+	})
+}
+
+// op is the request for Redis.
+func (d *decider) op(r *request) *redislink.Op {
+	o := d.redis.NewOp()
+	o.ID, o.Args, o.Keys, o.Cost = r.id, &r.s.args, d.redis.Names.KeysOf(r.s.args.Kind, r.id), int64(r.n)
+	return o
+}
+
+// ask asks for a decision: what this process knows, the server's breaker,
+// then Redis within the budget, then what the class of the error asks for.
+func (d *decider) ask(ctx context.Context, r request) (Result, error) {
+	s, n := r.s, r.n
+	res, known := d.knows(&r)
+	open := !known && r.srv.Breaker.Refuses()
+	if r.more != nil && (known || open) {
+		r.more.End()
+	}
+	switch {
+	case known:
+		return res, nil
+	case open:
+		return d.fallBack(&r, redislink.ErrOpen)
+	}
+	asking := d.denials.Ask(r.id)
+	o := d.op(&r)
+	o.Named = s.args.Kind == algo.SlidingWindowLog && (r.rc != nil || r.more != nil)
+	if more := r.more; more != nil {
+		o.Count = max(1, more.Size()/int64(n))
+		o.After = func(o *redislink.Op, answered bool) { fill(more, o, answered) }
+	}
+	class, err := d.redis.Do(ctx, r.srv, o, r.budget)
+	end := time.Now()
+	switch {
+	case class == breaker.ClassOK:
+		out, sent := o.Out, o.Sent
+		if out.Allowed {
+			r.rc.fromRedis(o.Keys, n, o)
+		}
+		d.redis.Free(o)
+		if out.Remaining < int64(n)+s.args.Keep {
+			d.remember(asking, s, n, out, sent, end)
+		}
+		d.decided(s, r.key, n, out)
+		return count(r.srv, s.result(out, SourceRedis)), nil
+	case class.Fallback():
+		return d.fallBack(&r, err)
+	default:
+		return Result{}, callerError(ctx, r.key, class, err)
+	}
+}
+
+// knows answers what this process knows itself: that it has blocked the key and could not
+// tell Redis, or that Redis denied the same a moment ago.
+func (d *decider) knows(r *request) (Result, bool) {
+	open := r.srv.Breaker.Refuses()
+	if d.local.Unsent(r.s.args.Kind, r.key) > 0 {
+		if !open {
+			d.outbox.Send()
+		}
+		if out := d.local.Peek(r.key, r.s.local(d.redis.Share()), int64(r.n)); !out.Allowed {
+			return count(r.srv, r.s.result(out, SourceLocal)), true
+		}
+	}
+	if !open && !r.unknown {
+		if out, ok := d.denied(r.s, r.id, r.n); ok {
+			return count(r.srv, r.s.result(out, SourceCache)), true
+		}
+	}
+	return Result{}, false
+}
+
+// remembers reports whether denials of n units are remembered. Those of a peek, and by the
+// bound of one caller's patience, are not for others.
+func (d *decider) remembers(s *spec, n int) bool {
+	return n > 0 && s.args.MaxDelay == 0 && !d.askAgain
+}
+
+// denied is what Redis denied a moment ago.
+func (d *decider) denied(s *spec, id string, n int) (algo.Decision, bool) {
+	if !d.remembers(s, n) {
+		return algo.Decision{}, false
+	}
+	return d.denials.Get(d.denials.Ask(id), &s.args.Params, n)
+}
+
+// remember keeps a denial, or that there is no room for as much again.
+func (d *decider) remember(asking denial.Asking, s *spec, n int, out algo.Decision, sent, end time.Time) {
+	if d.remembers(s, n) {
+		d.denials.Put(asking, &s.args.Params, n, out, sent, end)
+	}
+}
+
+// decided does what rides on a decision on n units that Redis has made: remember the
+// answer, and start what is due in the background.
+func (d *decider) decided(s *spec, key string, n int, out algo.Decision) {
+	charged := out.Allowed && n > 0
+	if d.policy == fallback.Local {
+		d.local.Observe(key, s.args.Params, out, charged)
+		d.redis.Beat()
+	}
+	if n > 0 {
+		d.outbox.Decided(charged)
+	}
+}
+
 // fallBack decides without Redis.
-func (l *Limiter) fallBack(r *request, cause error) (Result, error) {
-	sh, s := r.sh, r.s
-	switch l.policy {
+func (d *decider) fallBack(r *request, cause error) (Result, error) {
+	srv, s := r.srv, r.s
+	switch d.policy {
 	case fallback.Open:
-		return count(sh, Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: SourceOpen}), nil
+		return count(srv, Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: SourceOpen}), nil
 	case fallback.Closed:
 		// No time is known at which Redis is back; the budget is the least
 		// that passes before it would be asked again.
-		res := Result{Limit: s.limit, RetryAfter: l.budget, Source: SourceClosed}
-		if until := time.Until(sh.Breaker.Snapshot().OpenUntil); until > res.RetryAfter {
+		res := Result{Limit: s.limit, RetryAfter: d.redis.Budget(), Source: SourceClosed}
+		if until := time.Until(srv.Breaker.Snapshot().OpenUntil); until > res.RetryAfter {
 			res.RetryAfter = until.Round(time.Microsecond)
 		}
-		return count(sh, res), fmt.Errorf("%w: %w", ErrUnavailable, cause)
+		return count(srv, res), fmt.Errorf("%w: %w", ErrUnavailable, cause)
 	}
-	// What may have been charged in Redis, or still be, is not owed as well.
-	var home *algo.Params
+	out := d.local.Take(r.key, s.local(d.redis.Share()), int64(r.n), home(s, cause), r.rc.forLocal())
+	return count(srv, s.result(out, SourceLocal)), nil
+}
+
+// home is the limit under which Redis is to be charged with what is admitted locally
+// because of an error: what it may have charged already, or still will, is not owed.
+func home(s *spec, cause error) *algo.Params {
 	if redislink.NeverExecuted(cause) {
-		home = &s.args.Params
+		return &s.args.Params
 	}
-	d := l.local.Take(r.key, s.local(l.currentShare()), int64(r.n), home, r.rc.forLocal())
-	return count(sh, s.result(d, SourceLocal)), nil
+	return nil
 }
 
 // count counts a decision.
 func count(srv *redislink.Server, r Result) Result {
 	srv.Counts[r.Source].Add(1)
 	return r
+}
+
+// giveUp gives n of the units of rc back to where they were taken: those of Redis
+// before those that this process holds.
+func (d *decider) giveUp(ctx context.Context, rc *receipt, n int) error {
+	if d.redis.IsClosed() {
+		return ErrClosed // also of a lease, which Close has given back
+	}
+	left := int64(n)
+	var err error
+	if t := rc.redis; t.Units > 0 {
+		units := min(left, t.Units)
+		t.First += t.Units - units
+		t.Units = units
+		left -= units
+		err = unavailable(ctx, rc.key, d.outbox.Return(ctx, t, rc.budget(d.redis.Budget())))
+		d.denials.Forget(t.Keys.ID())
+	}
+	if units := min(left, rc.leased.Sum()); units > 0 {
+		rc.leased.Undo(units)
+		left -= units
+	}
+	if left > 0 {
+		d.local.GiveBack(rc.key, &rc.local, left)
+	}
+	return err
+}
+
+// charge takes n more units of the key of rc: as many as there is room for.
+func (d *decider) charge(ctx context.Context, rc *receipt, n int) error {
+	id, s := lua.EncodeID(rc.key), rc.s
+	err := d.redis.Ask(ctx, d.redis.Server(id), &redislink.Op{ID: id, Args: &s.args, Keys: d.redis.Names.KeysOf(s.args.Kind, id), Cost: -int64(n)}, d.redis.Budget())
+	switch {
+	case !redislink.FallsBack(err) || d.policy == fallback.Closed:
+		return unavailable(ctx, rc.key, err)
+	case d.policy == fallback.Local:
+		d.local.Charge(rc.key, s.local(d.redis.Share()), int64(n), home(s, err))
+	}
+	return nil
+}
+
+// refund gives units of a key back that were taken by whoever, and returns how many.
+func (d *decider) refund(ctx context.Context, s *spec, key string, n int64) (int64, error) {
+	d.local.Refund(key, s.local(d.redis.Share()), n)
+	id := lua.EncodeID(key)
+	defer d.denials.Forget(id)
+	o := &redislink.Op{ID: id, Taken: &lua.Taken{Keys: d.redis.Names.KeysOf(s.args.Kind, id), Params: s.args, Units: n}}
+	if err := d.redis.Ask(ctx, d.redis.Server(id), o, d.redis.Budget()); err != nil {
+		return 0, unavailable(ctx, key, err)
+	}
+	return o.Given, nil
+}
+
+// block denies a key for us microseconds.
+func (d *decider) block(ctx context.Context, s *spec, key string, us int64) error {
+	d.local.Block(key, s.args.Params, us)
+	defer d.forget(key)
+	b := &lua.Block{Keys: d.redis.Names.Keys(s.args.Kind, key), Params: s.args, Time: us}
+	if err := d.redis.Exec(ctx, b.Keys.ID(), b); err != nil {
+		return unavailable(ctx, key, err)
+	}
+	d.local.Sent(s.args.Kind, key, b.Left)
+	return nil
+}
+
+// reset makes a key as if never used.
+func (d *decider) reset(ctx context.Context, s *spec, key string) error {
+	d.local.Reset(key)
+	defer d.forget(key)
+	keys := d.redis.Names.Keys(s.args.Kind, key)
+	return unavailable(ctx, key, d.redis.Exec(ctx, keys.ID(), &lua.Remove{Keys: []string{keys.State()}}))
+}
+
+// forget drops what this process knows and holds of a key.
+func (d *decider) forget(key string) {
+	id := lua.EncodeID(key)
+	d.denials.Forget(id)
+	if d.leases != nil {
+		d.leases.Drop(id)
+	}
+}
+
+// close gives back what is held.
+func (d *decider) close() {
+	if d.leases != nil {
+		d.leases.Close()
+	}
+	d.outbox.Close()
 }

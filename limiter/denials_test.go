@@ -17,9 +17,9 @@ func TestDenialIsRemembered(t *testing.T) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
 			srv := redistest.Start(t)
 			lim := newLimiter(t, redistest.Client(t, srv), limit, patient())
-			ask := func(want limiter.Source, allowed bool, key string, n int, opts ...limiter.CallOption) limiter.Result {
+			ask := func(want limiter.Source, allowed bool, key string, n int, opts ...limiter.AllowOption) limiter.Result {
 				t.Helper()
-				res, err := lim.Decide(t.Context(), key, n, opts...)
+				res, err := lim.Allow(t.Context(), key, append(opts, limiter.Cost(n))...)
 				if err != nil || res.Source != want || res.Allowed != allowed || allowed == (res.RetryAfter > 0) {
 					t.Fatalf("%d of %s: %+v, %v; want allowed %v by %v", n, key, res, err, allowed, want)
 				}

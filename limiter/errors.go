@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // Errors to test for with errors.Is.
@@ -82,3 +86,46 @@ func (e *WaitError) Error() string {
 
 // Unwrap returns context.DeadlineExceeded.
 func (e *WaitError) Unwrap() error { return context.DeadlineExceeded }
+
+// configError makes what users get of an error of an internal constructor.
+func configError(err error) error {
+	var f *algo.FieldError
+	if errors.As(err, &f) {
+		return &ConfigError{f.Field, f.Value, f.Rule}
+	}
+	return fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+}
+
+// callerError is the error of a decision that the fallback must not hide.
+func callerError(ctx context.Context, key string, class breaker.Class, err error) error {
+	err = redislink.CallerError(ctx, class, err)
+	switch {
+	case class == breaker.ClassBug:
+		return &StateError{Key: key, Err: err}
+	case errors.Is(err, redislink.ErrClosed):
+		return ErrClosed
+	}
+	return err
+}
+
+// unavailable makes of a *redislink.Error what the caller gets.
+func unavailable(ctx context.Context, key string, err error) error {
+	var failed *redislink.Error
+	switch {
+	case !errors.As(err, &failed):
+		return err
+	case failed.Class.Fallback():
+		return fmt.Errorf("%w: %w", ErrUnavailable, failed.Err)
+	default:
+		return callerError(ctx, key, failed.Class, failed.Err)
+	}
+}
+
+// ofKey names key, as the caller passed it, in an error of one of its parts.
+func ofKey(err error, key string) error {
+	var state *StateError
+	if errors.As(err, &state) {
+		return &StateError{Key: key, Err: state.Err}
+	}
+	return err
+}

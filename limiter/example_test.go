@@ -101,6 +101,23 @@ func ExampleWithKeyShards() {
 	// Output: limiter: cost exceeds limit: cost is 251, but a part of gcra 10000/1s burst 1000 admits at most 250 at once, with 4 key shards
 }
 
+func ExampleCost() {
+	lim, err := limiter.NewLocal(limiter.TokenBucket(limiter.PerHour(10), 10))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	pro := limiter.TokenBucket(limiter.PerHour(100), 100)
+	res, err := lim.Allow(context.Background(), "pro:7", limiter.Cost(30), limiter.UseLimit(pro))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(res.Allowed, res.Remaining)
+	// Output: true 70
+}
+
 func ExampleUseLimit() {
 	free, pro := limiter.TokenBucket(limiter.PerHour(10), 10), limiter.TokenBucket(limiter.PerHour(1000), 1000)
 	lim, err := limiter.NewLocal(free)
@@ -245,7 +262,7 @@ func ExampleNewMulti() {
 		return
 	}
 	for _, n := range []int{9, 5, 1} {
-		res, err := both.Decide(context.Background(), "customer:42", n)
+		res, err := both.Allow(context.Background(), "customer:42", limiter.Cost(n))
 		fmt.Printf("%d: %v %q %v\n", n, res.Allowed, res.Denied, err)
 	}
 	// Output:

@@ -2,7 +2,12 @@ package limiter
 
 // Options makes one option of several, for tests.
 func Options(opts ...Option) Option {
-	return limiterOption(func(c *config) error {
-		return apply(opts, func(o Option) error { return o.forLimiter(c) })
+	return option(func(c *config) error {
+		for _, o := range opts {
+			if err := o.forLimiter(c); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
-	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // Health is a limiter's state at one moment.
@@ -46,18 +45,4 @@ type ServerHealth struct {
 	RetryAt time.Time
 	// Decisions counts those on its keys since New, by source.
 	Decisions map[Source]uint64
-}
-
-// Health reports without asking Redis.
-func (l *Limiter) Health() Health {
-	servers, decisions := redislink.Health[Source](l.redis)
-	h := Health{
-		Share: l.redis.Share(), Processes: l.redis.Processes(), Decisions: decisions,
-		Reconciled: l.settled.Load(), Owed: l.local.Owed(), LocalKeys: l.local.Len(),
-		FunctionsError: l.redis.FunctionsError(),
-	}
-	for _, srv := range servers {
-		h.Servers = append(h.Servers, ServerHealth(srv))
-	}
-	return h
 }

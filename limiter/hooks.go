@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
-	"github.com/holdfast-go/holdfast/internal/chain"
 )
 
 // Hooks are functions that a limiter calls outside its locks. Those that are nil are
@@ -52,27 +51,24 @@ type CallInfo struct {
 	Took   time.Duration
 }
 
-// and returns hooks that call first those of h and then those of next.
-func (h Hooks) and(next Hooks) Hooks {
-	return Hooks{
-		Decision:      chain.Two(h.Decision, next.Decision),
-		Call:          chain.Two(h.Call, next.Call),
-		BreakerChange: chain.Two(h.BreakerChange, next.BreakerChange),
-	}
-}
+// decisionHook is a Hooks.Decision, or nil.
+type decisionHook func(context.Context, DecisionInfo)
 
-// observes reports whether a hook is to be called for a decision on n units.
-func (h *Hooks) observes(n int) bool { return h.Decision != nil && n != 0 }
+// observes reports whether the hook is to be called for a decision on n units.
+func (h decisionHook) observes(n int) bool { return h != nil && n != 0 }
+
+// begin returns the start of a decision on n units, or the zero time if the hook is not to
+// be called for it.
+func (h decisionHook) begin(n int) (start time.Time) {
+	if h.observes(n) {
+		start = time.Now()
+	}
+	return start
+}
 
 // decided calls the hook for a decision that was begun at start.
-func (h *Hooks) decided(ctx context.Context, key string, n int, res Result, err error, start time.Time) {
-	h.Decision(ctx, DecisionInfo{Key: key, Cost: n, Result: res, Err: err, Took: time.Since(start)})
-}
-
-// watch decides, and calls the hook.
-func (h *Hooks) watch(ctx context.Context, judge decider, s *spec, key string, n int, rc *receipt) (Result, error) {
-	start := time.Now()
-	res, err := judge(ctx, s, key, n, rc)
-	h.decided(ctx, key, n, res, err, start)
-	return res, err
+func (h decisionHook) decided(ctx context.Context, start time.Time, key string, n int, res Result, err error) {
+	if !start.IsZero() {
+		h(ctx, DecisionInfo{Key: key, Cost: n, Result: res, Err: err, Took: time.Since(start)})
+	}
 }

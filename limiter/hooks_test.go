@@ -146,23 +146,23 @@ func TestHooksOfAMulti(t *testing.T) {
 			return newLimiter(t, clients[i%len(clients)], limiter.FixedWindow(limiter.Per(n, 300*time.Hour)), patient(), limiter.WithHooks(h.hooks()), limiter.WithPrefix(prefix+string(rune('a'+i))))
 		}
 		m := newMulti(t, limiter.Part{Name: "all", Limiter: of(&all, 0, 9), Key: func(string) string { return "everybody" }}, limiter.Part{Name: "user", Limiter: of(&user, 1, 1)})
-		res, err := m.Decide(t.Context(), "k", 1)
+		res, err := m.Allow(t.Context(), "k")
 		must(t, err)
 		if a, u := all.one(t), user.one(t); a.Key != "everybody" || u.Key != "k" || a.Result != res.Parts[0].Result || u.Result != res.Parts[1].Result || a.NotCharged || u.NotCharged || a.Took <= 0 {
 			t.Errorf("apart %v: %+v, %+v", apart, a, u)
 		}
-		res, err = m.Decide(t.Context(), "k", 1)
+		res, err = m.Allow(t.Context(), "k")
 		must(t, err)
 		if a, u := all.one(t), user.one(t); res.Allowed || !a.NotCharged || !a.Result.Allowed || u.NotCharged || u.Result.Allowed {
 			t.Errorf("apart %v: %+v, %+v", apart, a, u)
 		}
 		// From the cache, only the part that denied was asked.
-		res, err = m.Decide(t.Context(), "k", 1)
+		res, err = m.Allow(t.Context(), "k")
 		must(t, err)
 		if len(res.Parts) != 1 || len(all.take()) != 0 || user.one(t).Result.Source != limiter.SourceCache {
 			t.Errorf("apart %v: %+v", apart, res)
 		}
-		if _, err = m.DecideEach(t.Context(), limiter.Ask{Key: "x", N: 1}, limiter.Ask{Key: "", N: 1}); !errors.Is(err, limiter.ErrInvalidKey) {
+		if _, err = m.AllowEach(t.Context(), limiter.Ask{Key: "x", N: 1}, limiter.Ask{Key: "", N: 1}); !errors.Is(err, limiter.ErrInvalidKey) {
 			t.Error(err)
 		}
 		if d := user.one(t); !errors.Is(d.Err, limiter.ErrInvalidKey) || len(all.take()) != 0 {

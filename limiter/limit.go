@@ -148,3 +148,12 @@ func (l Limit) params() (algo.Params, error) {
 	}
 	return p, nil
 }
+
+// blockTime returns the time of a block in microseconds.
+func blockTime(d time.Duration) (int64, error) {
+	us := algo.Micros(d)
+	if d <= 0 || us > algo.MaxPeriod {
+		return 0, &ConfigError{"block", d, "must be above 0 and at most 366 days"}
+	}
+	return us, nil
+}

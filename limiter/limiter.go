@@ -8,7 +8,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/denial"
-	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/internal/outbox"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
@@ -17,20 +18,11 @@ import (
 // fallback does. It is safe for concurrent use. Make one with New; the zero
 // value is not usable.
 type Limiter struct {
-	policies
-	redis    *redislink.Link
-	names    *lua.Namer
-	claimed  *redislink.Name
-	budget   time.Duration
-	policy   fallback.Policy
-	hooks    Hooks
-	askAgain bool // WithoutDenialCache
-	local    *fallback.Store
-	denials  *denial.Cache
-	turns    turns
-	leases   *leases // nil without
-
-	outbox
+	limits  limits
+	hook    decisionHook
+	claimed *redislink.Name
+	one     *decider // of keys that are not split
+	split   splitter
 }
 
 var _ Allower = (*Limiter)(nil)
@@ -44,38 +36,41 @@ var _ Allower = (*Limiter)(nil)
 // program that are open on one client, with one prefix and one algorithm, have one
 // limit, since they share their counts: see WithPrefix.
 func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, error) {
-	c := newConfig()
-	if err := apply(opts, func(o Option) error { return o.forLimiter(c) }); err != nil {
+	c, err := newConfig(opts, Option.forLimiter)
+	if err != nil {
 		return nil, err
 	}
-	c.link.Client = rdb
-	link, err := redislink.New(c.link)
+	c.Link.Client = rdb
+	link, err := redislink.New(c.Link)
 	if err != nil {
 		return nil, configError(err)
 	}
-	s, err := newSpec(limit, c.tuning)
+	local, err := fallback.NewStore(c.MaxLocalKeys)
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{
-		redis: link, names: link.Names, budget: link.Budget(), policy: c.link.Policy,
-		hooks: c.hooks, askAgain: c.askAgain, denials: denial.New(),
+	one := &decider{
+		redis: link, policy: c.Link.Policy, askAgain: c.AskAgain,
+		local: local, outbox: outbox.New(link, local), denials: denial.New(),
 	}
-	if c.tuning.lease > 0 {
-		if !s.leased {
-			return nil, leaseError(&s)
-		}
-		l.leases = newLeases(l, c.tuning.lease, c.tuning.leaseAge, c.maxKeys)
-	}
-	l.live.Store(&s)
-	if l.local, err = fallback.NewStore(c.maxKeys); err != nil {
+	l := &Limiter{hook: c.Decision, one: one, split: splitter{one: one}}
+	if err := l.limits.set(limit, tuningOf(c)); err != nil {
 		return nil, err
+	}
+	if c.Lease > 0 {
+		one.leases = lease.New(lease.Config{
+			Size: c.Lease, Age: c.LeaseAge, Max: c.MaxLocalKeys,
+			Names: link.Names, Outbox: one.outbox, Start: link.Background.Start,
+		})
 	}
 	if l.claimed, err = link.Claim(limit.Algorithm().String(), limit); err != nil {
 		return nil, configError(err)
 	}
 	return l, nil
 }
+
+// Limit returns the limiter's limit.
+func (l *Limiter) Limit() Limit { return l.limits.live.Load().limit }
 
 // SetLimit changes the limiter's limit from the next decision on, in this process.
 // What was counted stays where that is meaningful, as with UseLimit: a raise takes
@@ -85,42 +80,33 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 // Other limiters that share its counts keep their limit until they are changed, too; it
 // is not an error that they differ meanwhile. New takes the limit that was set last.
 func (l *Limiter) SetLimit(limit Limit) error {
-	if err := l.policies.SetLimit(limit); err != nil {
+	if err := l.limits.change(limit); err != nil {
 		return err
 	}
 	l.claimed.Change(limit.Algorithm().String(), limit)
 	return nil
 }
 
-// Allow is AllowN with a cost of 1.
-func (l *Limiter) Allow(ctx context.Context, key string, opts ...CallOption) (Result, error) {
-	return l.Decide(ctx, key, 1, opts...)
-}
-
-// AllowN is Decide without options.
-func (l *Limiter) AllowN(ctx context.Context, key string, n int) (Result, error) {
-	return l.decide(ctx, l.spec(ctx), key, n, nil)
-}
-
-// Peek looks without consuming: it is a cost of 0, writes nothing and creates no
-// key. Remaining says what would be admitted.
-func (l *Limiter) Peek(ctx context.Context, key string, opts ...CallOption) (Result, error) {
-	return l.Decide(ctx, key, 0, opts...)
-}
-
-// Decide asks for n units of key and returns without waiting for them. A cost
-// of 0 is Peek.
+// Allow asks for one unit of key, or for a Cost, and returns without waiting for it.
 //
 // A key is any non-empty string, such as a user or an upstream host. The error
 // is ErrInvalidKey, ErrInvalidCost, ErrCostExceedsLimit, ErrInvalidConfig (a
 // limit in the options), ErrClosed, ErrState, the context's own error, or, only
 // under the policy fallback.Closed, ErrUnavailable.
-func (l *Limiter) Decide(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
-	s, err := l.forCall(ctx, opts)
-	if err != nil {
-		return Result{}, err
-	}
-	return l.decide(ctx, s, key, n, nil)
+func (l *Limiter) Allow(ctx context.Context, key string, opts ...AllowOption) (Result, error) {
+	limit, n := allowed(opts)
+	return l.decide(ctx, limit, key, n, 0, nil)
+}
+
+// AllowN is Allow with a Cost of n.
+func (l *Limiter) AllowN(ctx context.Context, key string, n int) (Result, error) {
+	return l.decide(ctx, Limit{}, key, n, 0, nil)
+}
+
+// Peek looks without consuming: it is a cost of 0, writes nothing and creates no
+// key. Remaining says what would be admitted.
+func (l *Limiter) Peek(ctx context.Context, key string, opts ...CallOption) (Result, error) {
+	return l.decide(ctx, limitOf(opts), key, 0, 0, nil)
 }
 
 // Wait is WaitN with a cost of 1.
@@ -130,13 +116,125 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Res
 
 // WaitN waits until n units of key are admitted, and for the Delay of a shaping
 // limit. When the context's deadline leaves too little time it returns a
-// *WaitError at once, and nothing is charged. Other errors are those of Decide.
+// *WaitError at once, and nothing is charged. Other errors are those of Allow.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
-	s, err := l.forCall(ctx, opts)
+	limit := limitOf(opts)
+	return waitFor(ctx, l.one.redis.Closed(), func(most time.Duration) (Result, error) {
+		return l.decide(ctx, limit, key, n, most, nil)
+	})
+}
+
+// Reserve asks for n units of key as Allow does; what turns out not to be needed may be
+// given back.
+func (l *Limiter) Reserve(ctx context.Context, key string, n int, opts ...CallOption) (*Reservation, error) {
+	r := &Reservation{of: l.one, cost: n}
+	var err error
+	if r.Result, err = l.decide(ctx, limitOf(opts), key, n, 0, &r.receipt); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// decide decides under a limit, of which the zero value is the limiter's own, for a caller
+// that can wait for so long, 0 for as long as it takes; and calls the hook.
+func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, most time.Duration, rc *receipt) (res Result, err error) {
+	s, err := l.limits.use(ctx, limit)
 	if err != nil {
 		return Result{}, err
 	}
-	return wait(ctx, l.decide, l.redis.Closed(), s, key, n)
+	s = s.boundedBy(most)
+	start := l.hook.begin(n)
+	if err = l.one.enter(ctx, s, key, n); err == nil {
+		res, err = l.split.decide(ctx, l.one.redis.Budget(), s, key, n, rc)
+	}
+	l.hook.decided(ctx, start, key, n, res, err)
+	return res, err
+}
+
+// Refund gives n units of key back that were taken just now, by whichever process:
+// a cost that turned out lower than it was charged. The key never has more than
+// its limit. What was taken a while ago may have drained already, or stand in an
+// earlier window: a Reservation knows that, so prefer its Cancel and Settle. A
+// refund to LeakyBucketShaping does nothing, because those who wait were told
+// their place.
+//
+// When Redis cannot be reached, only this process takes note, and the error is
+// ErrUnavailable. Other errors are those of Allow.
+func (l *Limiter) Refund(ctx context.Context, key string, n int, opts ...CallOption) error {
+	s, err := l.enter(ctx, key, n, opts)
+	if err != nil || n == 0 {
+		return err
+	}
+	if s.parts == nil {
+		_, err = l.one.refund(ctx, s, key, int64(n))
+		return err
+	}
+	left := int64(n)
+	for i := 0; i < len(s.parts) && left > 0; i++ {
+		given, err := l.one.refund(ctx, &s.parts[i], partKey(key, i), left)
+		if err != nil {
+			return ofKey(err, key)
+		}
+		left -= given
+	}
+	return nil
+}
+
+// Block denies key for d, whatever its limit says, in every process: what a
+// server's Retry-After asks for. It never shortens a longer block, and counts by
+// the clock of Redis. This process heeds it even when Redis cannot be reached; then the
+// error is ErrUnavailable, and Redis is told when it is back. d must be above 0 and at
+// most 366 days.
+//
+// The block is a part of the key's state under the limiter's algorithm: a limit of
+// another algorithm on the same key is not blocked. An option names the limit whose
+// algorithm is meant. While it lasts, nothing remains of the key.
+func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, opts ...CallOption) error {
+	us, err := blockTime(d)
+	if err != nil {
+		return err
+	}
+	s, err := l.enter(ctx, key, 0, opts)
+	if err != nil {
+		return err
+	}
+	return each(s, key, func(_ int, s *spec, name string) error { return l.one.block(ctx, s, name, us) })
+}
+
+// Reset makes key as if never used: its count and its block, in Redis and in
+// this process. When Redis cannot be reached the error is ErrUnavailable, and
+// only this process has forgotten the key. An option names the limit whose
+// algorithm's state is meant.
+func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) error {
+	s, err := l.enter(ctx, key, 0, opts)
+	if err != nil {
+		return err
+	}
+	return each(s, key, func(_ int, s *spec, name string) error { return l.one.reset(ctx, s, name) })
+}
+
+// enter returns the limit of a call that is no decision, if the call may be made.
+func (l *Limiter) enter(ctx context.Context, key string, n int, opts []CallOption) (*spec, error) {
+	s, err := l.limits.use(ctx, limitOf(opts))
+	if err == nil {
+		err = l.one.enter(ctx, s, key, n)
+	}
+	return s, err
+}
+
+// Health reports without asking Redis.
+func (l *Limiter) Health() Health {
+	link := l.one.redis
+	servers, decisions := redislink.Health[Source](link)
+	h := Health{
+		Share: link.Share(), Processes: link.Processes(), Decisions: decisions,
+		Reconciled: l.one.outbox.Reconciled(), Owed: l.one.local.Owed(), LocalKeys: l.one.local.Len(),
+		FunctionsError: link.FunctionsError(),
+	}
+	for _, srv := range servers {
+		h.Servers = append(h.Servers, ServerHealth(srv))
+	}
+	return h
 }
 
 // Close releases what the limiter holds and fails later calls with ErrClosed.
@@ -144,11 +242,8 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int, opts ...CallOpti
 // left behind; the client's own timeouts bound that. The client stays open.
 // Closing twice is harmless.
 func (l *Limiter) Close() error {
-	l.redis.Close(func() {
-		if l.leases != nil {
-			l.leases.close()
-		}
-		l.flush()
+	l.one.redis.Close(func() {
+		l.one.close()
 		l.claimed.Release()
 	})
 	return nil

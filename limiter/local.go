@@ -12,9 +12,9 @@ import (
 // and the same results, in bounded memory. It is safe for concurrent use and
 // runs no goroutine. Make one with NewLocal; the zero value is not usable.
 type Local struct {
-	policies
+	limits  limits
 	store   *fallback.Store
-	hooks   Hooks
+	hook    decisionHook
 	closing sync.Once
 	closed  chan struct{}
 }
@@ -23,46 +23,43 @@ var _ Allower = (*Local)(nil)
 
 // NewLocal returns a limiter for this process. The error is a *ConfigError.
 func NewLocal(limit Limit, opts ...LocalOption) (*Local, error) {
-	c := newConfig()
-	if err := apply(opts, func(o LocalOption) error { return o.forLocal(c) }); err != nil {
-		return nil, err
-	}
-	s, err := newSpec(limit, c.tuning)
+	c, err := newConfig(opts, LocalOption.forLocal)
 	if err != nil {
 		return nil, err
 	}
-	store, err := fallback.NewStore(c.maxKeys)
+	store, err := fallback.NewStore(c.MaxLocalKeys)
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{store: store, hooks: c.hooks, closed: make(chan struct{})}
-	l.live.Store(&s)
+	l := &Local{store: store, hook: c.Decision, closed: make(chan struct{})}
+	if err := l.limits.set(limit, tuningOf(c)); err != nil {
+		return nil, err
+	}
 	return l, nil
 }
 
-// Allow is AllowN with a cost of 1.
-func (l *Local) Allow(ctx context.Context, key string, opts ...CallOption) (Result, error) {
-	return l.Decide(ctx, key, 1, opts...)
+// Limit returns the limiter's limit.
+func (l *Local) Limit() Limit { return l.limits.live.Load().limit }
+
+// SetLimit changes the limiter's limit from the next decision on, as Limiter.SetLimit
+// does. The error is a *ConfigError, and then nothing has changed.
+func (l *Local) SetLimit(limit Limit) error { return l.limits.change(limit) }
+
+// Allow asks for one unit of key, or for a Cost. The errors are those of Limiter.Allow
+// that do not concern Redis.
+func (l *Local) Allow(ctx context.Context, key string, opts ...AllowOption) (Result, error) {
+	limit, n := allowed(opts)
+	return l.decide(ctx, limit, key, n, 0, nil)
 }
 
-// AllowN is Decide without options.
+// AllowN is Allow with a Cost of n.
 func (l *Local) AllowN(ctx context.Context, key string, n int) (Result, error) {
-	return l.decide(ctx, l.spec(ctx), key, n, nil)
+	return l.decide(ctx, Limit{}, key, n, 0, nil)
 }
 
 // Peek looks without consuming: it is a cost of 0.
 func (l *Local) Peek(ctx context.Context, key string, opts ...CallOption) (Result, error) {
-	return l.Decide(ctx, key, 0, opts...)
-}
-
-// Decide asks for n units of key. The errors are those of Limiter.Decide that do
-// not concern Redis.
-func (l *Local) Decide(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
-	s, err := l.forCall(ctx, opts)
-	if err != nil {
-		return Result{}, err
-	}
-	return l.decide(ctx, s, key, n, nil)
+	return l.decide(ctx, limitOf(opts), key, 0, 0, nil)
 }
 
 // Wait is WaitN with a cost of 1.
@@ -72,11 +69,57 @@ func (l *Local) Wait(ctx context.Context, key string, opts ...CallOption) (Resul
 
 // WaitN waits as Limiter.WaitN does.
 func (l *Local) WaitN(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
-	s, err := l.forCall(ctx, opts)
+	limit := limitOf(opts)
+	return waitFor(ctx, l.closed, func(most time.Duration) (Result, error) {
+		return l.decide(ctx, limit, key, n, most, nil)
+	})
+}
+
+// Reserve asks for n units of key, as Limiter.Reserve does.
+func (l *Local) Reserve(ctx context.Context, key string, n int, opts ...CallOption) (*Reservation, error) {
+	r := &Reservation{of: l, cost: n}
+	var err error
+	if r.Result, err = l.decide(ctx, limitOf(opts), key, n, 0, &r.receipt); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// decide decides under a limit, of which the zero value is the limiter's own, for a caller
+// that can wait for so long, 0 for as long as it takes; and calls the hook.
+func (l *Local) decide(ctx context.Context, limit Limit, key string, n int, most time.Duration, rc *receipt) (res Result, err error) {
+	s, err := l.limits.use(ctx, limit)
 	if err != nil {
 		return Result{}, err
 	}
-	return wait(ctx, l.decide, l.closed, s, key, n)
+	s = s.boundedBy(most)
+	start := l.hook.begin(n)
+	if err = l.check(ctx, s, key, n); err == nil {
+		rc.of(s, key)
+		res = s.result(l.store.Take(key, s.args.Params, int64(n), nil, rc.forLocal()), SourceLocal)
+	}
+	l.hook.decided(ctx, start, key, n, res, err)
+	return res, err
+}
+
+func (l *Local) giveUp(_ context.Context, rc *receipt, n int) error {
+	l.store.GiveBack(rc.key, &rc.local, int64(n))
+	return nil
+}
+
+func (l *Local) charge(_ context.Context, rc *receipt, n int) error {
+	l.store.Charge(rc.key, rc.s.args.Params, int64(n), nil)
+	return nil
+}
+
+// Refund gives n units of key back that were taken just now, as Limiter.Refund
+// does.
+func (l *Local) Refund(ctx context.Context, key string, n int, opts ...CallOption) error {
+	s, err := l.enter(ctx, key, n, opts)
+	if err == nil && n > 0 {
+		l.store.Refund(key, s.args.Params, int64(n))
+	}
+	return err
 }
 
 // Block denies key for d under one algorithm, as Limiter.Block does. While every
@@ -86,24 +129,20 @@ func (l *Local) Block(ctx context.Context, key string, d time.Duration, opts ...
 	if err != nil {
 		return err
 	}
-	s, err := l.forCall(ctx, opts)
-	if err != nil {
-		return err
+	s, err := l.enter(ctx, key, 0, opts)
+	if err == nil {
+		l.store.Block(key, s.args.Params, us)
 	}
-	if err := l.enter(ctx, s, key, 0); err != nil {
-		return err
-	}
-	l.store.Block(key, s.args.Params, us)
-	return nil
+	return err
 }
 
 // Reset makes key as if never used.
 func (l *Local) Reset(ctx context.Context, key string) error {
-	if err := l.enter(ctx, l.live.Load(), key, 0); err != nil {
-		return err
+	_, err := l.enter(ctx, key, 0, nil)
+	if err == nil {
+		l.store.Reset(key)
 	}
-	l.store.Reset(key)
-	return nil
+	return err
 }
 
 // Close fails later calls, and those that wait, with ErrClosed. Closing twice is
@@ -113,23 +152,16 @@ func (l *Local) Close() error {
 	return nil
 }
 
-func (l *Local) decide(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
-	if !l.hooks.observes(n) {
-		return l.judge(ctx, s, key, n, rc)
+// enter returns the limit of a call that is no decision, if the call may be made.
+func (l *Local) enter(ctx context.Context, key string, n int, opts []CallOption) (*spec, error) {
+	s, err := l.limits.use(ctx, limitOf(opts))
+	if err == nil {
+		err = l.check(ctx, s, key, n)
 	}
-	return l.hooks.watch(ctx, l.judge, s, key, n, rc)
+	return s, err
 }
 
-// judge is decide without telling anybody.
-func (l *Local) judge(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
-	if err := l.enter(ctx, s, key, n); err != nil {
-		return Result{}, err
-	}
-	rc.of(s, key)
-	return s.result(l.store.Take(key, s.args.Params, int64(n), nil, rc.forLocal()), SourceLocal), nil
-}
-
-func (l *Local) enter(ctx context.Context, s *spec, key string, n int) error {
+func (l *Local) check(ctx context.Context, s *spec, key string, n int) error {
 	if err := s.check(key, n); err != nil {
 		return err
 	}

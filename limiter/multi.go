@@ -4,22 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 )
-
-// Part is one limit of a Multi.
-type Part struct {
-	// Name tells the parts of a Multi apart, in results and in errors.
-	Name string
-	// Limiter decides. Parts that keep their state in the same Redis need
-	// prefixes of their own: see WithPrefix.
-	Limiter *Limiter
-	// Key makes the part's key of the one that the Multi is asked for, as in
-	// "the tenant of this user". Nil is the key itself, and so is an empty one.
-	Key func(key string) string
-}
 
 // Multi is several limits for one request, all or nothing: per second and per hour;
 // per user, per tenant and for all. What one of them denies, none is charged for.
@@ -58,71 +45,36 @@ func NewMulti(parts ...Part) (*Multi, error) {
 			switch {
 			case other.Name == p.Name:
 				return nil, &ConfigError{"name", p.Name, "must be used for one part only"}
-			case other.Limiter.redis.Prefix() == p.Limiter.redis.Prefix() && sameClient(other.Limiter, p.Limiter):
-				return nil, &ConfigError{"prefix", p.Limiter.redis.Prefix(), fmt.Sprintf("is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)}
+			case other.Limiter.one.redis.Prefix() == p.Limiter.one.redis.Prefix() && sameClient(other.Limiter, p.Limiter):
+				return nil, &ConfigError{"prefix", p.Limiter.one.redis.Prefix(), fmt.Sprintf("is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)}
 			}
 		}
-		m.observed = m.observed || p.Limiter.hooks.Decision != nil
+		m.observed = m.observed || p.Limiter.hook != nil
 	}
 	return m, nil
 }
 
-// sameClient also knows clients that cannot be compared, and takes them for
-// different ones.
-func sameClient(a, b *Limiter) bool {
-	x, y := reflect.ValueOf(a.redis.Client()), reflect.ValueOf(b.redis.Client())
-	return x.Comparable() && y.Comparable() && a.redis.Client() == b.redis.Client()
+// Allow asks all parts for one unit of their key for key, or for a Cost; 0 is a peek.
+//
+// The error is that of a part, with its name, as by Limiter.Allow; then none is
+// charged.
+func (m *Multi) Allow(ctx context.Context, key string, cost ...Cost) (MultiResult, error) {
+	n := 1
+	if len(cost) > 0 {
+		n = int(cost[len(cost)-1])
+	}
+	return m.decide(ctx, m.asks(key, n), 0, nil)
 }
 
-// Ask is what one part of a Multi is asked for: N units of Key. N may be 0.
-type Ask struct {
-	Key string
-	N   int
-}
-
-// MultiResult is the decision of a Multi.
-type MultiResult struct {
-	// Result is that of all: Allowed if all are, with the longest RetryAfter of
-	// those that denied, the longest Delay and ResetAfter, and the least
-	// Remaining. Limit and Source are those of the part with that RetryAfter, or,
-	// when allowed, with that Remaining.
-	Result
-	// Denied names the part that denied with the longest RetryAfter. It is empty
-	// when the request is allowed.
-	Denied string
-	// Parts are those that were asked, in order. When the request is denied, none
-	// of them was charged, and those that are Allowed had room for it.
-	Parts []PartResult
-}
-
-// PartResult is the decision of one part.
-type PartResult struct {
-	Name string
-	Result
-}
-
-// Allow is Decide with a cost of 1.
-func (m *Multi) Allow(ctx context.Context, key string) (MultiResult, error) {
-	return m.Decide(ctx, key, 1)
-}
-
-// AllowN is Decide for those who take an Allower.
+// AllowN is Allow with a Cost of n, for those who take an Allower.
 func (m *Multi) AllowN(ctx context.Context, key string, n int) (Result, error) {
-	res, err := m.Decide(ctx, key, n)
+	res, err := m.decide(ctx, m.asks(key, n), 0, nil)
 	return res.Result, err
 }
 
-// Decide asks all parts for n units of their key for key. A cost of 0 looks.
-//
-// The error is that of a part, with its name, as by Limiter.Decide; then none is
-// charged.
-func (m *Multi) Decide(ctx context.Context, key string, n int) (MultiResult, error) {
-	return m.DecideEach(ctx, m.asks(key, n)...)
-}
-
-// DecideEach asks each part for what stands at its place: requests and their cost
+// AllowEach asks each part for what stands at its place: requests and their cost
 // in tokens, say. There must be as many as parts.
-func (m *Multi) DecideEach(ctx context.Context, asks ...Ask) (MultiResult, error) {
+func (m *Multi) AllowEach(ctx context.Context, asks ...Ask) (MultiResult, error) {
 	return m.decide(ctx, asks, 0, nil)
 }
 
@@ -138,12 +90,31 @@ func (m *Multi) WaitN(ctx context.Context, key string, n int) (MultiResult, erro
 	asks := m.asks(key, n)
 	var last MultiResult
 	var err error
-	last.Result, err = waitFor(ctx, m.parts[0].Limiter.redis.Closed(), func(most time.Duration) (Result, error) {
+	last.Result, err = waitFor(ctx, m.parts[0].Limiter.one.redis.Closed(), func(most time.Duration) (Result, error) {
 		var err error
 		last, err = m.decide(ctx, asks, most, nil)
 		return last.Result, err
 	})
 	return last, err
+}
+
+// decide decides, and calls the hooks of the parts.
+func (m *Multi) decide(ctx context.Context, asks []Ask, most time.Duration, receipts []receipt) (res MultiResult, err error) {
+	if len(asks) != len(m.parts) {
+		return MultiResult{}, &ConfigError{"asks", len(asks), "must be one for each part"}
+	}
+	start := time.Now()
+	a := newMultiDecision(m.parts, asks, receipts)
+	failed, err := a.decide(ctx, most)
+	if err != nil {
+		err = ofPart(m.parts[failed].Name, err)
+	} else {
+		res = a.result()
+	}
+	if m.observed {
+		a.callHooks(ctx, res.Allowed, failed, err, time.Since(start))
+	}
+	return res, err
 }
 
 func (m *Multi) asks(key string, n int) []Ask {
@@ -164,12 +135,12 @@ type MultiReservation struct {
 	names []Part
 }
 
-// Reserve is Decide, for units that may be given back.
+// Reserve asks all parts for n units, which may be given back.
 func (m *Multi) Reserve(ctx context.Context, key string, n int) (*MultiReservation, error) {
 	return m.ReserveEach(ctx, m.asks(key, n)...)
 }
 
-// ReserveEach is DecideEach, for units that may be given back.
+// ReserveEach is AllowEach, for units that may be given back.
 func (m *Multi) ReserveEach(ctx context.Context, asks ...Ask) (*MultiReservation, error) {
 	receipts := make([]receipt, len(m.parts))
 	res, err := m.decide(ctx, asks, 0, receipts)
@@ -181,7 +152,7 @@ func (m *Multi) ReserveEach(ctx context.Context, asks ...Ask) (*MultiReservation
 		return r, nil
 	}
 	for i, p := range res.Parts {
-		r.parts = append(r.parts, &Reservation{Result: p.Result, of: m.parts[i].Limiter, receipt: receipts[i], cost: asks[i].N})
+		r.parts = append(r.parts, &Reservation{Result: p.Result, of: m.parts[i].Limiter.one, receipt: receipts[i], cost: asks[i].N})
 	}
 	return r, nil
 }
@@ -229,5 +200,3 @@ func (r *MultiReservation) each(settle func(*Reservation) error) error {
 	}
 	return errors.Join(errs...)
 }
-
-func ofPart(name string, err error) error { return fmt.Errorf("part %q: %w", name, err) }

@@ -48,18 +48,18 @@ func TestMultiIsAllOrNothing(t *testing.T) {
 	hour := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(5, 300*time.Hour)), patient(), limiter.WithPrefix("hour"))
 	m := newMulti(t, limiter.Part{Name: "burst", Limiter: second}, limiter.Part{Name: "quota", Limiter: hour})
 	ctx := t.Context()
-	res, err := m.Decide(ctx, "k", 2)
+	res, err := m.Allow(ctx, "k", limiter.Cost(2))
 	must(t, err)
 	if !res.Allowed || res.Denied != "" || res.Remaining != 1 || len(res.Parts) != 2 || res.Parts[0].Remaining != 1 || res.Parts[1].Remaining != 3 || res.Source != limiter.SourceRedis {
 		t.Fatalf("%+v", res)
 	}
-	res, err = m.Decide(ctx, "k", 3)
+	res, err = m.Allow(ctx, "k", limiter.Cost(3))
 	must(t, err)
 	if res.Allowed || res.Denied != "burst" || len(res.Parts) != 2 || res.RetryAfter != res.Parts[0].RetryAfter || res.Parts[1].Remaining != 3 || !res.Parts[1].Allowed || res.Limit != second.Limit() {
 		t.Fatalf("%+v", res)
 	}
 	// The cache knows, and says whose limit it was.
-	again, err := m.Decide(ctx, "k", 3)
+	again, err := m.Allow(ctx, "k", limiter.Cost(3))
 	must(t, err)
 	if again.Allowed || again.Denied != "burst" || again.Source != limiter.SourceCache || len(again.Parts) != 1 || again.Parts[0].Name != "burst" {
 		t.Fatalf("%+v", again)
@@ -67,17 +67,17 @@ func TestMultiIsAllOrNothing(t *testing.T) {
 	if _, err := hour.AllowN(ctx, "k", 3); err != nil {
 		t.Fatal(err)
 	}
-	res, err = m.Decide(ctx, "k", 1)
+	res, err = m.Allow(ctx, "k", limiter.Cost(1))
 	must(t, err)
 	if res.Allowed || res.Denied != "quota" || left(t, second, "k") != 1 {
 		t.Fatalf("%+v", res)
 	}
-	both, err := m.DecideEach(ctx, limiter.Ask{Key: "k", N: 2}, limiter.Ask{Key: "k", N: 1})
+	both, err := m.AllowEach(ctx, limiter.Ask{Key: "k", N: 2}, limiter.Ask{Key: "k", N: 1})
 	must(t, err)
 	if both.Allowed || both.Denied != "quota" && both.Denied != "burst" || both.RetryAfter < 100*time.Minute/2 {
 		t.Fatalf("%+v", both)
 	}
-	look, err := m.DecideEach(ctx, limiter.Ask{Key: "k"}, limiter.Ask{Key: "other", N: 1})
+	look, err := m.AllowEach(ctx, limiter.Ask{Key: "k"}, limiter.Ask{Key: "other", N: 1})
 	must(t, err)
 	if !look.Allowed || look.Parts[0].Remaining != 1 || look.Parts[1].Remaining != 4 {
 		t.Fatalf("%+v", look)
@@ -226,7 +226,7 @@ func TestMultiAgreesWithAModel(t *testing.T) {
 							rt.Fatalf("cancelled twice: %v", err)
 						}
 					}
-					look, err := m.DecideEach(ctx, limiter.Ask{Key: key}, limiter.Ask{Key: key}, limiter.Ask{Key: key})
+					look, err := m.AllowEach(ctx, limiter.Ask{Key: key}, limiter.Ask{Key: key}, limiter.Ask{Key: key})
 					if err != nil {
 						rt.Fatal(err)
 					}
@@ -268,7 +268,7 @@ func TestMultiUnderLoad(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			look, err := m.Decide(t.Context(), "k", 0)
+			look, err := m.Allow(t.Context(), "k", limiter.Cost(0))
 			must(t, err)
 			for i, size := range []int{300, 100, 200} {
 				used := size - look.Parts[i].Remaining
@@ -312,7 +312,7 @@ func TestMultiInACluster(t *testing.T) {
 				t.Fatalf("%s, request %d: %+v", key, i, res)
 			}
 		}
-		look, err := m.Decide(t.Context(), key, 0)
+		look, err := m.Allow(t.Context(), key, limiter.Cost(0))
 		must(t, err)
 		if look.Parts[0].Remaining != 30 || look.Parts[2].Remaining != 20 {
 			t.Errorf("%s: %+v", key, look)
@@ -420,7 +420,7 @@ func TestBadMultis(t *testing.T) {
 		{[]limiter.Ask{{"k", 1}, {"k", -1}}, limiter.ErrInvalidCost},
 		{[]limiter.Ask{{"k", 1}, {"k", 1 << 30}}, limiter.ErrCostExceedsLimit},
 	} {
-		if res, err := m.DecideEach(t.Context(), c.asks...); !errors.Is(err, c.want) || res.Allowed {
+		if res, err := m.AllowEach(t.Context(), c.asks...); !errors.Is(err, c.want) || res.Allowed {
 			t.Errorf("%v: %+v, %v", c.asks, res, err)
 		}
 	}

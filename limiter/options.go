@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -60,52 +61,50 @@ type LocalKeysOption interface {
 
 type (
 	semaphoreOption interface {
-		ForSemaphore(*options.Semaphore[DecisionInfo]) error
+		ForSemaphore(*options.Config[DecisionInfo]) error
 	}
 	sampledOption interface {
-		ForSampled(*options.Sampled[DecisionInfo]) error
+		ForSampled(*options.Config[DecisionInfo]) error
 	}
 )
 
-// config is what the options of New and NewLocal set.
-type config struct {
-	link     redislink.Config
-	hooks    Hooks
-	maxKeys  int
-	askAgain bool
-	tuning   tuning
-}
+// config is what the options set.
+type config = options.Config[DecisionInfo]
 
-// apply applies options in order. The error is that of the first one that breaks a rule,
-// and a nil option does.
-func apply[O comparable](opts []O, to func(O) error) error {
+// option is every kind of option: its type in a signature says where it applies.
+type option func(*config) error
+
+func (o option) forLimiter(c *config) error   { return o(c) }
+func (o option) forLocal(c *config) error     { return o(c) }
+func (o option) ForSemaphore(c *config) error { return o(c) }
+func (o option) ForSampled(c *config) error   { return o(c) }
+
+// newConfig applies options in order. The error is that of the first one that breaks a
+// rule, and a nil option does.
+func newConfig[O comparable](opts []O, to func(O, *config) error) (*config, error) {
+	c := &config{MaxLocalKeys: fallback.DefaultMaxKeys, KeyShards: 1}
 	var none O
 	for _, o := range opts {
 		if o == none {
-			return &ConfigError{"option", "nil", "must not be nil"}
+			return nil, &ConfigError{"option", "nil", "must not be nil"}
 		}
-		if err := to(o); err != nil {
-			return err
+		if err := to(o, c); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return c, nil
 }
 
-func newConfig() *config {
-	return &config{maxKeys: fallback.DefaultMaxKeys, tuning: tuning{keyShards: 1}}
+// tuningOf returns what is to be known of every limit.
+func tuningOf(c *config) tuning { return tuning{c.KeyShards, c.Lease, c.LeaseAge, c.Headroom} }
+
+// require returns the error of a value that breaks a rule, and nil if it is ok.
+func require(ok bool, field string, value any, rule string) error {
+	if ok {
+		return nil
+	}
+	return &ConfigError{field, value, rule}
 }
-
-// limiterOption is an Option only.
-type limiterOption func(*config) error
-
-func (o limiterOption) forLimiter(c *config) error { return o(c) }
-
-// redisOption is a RedisOption.
-type redisOption func(*redislink.Config) error
-
-func (o redisOption) forLimiter(c *config) error                            { return o(&c.link) }
-func (o redisOption) ForSemaphore(s *options.Semaphore[DecisionInfo]) error { return o(&s.Link) }
-func (o redisOption) ForSampled(s *options.Sampled[DecisionInfo]) error     { return o(&s.Link) }
 
 // WithPrefix sets the first part of every Redis key, by default "holdfast".
 // Limiters with one prefix and one algorithm share the state of equal keys, so
@@ -114,12 +113,10 @@ func (o redisOption) ForSampled(s *options.Sampled[DecisionInfo]) error     { re
 // semaphores the same number of permits, and sampled limiters the same rate. The prefix
 // must be 1 to 64 bytes without braces, percent signs, spaces and control bytes.
 func WithPrefix(prefix string) RedisOption {
-	return redisOption(func(c *redislink.Config) error {
-		if rule := lua.CheckPrefix(prefix); rule != "" {
-			return &ConfigError{"prefix", prefix, rule}
-		}
-		c.Prefix = prefix
-		return nil
+	return option(func(c *config) error {
+		c.Link.Prefix = prefix
+		rule := lua.CheckPrefix(prefix)
+		return require(rule == "", "prefix", prefix, rule)
 	})
 }
 
@@ -128,25 +125,19 @@ func WithPrefix(prefix string) RedisOption {
 // caller's context ends sooner, three quarters of what is left of it are the
 // budget, so that there is time for an answer.
 func WithBudget(d time.Duration) RedisOption {
-	return redisOption(func(c *redislink.Config) error {
+	return option(func(c *config) error {
+		c.Link.Budget = d
 		// Less is within the noise of a network; more is no protection.
-		if d < time.Millisecond || d > time.Minute {
-			return &ConfigError{"budget", d, "must be between 1ms and 1m"}
-		}
-		c.Budget = d
-		return nil
+		return require(d >= time.Millisecond && d <= time.Minute, "budget", d, "must be between 1ms and 1m")
 	})
 }
 
 // WithFallback sets what happens while Redis cannot decide, by default
 // fallback.Local.
 func WithFallback(p fallback.Policy) RedisOption {
-	return redisOption(func(c *redislink.Config) error {
-		if !p.Valid() {
-			return &ConfigError{"fallback", p, "must be Local, Open or Closed"}
-		}
-		c.Policy = p
-		return nil
+	return option(func(c *config) error {
+		c.Link.Policy = p
+		return require(p.Valid(), "fallback", p, "must be Local, Open or Closed")
 	})
 }
 
@@ -157,12 +148,9 @@ func WithFallback(p fallback.Policy) RedisOption {
 // Redis while they make decisions there, and keep through an outage; a process
 // that has never reached Redis takes itself for the only one.
 func WithShare(share float64) RedisOption {
-	return redisOption(func(c *redislink.Config) error {
-		if !(share > 0 && share <= 1) { // also NaN
-			return &ConfigError{"share", share, "must be above 0 and at most 1"}
-		}
-		c.Share = share
-		return nil
+	return option(func(c *config) error {
+		c.Link.Share = share
+		return require(share > 0 && share <= 1, "share", share, "must be above 0 and at most 1") // also NaN
 	})
 }
 
@@ -170,12 +158,9 @@ func WithShare(share float64) RedisOption {
 // at random. Limiters of one program that stand for several processes need
 // different names. It must be 1 to 64 bytes.
 func WithProcess(id string) RedisOption {
-	return redisOption(func(c *redislink.Config) error {
-		if id == "" || len(id) > 64 {
-			return &ConfigError{"process", id, "must be 1 to 64 bytes"}
-		}
-		c.Process = id
-		return nil
+	return option(func(c *config) error {
+		c.Link.Process = id
+		return require(id != "" && len(id) <= 64, "process", id, "must be 1 to 64 bytes")
 	})
 }
 
@@ -185,8 +170,8 @@ func WithProcess(id string) RedisOption {
 // Where functions are not known or not permitted, EVALSHA is used and Health
 // says why.
 func WithFunctions() RedisOption {
-	return redisOption(func(c *redislink.Config) error {
-		c.Functions = true
+	return option(func(c *config) error {
+		c.Link.Functions = true
 		return nil
 	})
 }
@@ -196,12 +181,9 @@ func WithFunctions() RedisOption {
 // that arrive meanwhile share the next call, and wait for it within their
 // budget.
 func WithMaxInFlight(n int) RedisOption {
-	return redisOption(func(c *redislink.Config) error {
-		if n < 1 {
-			return &ConfigError{"max in flight", n, "must be at least 1"}
-		}
-		c.MaxInFlight = n
-		return nil
+	return option(func(c *config) error {
+		c.Link.MaxInFlight = n
+		return require(n >= 1, "max in flight", n, "must be at least 1")
 	})
 }
 
@@ -209,8 +191,8 @@ func WithMaxInFlight(n int) RedisOption {
 // zero have the defaults of breaker.Settings, but for these: OpenMax is 5 s,
 // SlowCall half of the budget, ProbeTimeout a little more than the budget.
 func WithBreaker(s breaker.Settings) RedisOption {
-	return redisOption(func(c *redislink.Config) error {
-		c.Breaker = s
+	return option(func(c *config) error {
+		c.Link.Breaker = s
 		return nil
 	})
 }
@@ -218,54 +200,27 @@ func WithBreaker(s breaker.Settings) RedisOption {
 // WithLogger sets where changes of state are logged, by default slog.Default.
 // Nothing is logged per decision.
 func WithLogger(l *slog.Logger) RedisOption {
-	return redisOption(func(c *redislink.Config) error {
-		c.Logger = l
+	return option(func(c *config) error {
+		c.Link.Logger = l
 		return nil
 	})
 }
 
-// hooksOption is a HooksOption.
-type hooksOption struct{ hooks Hooks }
-
 // WithHooks adds functions to be called when something happens. Given several times,
 // all are called, in order.
-func WithHooks(h Hooks) HooksOption { return hooksOption{h} }
-
-func (o hooksOption) forLocal(c *config) error {
-	c.hooks = c.hooks.and(o.hooks)
-	return nil
+func WithHooks(h Hooks) HooksOption {
+	return option(func(c *config) error {
+		c.Decision = chain.Two(c.Decision, h.Decision)
+		// The context of these is nobody's: a call has many callers.
+		if h.Call != nil {
+			c.Link.OnCall = chain.One(c.Link.OnCall, func(info redislink.Call) { h.Call(context.Background(), CallInfo(info)) })
+		}
+		if h.BreakerChange != nil {
+			c.Link.OnChange = chain.One(c.Link.OnChange, func(ch breaker.Change) { h.BreakerChange(context.Background(), ch) })
+		}
+		return nil
+	})
 }
-
-func (o hooksOption) forLimiter(c *config) error {
-	o.ofLink(&c.link)
-	return o.forLocal(c)
-}
-
-func (o hooksOption) ForSemaphore(s *options.Semaphore[DecisionInfo]) error {
-	o.ofLink(&s.Link)
-	s.Decision = chain.Two(s.Decision, o.hooks.Decision)
-	return nil
-}
-
-func (o hooksOption) ForSampled(s *options.Sampled[DecisionInfo]) error {
-	o.ofLink(&s.Link)
-	s.Decision = chain.Two(s.Decision, o.hooks.Decision)
-	return nil
-}
-
-// ofLink adds the hooks of calls and breakers. Their context is nobody's: a call has
-// many callers.
-func (o hooksOption) ofLink(c *redislink.Config) {
-	if call := o.hooks.Call; call != nil {
-		c.OnCall = chain.One(c.OnCall, func(info redislink.Call) { call(context.Background(), CallInfo(info)) })
-	}
-	if change := o.hooks.BreakerChange; change != nil {
-		c.OnChange = chain.One(c.OnChange, func(ch breaker.Change) { change(context.Background(), ch) })
-	}
-}
-
-// headroomOption is a HeadroomOption.
-type headroomOption float64
 
 // WithCriticalHeadroom keeps the last part f of the limit for calls that are marked with
 // Critical; others are denied as if the limit ended before it. Above 0 and below
@@ -274,52 +229,21 @@ type headroomOption float64
 // critical call, but what is left of a bucket never falls below the headroom for them.
 // The limit must leave at least one unit to both. Every process should use the same
 // headroom. It holds in the fallback too, except in shares of a single unit.
-func WithCriticalHeadroom(f float64) HeadroomOption { return headroomOption(f) }
-
-func (o headroomOption) check() error {
-	if !(o > 0 && o < 1) { // also NaN
-		return &ConfigError{"critical headroom", float64(o), "must be above 0 and below 1"}
-	}
-	return nil
+func WithCriticalHeadroom(f float64) HeadroomOption {
+	return option(func(c *config) error {
+		c.Headroom = f
+		return require(f > 0 && f < 1, "critical headroom", f, "must be above 0 and below 1") // also NaN
+	})
 }
-
-func (o headroomOption) forLimiter(c *config) error {
-	c.tuning.reserve = float64(o)
-	return o.check()
-}
-
-func (o headroomOption) forLocal(c *config) error { return o.forLimiter(c) }
-
-func (o headroomOption) ForSemaphore(s *options.Semaphore[DecisionInfo]) error {
-	s.Headroom = float64(o)
-	return o.check()
-}
-
-// localKeysOption is a LocalKeysOption.
-type localKeysOption int
 
 // WithMaxLocalKeys bounds how many keys the in-process limiters remember, by
 // default 100,000, at about 250 bytes each; the sliding window log needs 16 more
 // for each time at which it admitted something within the window.
-func WithMaxLocalKeys(n int) LocalKeysOption { return localKeysOption(n) }
-
-func (o localKeysOption) check() error {
-	if o < 1 {
-		return &ConfigError{"max local keys", int(o), "must be at least 1"}
-	}
-	return nil
-}
-
-func (o localKeysOption) forLimiter(c *config) error {
-	c.maxKeys = int(o)
-	return o.check()
-}
-
-func (o localKeysOption) forLocal(c *config) error { return o.forLimiter(c) }
-
-func (o localKeysOption) ForSampled(s *options.Sampled[DecisionInfo]) error {
-	s.MaxLocalKeys = int(o)
-	return o.check()
+func WithMaxLocalKeys(n int) LocalKeysOption {
+	return option(func(c *config) error {
+		c.MaxLocalKeys = n
+		return require(n >= 1, "max local keys", n, "must be at least 1")
+	})
 }
 
 // WithoutDenialCache asks Redis every time. By default a cost that Redis denied
@@ -327,8 +251,8 @@ func (o localKeysOption) ForSampled(s *options.Sampled[DecisionInfo]) error {
 // 1 s, without asking again: what another process gives back or resets, and what
 // Redis loses, is seen that much later. At most 4096 denials are remembered.
 func WithoutDenialCache() Option {
-	return limiterOption(func(c *config) error {
-		c.askAgain = true
+	return option(func(c *config) error {
+		c.AskAgain = true
 		return nil
 	})
 }
@@ -343,12 +267,9 @@ func WithoutDenialCache() Option {
 // the same n. While Redis cannot decide, each part is at least one unit. It
 // cannot be used with LeakyBucketShaping.
 func WithKeyShards(n int) Option {
-	return limiterOption(func(c *config) error {
-		if n < 1 || n > maxKeyShards {
-			return &ConfigError{"key shards", n, fmt.Sprintf("must be 1 to %d", maxKeyShards)}
-		}
-		c.tuning.keyShards = n
-		return nil
+	return option(func(c *config) error {
+		c.KeyShards = n
+		return require(n >= 1 && n <= maxKeyShards, "key shards", n, fmt.Sprintf("must be 1 to %d", maxKeyShards))
 	})
 }
 
@@ -368,23 +289,9 @@ func WithKeyShards(n int) Option {
 // cannot be used with LeakyBucketShaping. A limit of UseLimit that has no room for
 // k is asked for call by call. k must be at least 1, and maxAge from 1 ms to 1 h.
 func WithLease(k int, maxAge time.Duration) Option {
-	return limiterOption(func(c *config) error {
-		switch {
-		case k < 1:
-			return &ConfigError{"lease", k, "must be at least 1 unit"}
-		case maxAge < time.Millisecond || maxAge > time.Hour:
-			return &ConfigError{"lease age", maxAge, "must be between 1ms and 1h"}
-		}
-		c.tuning.lease, c.tuning.leaseAge = k, maxAge
-		return nil
+	return option(func(c *config) error {
+		c.Lease, c.LeaseAge = k, maxAge
+		return cmp.Or(require(k >= 1, "lease", k, "must be at least 1 unit"),
+			require(maxAge >= time.Millisecond && maxAge <= time.Hour, "lease age", maxAge, "must be between 1ms and 1h"))
 	})
 }
-
-// CallOption changes one call.
-type CallOption struct{ limit Limit }
-
-// UseLimit decides this call by another limit than the limiter's own: a tier, or
-// a limit that changes at run time. The state of the key is kept where that is
-// meaningful: counts and tokens stay, and a smaller burst cuts them off. A
-// window of another length, and another algorithm, start afresh.
-func UseLimit(l Limit) CallOption { return CallOption{limit: l} }

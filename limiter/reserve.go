@@ -44,33 +44,6 @@ type keeper interface {
 	charge(ctx context.Context, rc *receipt, n int) error
 }
 
-// Reserve is Decide, for units that may be given back.
-func (l *Limiter) Reserve(ctx context.Context, key string, n int, opts ...CallOption) (*Reservation, error) {
-	s, err := l.forCall(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	return reserve(ctx, l, l.decide, s, key, n)
-}
-
-// Reserve is Decide, for units that may be given back.
-func (l *Local) Reserve(ctx context.Context, key string, n int, opts ...CallOption) (*Reservation, error) {
-	s, err := l.forCall(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	return reserve(ctx, l, l.decide, s, key, n)
-}
-
-func reserve(ctx context.Context, of keeper, decide decider, s *spec, key string, n int) (*Reservation, error) {
-	r := &Reservation{of: of, cost: n}
-	var err error
-	if r.Result, err = decide(ctx, s, key, n, &r.receipt); err != nil {
-		return nil, err
-	}
-	return r, nil
-}
-
 // Cancel gives everything back. It is called with a context that may have ended:
 // only the limiter's budget bounds it. When Redis cannot be asked, the units are
 // given back when it can.
@@ -82,8 +55,8 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0
 
 // Settle makes the cost what it was in truth, in one call: units beyond it are
 // given back as by Cancel, and what is missing is charged, as far as there is room
-// for it, whether or not the limit has been used up, and from the reserve of
-// WithCriticalHeadroom too. Under fallback.Open what is missing is not charged while Redis
+// for it, whether or not the limit has been used up, and from the
+// critical headroom too. Under fallback.Open what is missing is not charged while Redis
 // cannot be reached. The errors are those of Cancel, and ErrInvalidCost for a cost
 // below 0, which settles nothing.
 func (r *Reservation) Settle(ctx context.Context, cost int) error {
@@ -103,32 +76,3 @@ func (r *Reservation) Settle(ctx context.Context, cost int) error {
 	}
 	return r.of.charge(ctx, &r.receipt, cost-r.cost)
 }
-
-func (l *Local) giveUp(_ context.Context, rc *receipt, n int) error {
-	l.store.GiveBack(rc.key, &rc.local, int64(n))
-	return nil
-}
-
-func (l *Local) charge(_ context.Context, rc *receipt, n int) error {
-	l.store.Charge(rc.key, rc.s.args.Params, int64(n), nil)
-	return nil
-}
-
-// Refund gives n units of key back that were taken just now, as Limiter.Refund
-// does.
-func (l *Local) Refund(ctx context.Context, key string, n int, opts ...CallOption) error {
-	s, err := l.forCall(ctx, opts)
-	if err != nil {
-		return err
-	}
-	if err := l.enter(ctx, s, key, n); err != nil || n == 0 {
-		return err
-	}
-	l.store.Refund(key, s.args.Params, int64(n))
-	return nil
-}
-
-var (
-	_ keeper = (*Limiter)(nil)
-	_ keeper = (*Local)(nil)
-)

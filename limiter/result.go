@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
 // Allower decides whether n units of key may pass now. Every limiter of this
@@ -72,16 +70,3 @@ func (s Source) String() string {
 
 // MarshalText returns the source's name, for JSON and logs.
 func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// result turns a decision in microseconds into a Result.
-func (s *spec) result(d algo.Decision, from Source) Result {
-	return Result{
-		Allowed:    d.Allowed,
-		Limit:      s.limit,
-		Remaining:  int(max(0, d.Remaining-s.args.Keep)),
-		RetryAfter: algo.Duration(d.RetryAfter),
-		ResetAfter: algo.Duration(d.ResetAfter),
-		Delay:      algo.Duration(d.Delay),
-		Source:     from,
-	}
-}

@@ -19,7 +19,7 @@ type patience struct {
 	all []limiter.RedisOption
 }
 
-func (p patience) ForSemaphore(c *options.Semaphore[limiter.DecisionInfo]) error {
+func (p patience) ForSemaphore(c *options.Config[limiter.DecisionInfo]) error {
 	for _, o := range p.all {
 		if err := o.ForSemaphore(c); err != nil {
 			return err

@@ -10,25 +10,38 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
-// spec is a validated limit, ready to be sent and to be decided by.
-type spec struct {
-	limit Limit
-	args  lua.Args
-	scale *atomic.Pointer[scaled]
-	parts []spec // where keys are split
-	// critical is the same without the reserve, where there is one.
-	critical *spec
-
-	tuning
-	leased bool
-}
+// maxKeyShards is the most parts of a key whose slots are certain to differ.
+const maxKeyShards = 64
 
 // tuning is what the options say of how limits are applied.
 type tuning struct {
 	keyShards int
 	lease     int // units; 0 is none
 	leaseAge  time.Duration
-	reserve   float64
+	headroom  float64
+}
+
+// leasable returns p as it must be charged when what is charged may be spent
+// later, and whether that leaves room for a lease.
+func (t *tuning) leasable(p algo.Params) (algo.Params, bool) {
+	if t.lease == 0 {
+		return p, false
+	}
+	q, ok := p.Late(t.leaseAge.Microseconds())
+	return q, ok && (q.Cap-q.Keep)/int64(max(1, t.keyShards)) >= int64(t.lease)
+}
+
+// spec is a validated limit, ready to be sent and to be decided by.
+type spec struct {
+	limit  Limit
+	args   lua.Args
+	leased bool
+	parts  []spec // where keys are split
+	// critical is the same without the headroom, where there is one.
+	critical *spec
+
+	tuning tuning
+	scale  *atomic.Pointer[scaled]
 }
 
 // scaled is what a share leaves of a limit.
@@ -37,23 +50,21 @@ type scaled struct {
 	params algo.Params
 }
 
-func newSpec(l Limit, t tuning) (spec, error) {
+func newSpec(l Limit, t tuning) (*spec, error) {
 	p, err := l.params()
 	if err != nil {
-		return spec{}, err
+		return nil, err
 	}
-	s := spec{limit: l, tuning: t}
-	if t.reserve > 0 {
-		critical := t
-		critical.reserve = 0
-		all, err := newSpec(l, critical)
-		if err != nil {
-			return spec{}, err
+	s := &spec{limit: l, tuning: t}
+	if t.headroom > 0 {
+		all := t
+		all.headroom = 0
+		if s.critical, err = newSpec(l, all); err != nil {
+			return nil, err
 		}
-		s.critical = &all
 		var ok bool
-		if p, ok = p.Reserve(t.reserve); !ok {
-			return spec{}, &ConfigError{"reserve", t.reserve, fmt.Sprintf("leaves no unit to one of the two sides of %v; use a larger burst", l)}
+		if p, ok = p.Reserve(t.headroom); !ok {
+			return nil, &ConfigError{"critical headroom", t.headroom, fmt.Sprintf("leaves no unit to one of the two sides of %v; use a larger burst", l)}
 		}
 	}
 	if q, fits := t.leasable(p); fits {
@@ -67,63 +78,54 @@ func (s *spec) set(p algo.Params) {
 	s.args, s.scale = lua.NewArgs(p), new(atomic.Pointer[scaled])
 }
 
-// leasable returns p as it must be charged when what is charged may be spent
-// later, and whether that leaves room for a lease.
-func (t *tuning) leasable(p algo.Params) (algo.Params, bool) {
-	if t.lease == 0 {
-		return p, false
+// split gives s its parts: each a limit of its own, which together are
+// exactly s.
+func (s *spec) split() error {
+	n := s.tuning.keyShards
+	switch {
+	case n <= 1:
+		return nil
+	case s.args.Kind == algo.LeakyBucketShaping:
+		return &ConfigError{"key shards", n, "cannot be used with leaky bucket shaping, whose starts would not be evenly spaced"}
+	case int64(n) > s.args.Cap:
+		return &ConfigError{"key shards", n, "must be at most the limit's burst, or the units of its window: each has a part of it"}
 	}
-	q, ok := p.Late(t.leaseAge.Microseconds())
-	return q, ok && (q.Cap-q.Keep)/int64(max(1, t.keyShards)) >= int64(t.lease)
-}
-
-// policies holds the limit of a limiter, which may change.
-type policies struct{ live atomic.Pointer[spec] }
-
-// Limit returns the limiter's limit.
-func (p *policies) Limit() Limit { return p.live.Load().limit }
-
-// SetLimit changes the limiter's limit from the next decision on, in this process.
-// What was counted stays where that is meaningful, as with UseLimit: a raise takes
-// effect at once, and a cut denies until use has fallen below it. The error is a
-// *ConfigError, and then nothing has changed.
-func (p *policies) SetLimit(l Limit) error {
-	s, err := newSpec(l, p.live.Load().tuning)
-	if err != nil {
-		return err
+	s.parts = make([]spec, n)
+	for i := range s.parts {
+		p, err := s.args.Part(int64(i), int64(n))
+		if err != nil {
+			return &ConfigError{"key shards", n, "makes parts too small for exact arithmetic: " + err.Error()}
+		}
+		s.parts[i] = spec{limit: s.limit, tuning: s.tuning, leased: s.leased}
+		s.parts[i].set(p)
 	}
-	if s.lease > 0 && !s.leased {
-		return leaseError(&s)
-	}
-	p.live.Store(&s)
 	return nil
 }
 
-// spec is what a call without options is decided by.
-func (p *policies) spec(ctx context.Context) *spec { return p.live.Load().of(ctx) }
-
-// forCall returns the spec that a call is decided by.
-func (p *policies) forCall(ctx context.Context, opts []CallOption) (*spec, error) {
-	s := p.live.Load()
-	if len(opts) > 0 && opts[len(opts)-1].limit != s.limit {
-		own, err := newSpec(opts[len(opts)-1].limit, s.tuning)
-		if err != nil {
-			return nil, err
-		}
-		s = &own
+// checkLease rejects a limit without room for the lease that the limiter has.
+func (s *spec) checkLease() error {
+	if s.leased || s.tuning.lease == 0 {
+		return nil
 	}
-	return s.of(ctx), nil
+	rule := "must fit into the limit's units, for each key shard"
+	switch {
+	case s.limit.kind == algo.LeakyBucketShaping:
+		rule = "cannot be used with leaky bucket shaping, which gives each request a delay of its own"
+	case !s.limit.kind.Windowed():
+		rule = "must fit into the burst, less what the rate produces in the lease's age, for each key shard"
+	}
+	return &ConfigError{"lease", s.tuning.lease, rule}
 }
 
-// of returns the spec for a call, which may use the reserve if it is critical.
+// of returns the spec for a call, which may use the headroom if it is critical.
 func (s *spec) of(ctx context.Context) *spec {
-	if s.critical != nil && isCritical(ctx) {
+	if s.critical != nil && IsCritical(ctx) {
 		return s.critical
 	}
 	return s
 }
 
-// check refuses what no limiter could ever admit, before anything is asked.
+// check rejects what no limiter could ever admit, before anything is asked.
 func (s *spec) check(key string, n int) error {
 	switch {
 	case key == "":
@@ -145,11 +147,14 @@ func (s *spec) check(key string, n int) error {
 // most is the largest cost that can be admitted.
 func (s *spec) most() int64 { return s.args.Cap - s.args.Keep }
 
-// withMaxDelay returns the spec for a caller that cannot wait longer than us
-// microseconds.
-func (s *spec) withMaxDelay(us int64) *spec {
+// boundedBy returns the spec for a caller that cannot wait for longer than most,
+// if that is not 0: a place in the queue that comes too late must not be taken.
+func (s *spec) boundedBy(most time.Duration) *spec {
+	if most == 0 || s.args.Kind != algo.LeakyBucketShaping {
+		return s
+	}
 	bounded := *s
-	bounded.args = s.args.WithMaxDelay(us)
+	bounded.args = s.args.WithMaxDelay(max(1, most.Microseconds()))
 	return &bounded
 }
 
@@ -163,4 +168,51 @@ func (s *spec) local(share float64) algo.Params {
 	p := last.params
 	p.MaxDelay = s.args.MaxDelay
 	return p
+}
+
+// result turns a decision in microseconds into a Result.
+func (s *spec) result(d algo.Decision, from Source) Result {
+	return Result{
+		Allowed:    d.Allowed,
+		Limit:      s.limit,
+		Remaining:  int(max(0, d.Remaining-s.args.Keep)),
+		RetryAfter: algo.Duration(d.RetryAfter),
+		ResetAfter: algo.Duration(d.ResetAfter),
+		Delay:      algo.Duration(d.Delay),
+		Source:     from,
+	}
+}
+
+// limits holds the limit of a limiter, which may change.
+type limits struct{ live atomic.Pointer[spec] }
+
+// set changes the limit, unless it breaks a rule.
+func (p *limits) set(l Limit, t tuning) error {
+	s, err := newSpec(l, t)
+	if err == nil {
+		err = s.checkLease()
+	}
+	if err == nil {
+		p.live.Store(s)
+	}
+	return err
+}
+
+// change is set with the tuning that there is.
+func (p *limits) change(l Limit) error { return p.set(l, p.live.Load().tuning) }
+
+// of returns the spec that a call without options is decided by.
+func (p *limits) of(ctx context.Context) *spec { return p.live.Load().of(ctx) }
+
+// use returns the spec that a call with a limit of its own is decided by; the zero value
+// is the limiter's.
+func (p *limits) use(ctx context.Context, l Limit) (*spec, error) {
+	s := p.live.Load()
+	if l != s.limit && !l.IsZero() {
+		var err error
+		if s, err = newSpec(l, s.tuning); err != nil {
+			return nil, err
+		}
+	}
+	return s.of(ctx), nil
 }

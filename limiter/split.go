@@ -1,45 +1,14 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
-
-// maxKeyShards is the most parts of a key whose slots are certain to differ.
-const maxKeyShards = 64
-
-// turns says, for keys by their hash, which part is asked first.
-type turns [1024]atomic.Uint32
-
-// split gives s its parts: each a limit of its own, which together are
-// exactly s.
-func (s *spec) split() error {
-	n := s.keyShards
-	switch {
-	case n <= 1:
-		return nil
-	case s.args.Kind == algo.LeakyBucketShaping:
-		return &ConfigError{"key shards", n, "cannot be used with leaky bucket shaping, whose starts would not be evenly spaced"}
-	case int64(n) > s.args.Cap:
-		return &ConfigError{"key shards", n, "must be at most the limit's burst, or the units of its window: each has a part of it"}
-	}
-	s.parts = make([]spec, n)
-	for i := range s.parts {
-		p, err := s.args.Part(int64(i), int64(n))
-		if err != nil {
-			return &ConfigError{"key shards", n, "makes parts too small for exact arithmetic: " + err.Error()}
-		}
-		s.parts[i] = spec{limit: s.limit, tuning: s.tuning, leased: s.leased}
-		s.parts[i].set(p)
-	}
-	return nil
-}
 
 // partKey names a part of key. No two parts of two keys have one name, and the
 // parts of a key are in different slots of a cluster, unless they are so long
@@ -49,20 +18,45 @@ func partKey(key string, i int) string {
 	return key + string([]byte{0, digits[i>>4], digits[i&15]})
 }
 
+// each runs fn for the limits and names under which Redis knows key, side by side: for
+// its parts, where it is split. It returns the first error.
+func each(s *spec, key string, fn func(i int, s *spec, name string) error) error {
+	if s.parts == nil {
+		return fn(0, s, key)
+	}
+	errs := make([]error, len(s.parts))
+	var wg sync.WaitGroup
+	for i := range s.parts {
+		wg.Go(func() { errs[i] = ofKey(fn(i, &s.parts[i], partKey(key, i)), key) })
+	}
+	wg.Wait()
+	return cmp.Or(errs...)
+}
+
 // partsAsked is how many parts are asked until one admits. Those of which it is
 // known that they deny don't count.
 const partsAsked = 2
 
-// decideSplit asks the part whose turn it is; when that denies, another one, in what is
-// left of the budget.
-func (l *Limiter) decideSplit(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
-	if n == 0 {
+// splitter decides on keys that may be split.
+type splitter struct {
+	one *decider
+	// turns says, for keys by their hash, which part is asked first.
+	turns [1024]atomic.Uint32
+}
+
+// decide decides with a budget for all calls together. Of a split key it asks the part
+// whose turn it is; when that denies, another one, in what is left of the budget.
+func (p *splitter) decide(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
+	switch {
+	case s.parts == nil:
+		return p.one.decide(ctx, p.one.request(budget, s, key, n, rc))
+	case n == 0:
 		rc.of(&s.parts[0], partKey(key, 0))
-		return l.lookSplit(ctx, s, key)
+		return p.peek(ctx, s, key)
 	}
 	parts := uint32(len(s.parts))
 	var res Result
-	turn := &l.turns[l.denials.Hash(key)%uint64(len(l.turns))]
+	turn := &p.turns[p.one.denials.Hash(key)%uint64(len(p.turns))]
 	first := turn.Add(1) - 1
 	soonest, asked := first, 0
 	end := time.Now().Add(budget)
@@ -71,11 +65,11 @@ func (l *Limiter) decideSplit(ctx context.Context, budget time.Duration, s *spec
 		if k > 0 {
 			budget = time.Until(end)
 		}
-		other, err := l.decidePart(ctx, budget, s, key, i, n, rc)
+		other, err := p.one.decide(ctx, p.one.request(budget, &s.parts[i], partKey(key, int(i)), n, rc))
 		if err != nil || other.Allowed {
-			return other, err
+			return other, ofKey(err, key)
 		}
-		l.recount(key, i, other.Source, -1)
+		p.recount(key, i, other.Source, -1)
 		if other.Source != SourceCache {
 			asked++
 		}
@@ -90,14 +84,14 @@ func (l *Limiter) decideSplit(ctx context.Context, budget time.Duration, s *spec
 	}
 	// Who comes back when told to finds the part that it was told of.
 	turn.Store(soonest)
-	l.recount(key, soonest%parts, res.Source, 1)
+	p.recount(key, soonest%parts, res.Source, 1)
 	return res, nil
 }
 
 // recount counts a decision that was made of those on parts, which count
 // themselves, as one.
-func (l *Limiter) recount(key string, part uint32, s Source, by int64) {
-	l.redis.Server(lua.EncodeID(partKey(key, int(part)))).Counts[s].Add(uint64(by))
+func (p *splitter) recount(key string, part uint32, s Source, by int64) {
+	p.one.redis.Server(lua.EncodeID(partKey(key, int(part)))).Counts[s].Add(uint64(by))
 }
 
 // either is the result of asking two parts which denied.
@@ -109,20 +103,11 @@ func either(a, b Result) Result {
 	return a
 }
 
-func (l *Limiter) decidePart(ctx context.Context, budget time.Duration, s *spec, key string, i uint32, n int, rc *receipt) (Result, error) {
-	part := &s.parts[i]
-	if s.args.MaxDelay > 0 {
-		part = part.withMaxDelay(s.args.MaxDelay)
-	}
-	res, err := l.decideOne(ctx, budget, part, partKey(key, int(i)), n, rc)
-	return res, ofKey(err, key)
-}
-
-// lookSplit looks at all parts: the largest cost that one of them has room for.
-func (l *Limiter) lookSplit(ctx context.Context, s *spec, key string) (Result, error) {
+// peek looks at all parts: the largest cost that one of them has room for.
+func (p *splitter) peek(ctx context.Context, s *spec, key string) (Result, error) {
 	all := make([]Result, len(s.parts))
-	err := l.eachPart(s, key, func(i int, part string) (err error) {
-		all[i], err = l.decideOne(ctx, l.budget, &s.parts[i], part, 0, nil)
+	err := each(s, key, func(i int, s *spec, part string) (err error) {
+		all[i], err = p.one.decide(ctx, p.one.request(p.one.redis.Budget(), s, part, 0, nil))
 		return err
 	})
 	if err != nil {
@@ -130,38 +115,10 @@ func (l *Limiter) lookSplit(ctx context.Context, s *spec, key string) (Result, e
 	}
 	best := all[0]
 	for i, res := range all[1:] {
-		l.recount(key, uint32(i+1), res.Source, -1)
+		p.recount(key, uint32(i+1), res.Source, -1)
 		best = either(best, res)
 	}
-	l.recount(key, 0, all[0].Source, -1)
-	l.recount(key, 0, best.Source, 1)
+	p.recount(key, 0, all[0].Source, -1)
+	p.recount(key, 0, best.Source, 1)
 	return best, nil
-}
-
-// eachPart runs fn for the names under which Redis knows key, at once.
-func (l *Limiter) eachPart(s *spec, key string, fn func(i int, part string) error) error {
-	if s.parts == nil {
-		return fn(0, key)
-	}
-	errs := make([]error, len(s.parts))
-	var wg sync.WaitGroup
-	for i := range s.parts {
-		wg.Go(func() { errs[i] = ofKey(fn(i, partKey(key, i)), key) })
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ofKey names key, as the caller passed it, in an error of one of its parts.
-func ofKey(err error, key string) error {
-	var state *StateError
-	if errors.As(err, &state) {
-		return &StateError{Key: key, Err: state.Err}
-	}
-	return err
 }

@@ -108,7 +108,7 @@ func TestKeyShardsAsASingleKey(t *testing.T) {
 	if res := peek(); !res.Allowed || res.Remaining != 10 {
 		t.Errorf("a key that was reset: %+v", res)
 	}
-	if res, err := lim.Decide(t.Context(), "k", 3, limiter.UseLimit(limiter.GCRA(limiter.PerHour(8), 8))); !errors.Is(err, limiter.ErrCostExceedsLimit) {
+	if res, err := lim.Allow(t.Context(), "k", limiter.Cost(3), limiter.UseLimit(limiter.GCRA(limiter.PerHour(8), 8))); !errors.Is(err, limiter.ErrCostExceedsLimit) {
 		t.Errorf("more than a part of another limit: %+v, %v", res, err)
 	}
 	if res, err := lim.Allow(t.Context(), "k", limiter.UseLimit(limiter.GCRA(limiter.PerHour(3), 3))); !errors.Is(err, limiter.ErrInvalidConfig) {

@@ -3,27 +3,7 @@ package limiter
 import (
 	"context"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/algo"
 )
-
-// decider is the way of a limiter to a decision.
-type decider = func(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error)
-
-func wait(ctx context.Context, decide decider, closed <-chan struct{}, s *spec, key string, n int) (Result, error) {
-	return waitFor(ctx, closed, func(most time.Duration) (Result, error) {
-		return decide(ctx, s.boundedBy(most), key, n, nil)
-	})
-}
-
-// boundedBy returns the spec for a caller that cannot wait for longer than most,
-// if that is not 0: a place in the queue that comes too late must not be taken.
-func (s *spec) boundedBy(most time.Duration) *spec {
-	if most == 0 || s.args.Kind != algo.LeakyBucketShaping {
-		return s
-	}
-	return s.withMaxDelay(max(1, most.Microseconds()))
-}
 
 // waitFor asks until the cost is admitted, sleeping for exactly what each denial
 // says, and never past ctx. ask is told how long the caller can wait, 0 for as long

@@ -92,7 +92,7 @@ var _ limiter.Allower = (*Limiter)(nil)
 // client of go-redis will do; it stays the caller's, who closes it after the limiter. The
 // error is a *limiter.ConfigError.
 func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter, error) {
-	c := options.Sampled[limiter.DecisionInfo]{MaxLocalKeys: fallback.DefaultMaxKeys, Interval: DefaultInterval, TopKeys: DefaultTopKeys}
+	c := options.Config[limiter.DecisionInfo]{MaxLocalKeys: fallback.DefaultMaxKeys, Interval: DefaultInterval, TopKeys: DefaultTopKeys}
 	for _, o := range opts {
 		if o == nil {
 			return nil, (*limiter.ConfigError)(configerr.Option())

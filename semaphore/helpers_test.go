@@ -29,7 +29,7 @@ var (
 // both is several options.
 type both []semaphore.Option
 
-func (b both) ForSemaphore(c *options.Semaphore[limiter.DecisionInfo]) error {
+func (b both) ForSemaphore(c *options.Config[limiter.DecisionInfo]) error {
 	for _, o := range b {
 		if err := o.ForSemaphore(c); err != nil {
 			return err

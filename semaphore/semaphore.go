@@ -52,7 +52,7 @@ var _ Acquirer = (*Semaphore)(nil)
 // stays the caller's, who closes it after the semaphore. The error is a
 // *limiter.ConfigError.
 func New(rdb redis.UniversalClient, n int, opts ...Option) (*Semaphore, error) {
-	c := options.Semaphore[limiter.DecisionInfo]{TTL: DefaultTTL}
+	c := options.Config[limiter.DecisionInfo]{TTL: DefaultTTL}
 	for _, o := range opts {
 		if o == nil {
 			return nil, (*limiter.ConfigError)(configerr.Option())

@@ -82,12 +82,12 @@ type Rules[R any] struct {
 	SemaphorePolicy string             // its name
 
 	multi  *limiter.Multi
-	tiered decider
+	tiered tiered
 }
 
-// decider is an Allower that takes a limit per call.
-type decider interface {
-	Decide(ctx context.Context, key string, n int, opts ...limiter.CallOption) (limiter.Result, error)
+// tiered is an Allower that takes a limit per call.
+type tiered interface {
+	Allow(ctx context.Context, key string, opts ...limiter.AllowOption) (limiter.Result, error)
 }
 
 // New returns rules with their defaults.
@@ -101,7 +101,7 @@ func (r *Rules[R]) Check() *configerr.Error {
 		return configerr.New("allower", "nil", "must not be nil")
 	}
 	r.multi, _ = r.Allower.(*limiter.Multi)
-	r.tiered, _ = r.Allower.(decider)
+	r.tiered, _ = r.Allower.(tiered)
 	switch {
 	case r.Key.Err != nil:
 		return r.Key.Err
@@ -164,18 +164,14 @@ func (r *Rules[R]) Decide(ctx context.Context, req R) (d Decision) {
 // ask fills in what the limiter answers.
 func (r *Rules[R]) ask(ctx context.Context, req R, cost int, d *Decision) (err error) {
 	if r.multi != nil {
-		all, err := r.multi.Decide(ctx, d.Key, cost)
+		all, err := r.multi.Allow(ctx, d.Key, limiter.Cost(cost))
 		d.Result, d.Policy, d.Parts = all.Result, all.Denied, all.Parts
 		return err
 	}
-	var limit limiter.Limit
-	if r.Tier != nil {
-		limit = r.Tier(ctx, req)
-	}
-	if limit.IsZero() {
+	if r.Tier == nil {
 		d.Result, err = r.Allower.AllowN(ctx, d.Key, cost)
 	} else {
-		d.Result, err = r.tiered.Decide(ctx, d.Key, cost, limiter.UseLimit(limit))
+		d.Result, err = r.tiered.Allow(ctx, d.Key, limiter.Cost(cost), limiter.UseLimit(r.Tier(ctx, req)))
 	}
 	if err == nil && !d.Result.Allowed {
 		d.Policy = r.Policy

@@ -1,5 +1,5 @@
-// Package options holds what options of package limiter set for constructors of other
-// packages.
+// Package options holds what options of package limiter set, for its constructors and for
+// those of other packages.
 package options
 
 import (
@@ -9,20 +9,24 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
-// Semaphore is the configuration of semaphore.New. D is limiter.DecisionInfo, which this
-// package cannot import.
-type Semaphore[D any] struct {
-	Link     redislink.Config
-	Decision func(context.Context, D)
-	Headroom float64 // 0 is none
-	TTL      time.Duration
-}
-
-// Sampled is the configuration of sampled.New. D is limiter.DecisionInfo.
-type Sampled[D any] struct {
+// Config is what a constructor can be told; each uses what applies to it. D is
+// limiter.DecisionInfo, which this package cannot import.
+type Config[D any] struct {
 	Link         redislink.Config
-	Decision     func(context.Context, D)
+	Decision     func(context.Context, D) // a hook
+	Headroom     float64                  // for critical calls; 0 is none
 	MaxLocalKeys int
-	Interval     time.Duration
-	TopKeys      int
+
+	// Of limiter.New.
+	AskAgain  bool // no denial is remembered
+	KeyShards int
+	Lease     int // units; 0 is none
+	LeaseAge  time.Duration
+
+	// Of semaphore.New.
+	TTL time.Duration
+
+	// Of sampled.New.
+	Interval time.Duration
+	TopKeys  int
 }

@@ -1,0 +1,188 @@
+// Package lease holds units that Redis has charged ahead of their use, so that they are
+// spent without a call. A lease has at most two grants, an older and a newer one; what is
+// not spent in time is given back.
+package lease
+
+import (
+	"context"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+const (
+	// slots is how many leases are found without a lock.
+	slots = 1024
+	// stripes bounds how many leases one lock holds up while they are swept.
+	stripes = 64
+	// sweeps is how many times in a lease's age what is over is looked for.
+	sweeps     = 4
+	sweepLeast = time.Millisecond
+)
+
+// Outbox takes units that were not spent back to Redis.
+type Outbox interface {
+	// GiveBack waits until that has happened, or cannot happen now.
+	GiveBack([]lua.Taken)
+	// GiveBackSoon does not wait.
+	GiveBackSoon([]lua.Taken)
+}
+
+// Config is what a table needs to know.
+type Config struct {
+	Size int           // units of a lease
+	Age  time.Duration // for which they may be spent
+	Max  int           // leases; a key beyond them has none
+	// Names makes the keys.
+	Names *lua.Namer
+	// Outbox takes back what is not spent.
+	Outbox Outbox
+	// Start runs a function in the background, unless that is over.
+	Start func(func(context.Context)) bool
+}
+
+// Table has the leases of a limiter: at most one per key and limit. It is safe for
+// concurrent use. Make one with New.
+type Table struct {
+	size, max int64
+	age       time.Duration
+	names     *lua.Namer
+	outbox    Outbox
+	start     func(func(context.Context)) bool
+	started   time.Time
+
+	seed    maphash.Seed
+	slots   [slots]atomic.Pointer[Lease]
+	stripes [stripes]stripe
+	count   atomic.Int64
+
+	mu     sync.Mutex
+	timer  *time.Timer // nil while it is stopped
+	closed atomic.Bool
+}
+
+type stripe struct {
+	mu   sync.Mutex
+	byID map[string][]*Lease
+}
+
+// New returns an empty table.
+func New(c Config) *Table {
+	t := &Table{
+		size: int64(c.Size), max: int64(c.Max), age: c.Age, names: c.Names, outbox: c.Outbox,
+		start: c.Start, started: time.Now(), seed: maphash.MakeSeed(),
+	}
+	for i := range t.stripes {
+		t.stripes[i].byID = make(map[string][]*Lease)
+	}
+	return t
+}
+
+// Find returns the lease of an encoded id, and makes it if create is set. It is nil when
+// there are too many.
+func (t *Table) Find(id string, args *lua.Args, create bool) *Lease {
+	h := maphash.String(t.seed, id)
+	slot := &t.slots[h%slots]
+	if ls := slot.Load(); ls != nil && ls.id == id && ls.params.Params == args.Params {
+		return ls
+	}
+	st := &t.stripes[h%stripes]
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, ls := range st.byID[id] {
+		if ls.params.Params == args.Params {
+			slot.Store(ls)
+			return ls
+		}
+	}
+	if !create || t.closed.Load() {
+		return nil
+	}
+	if t.count.Add(1) > t.max {
+		t.count.Add(-1)
+		return nil
+	}
+	ls := &Lease{of: t, id: id, params: *args, used: time.Now()}
+	st.byID[id] = append(st.byID[id], ls)
+	slot.Store(ls)
+	t.scheduleSweep()
+	return ls
+}
+
+// Drop forgets what is held of an encoded id.
+func (t *Table) Drop(id string) {
+	st := &t.stripes[maphash.String(t.seed, id)%stripes]
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, ls := range st.byID[id] {
+		ls.drop()
+	}
+}
+
+// scheduleSweep makes sure that there is a sweep to come.
+func (t *Table) scheduleSweep() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.timer == nil && !t.closed.Load() {
+		t.timer = time.AfterFunc(max(t.age/sweeps, sweepLeast), t.tick)
+	}
+}
+
+// tick gives back what is over, in the background, and goes on while there are leases.
+func (t *Table) tick() {
+	t.start(func(context.Context) {
+		back := t.sweep(time.Now())
+		t.mu.Lock()
+		t.timer = nil
+		t.mu.Unlock()
+		if t.count.Load() > 0 {
+			t.scheduleSweep()
+		}
+		t.outbox.GiveBack(back)
+	})
+}
+
+// sweep takes out what is over, and the leases that are not used any more.
+func (t *Table) sweep(now time.Time) (back []lua.Taken) {
+	for i := range t.stripes {
+		back = append(back, t.sweepStripe(&t.stripes[i], now)...)
+	}
+	return back
+}
+
+func (t *Table) sweepStripe(st *stripe, now time.Time) (back []lua.Taken) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for id, list := range st.byID {
+		kept := slices.DeleteFunc(list, func(ls *Lease) bool {
+			back = append(back, ls.expired(now, t.closed.Load())...)
+			if !ls.retire(now) {
+				return false
+			}
+			t.count.Add(-1)
+			t.slots[maphash.String(t.seed, id)%slots].CompareAndSwap(ls, nil)
+			return true
+		})
+		if len(kept) == 0 {
+			delete(st.byID, id)
+		} else {
+			st.byID[id] = kept
+		}
+	}
+	return back
+}
+
+// Close gives back everything.
+func (t *Table) Close() {
+	t.mu.Lock()
+	t.closed.Store(true)
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	t.mu.Unlock()
+	t.outbox.GiveBack(t.sweep(time.Now()))
+}

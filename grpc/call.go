@@ -112,7 +112,7 @@ func (x *call) learn(code codes.Code, h hint) {
 	if code != codes.ResourceExhausted && code != codes.Unavailable {
 		return
 	}
-	d := x.adm.Cool(h.wait, h.source, x.target)
+	d := x.adm.Cool(admission.Cooldown{For: h.wait, Source: h.source, Host: x.target})
 	if f := x.cfg.hooks.Cooldown; f != nil && d > 0 {
 		f(x.ctx, CooldownInfo{x.target, x.method, x.adm.Key, d, h.source})
 	}

@@ -58,7 +58,7 @@ const (
 	// WaitBackoff: an attempt failed, and the server said nothing of use.
 	WaitBackoff WaitReason = WaitReason(admission.Backoff)
 	// WaitCooldown: the key cools down.
-	WaitCooldown WaitReason = WaitReason(admission.Cooldown)
+	WaitCooldown WaitReason = WaitReason(admission.Cooling)
 	// WaitLimiter: the limiter admits the call only then.
 	WaitLimiter WaitReason = WaitReason(admission.Limiter)
 )

@@ -52,7 +52,8 @@ func (r Reason) String() string { return admission.Reason(r).String() }
 type Error struct {
 	// Reason is why.
 	Reason Reason
-	// Key is the key that was throttled or is cooling down, otherwise the host.
+	// Key is the key that was throttled or is cooling down, as in [CooldownInfo],
+	// otherwise the host.
 	Key string
 	// Wait is how long to wait before another try makes sense; 0 when that is
 	// not known.

@@ -3,6 +3,7 @@ package httpclient
 import (
 	"net/url"
 	"strings"
+	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/retry"
@@ -11,11 +12,13 @@ import (
 // maxHosts bounds the hosts that are remembered, at about 2 kB each.
 const maxHosts = 4096
 
-// host is what is kept for each host. Its fields do not change.
+// host is what is kept for each host.
 type host struct {
 	name     string
 	throttle *retry.Throttle // nil is none
 	budget   *retry.Budget
+	// family is that of its quotas, if it has named several; else nil.
+	family atomic.Pointer[string]
 }
 
 // hosts is the bounded map of them. The overflow, which hosts get for which

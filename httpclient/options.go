@@ -3,6 +3,7 @@ package httpclient
 import (
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
@@ -31,13 +32,15 @@ type config struct {
 	attemptTimeout time.Duration
 	bodyBuffer     int64
 	hooks          Hooks
+	providers      []retry.Provider
 }
 
 // WithLimiter paces requests by l, under the key of [WithKey], before each
 // attempt. By default nothing paces them. If l has a method
 // Block(context.Context, string, time.Duration, ...limiter.CallOption) error, as
 // the limiters of package limiter have, it is called for every cooldown: with a
-// distributed one the whole fleet then cools down.
+// distributed one the whole fleet then cools down. Such a limiter is also asked, at a
+// cost of 0, for the keys of quotas that a server counts apart: see [CooldownInfo].
 func WithLimiter(l limiter.Allower) Option { return func(c *config) { c.admission.Limiter = l } }
 
 // WithKey sets what shares a limit and a cooldown, by default the URL's host,
@@ -58,6 +61,15 @@ func WithKey(key func(*http.Request) string) Option { return func(c *config) { c
 // for concurrent use.
 func WithClassifier(f func(resp *http.Response, err error) Verdict) Option {
 	return func(c *config) { c.classifier = f }
+}
+
+// WithProvider also reads the bodies of responses for rejections that nothing else shows,
+// such as those in a 200, of servers that the providers stand for. Given several times, all
+// count. A response of theirs, up to [retry.MaxBody], is then held back until its body has
+// come, for at most half a second; it stays whole. By default, only the body of a 429 in
+// JSON is read, to tell whether it ever ends.
+func WithProvider(p ...retry.Provider) Option {
+	return func(c *config) { c.providers = append(slices.Clip(c.providers), p...) }
 }
 
 // WithResetFormat tells what the number in X-RateLimit-Reset and its like means
@@ -137,6 +149,11 @@ func newConfig(opts []Option) (*config, *configerr.Error) {
 			return nil, configerr.Option()
 		}
 		o(c)
+	}
+	for _, p := range c.providers {
+		if p < retry.GitHub || p > retry.GraphQL {
+			return nil, configerr.New("provider", p, "must be retry.GitHub, retry.Shopify or retry.GraphQL")
+		}
 	}
 	switch {
 	case c.attemptTimeout != 0 && c.attemptTimeout < time.Millisecond: // a forgotten unit

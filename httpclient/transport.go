@@ -20,6 +20,7 @@ type Transport struct {
 	base      http.RoundTripper
 	cfg       *config
 	hosts     *hosts
+	routes    *routes
 	admission *admission.Client
 }
 
@@ -37,7 +38,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if e != nil {
 		return nil, (*ConfigError)(e)
 	}
-	t := &Transport{base: base, cfg: cfg, admission: adm}
+	t := &Transport{base: base, cfg: cfg, admission: adm, routes: newRoutes()}
 	if s := cfg.throttle; s != nil {
 		own := s.OnChange
 		s.OnChange = func(ctx context.Context, c retry.ThrottleChange) { t.throttleChanged(ctx, c, own) }
@@ -83,14 +84,16 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	name := hostOf(req.URL)
 	host := t.hosts.get(name)
 	x := exchange{
-		adm:  admission.Begin(req.Context(), t.admission, t.cfg.keyOf(req, call, name)),
-		cfg:  t.cfg,
-		base: t.base,
-		orig: req,
-		req:  req,
-		call: call,
-		host: host,
+		adm:    admission.Begin(req.Context(), t.admission, t.cfg.keyOf(req, call, name)),
+		cfg:    t.cfg,
+		base:   t.base,
+		routes: t.routes,
+		orig:   req,
+		req:    req,
+		call:   call,
+		host:   host,
 	}
+	x.adm.Scopes = t.routes.scopesOf(host, x.adm.Key, req)
 	x.adm.Throttle, x.adm.Budget = host.throttle, host.budget
 	x.adm.Canceled = req.Cancel //nolint:staticcheck // it is how Client.Timeout reaches a RoundTripper
 	if f := t.cfg.hooks.Wait; f != nil {

@@ -12,6 +12,11 @@ type Stop struct {
 	Wait time.Duration
 	// Err is the cause, if there is one.
 	Err error
+	// Key is the key or scope that cools down or is limited; "" is not one of them.
+	Key string
+	// Status is that of the response by which the server asked for the cooldown that is
+	// the reason; 0 is none.
+	Status int
 }
 
 // Reason is why. Packages have types of their own, with those of these values that they
@@ -70,12 +75,12 @@ type Why uint8
 const (
 	Server Why = iota
 	Backoff
-	Cooldown
+	Cooling
 	Limiter
 	Adaptive
 )
 
-var whys = [...]string{Server: "server", Backoff: "backoff", Cooldown: "cooldown", Limiter: "limiter", Adaptive: "adaptive"}
+var whys = [...]string{Server: "server", Backoff: "backoff", Cooling: "cooldown", Limiter: "limiter", Adaptive: "adaptive"}
 
 // String returns it in one lower-case word.
 func (w Why) String() string {

@@ -28,6 +28,7 @@ type exchange struct {
 	req    *http.Request // what is sent: orig, or a copy with its body in memory
 	call   Call
 	host   *host
+	outer  bool // the layer above repeats the request
 
 	last    *http.Response // of the last attempt, parked
 	lastErr error          // of the last attempt
@@ -178,6 +179,8 @@ func (x *exchange) next(kind Verdict, resp *http.Response, a retry.Answer) (w ad
 	switch {
 	case kind == Failed && !isIdempotent(x.orig, x.call):
 		reason = admission.NotIdempotent
+	case x.outer:
+		reason = admission.OuterRetries
 	case x.adm.Sent() >= x.adm.Attempts:
 		reason = admission.AttemptsSpent
 	case !replayable(x.req):
@@ -205,7 +208,7 @@ func (x *exchange) learn(kind Verdict, resp *http.Response, a retry.Answer) {
 	}
 	switch {
 	case a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == Rejected):
-		c := admission.Cooldown{For: a.Wait, Source: a.Source, Host: x.host.name, Status: resp.StatusCode}
+		c := admission.Cooldown{For: a.Wait, Source: a.Source, Host: x.host.name, Said: saidBy(resp)}
 		key := x.adm.Key
 		if a.Scope != "" && key != "" {
 			c.Scope = scopeKey(key, a.Scope, x.orig)
@@ -235,6 +238,9 @@ func (x *exchange) stop(s *admission.Stop) (*http.Response, error) {
 		return gaveUp(x.last, x.orig, e), nil
 	case x.lastErr != nil:
 		return nil, x.lastErr
+	case e.Reason == CoolingDown && !x.cfg.cooldownErrors:
+		said, _ := s.Said.(*said)
+		return gaveUp(said.again(x.orig, e), x.orig, e), nil
 	default:
 		return nil, e
 	}

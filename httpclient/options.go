@@ -33,6 +33,7 @@ type config struct {
 	bodyBuffer     int64
 	hooks          Hooks
 	providers      []retry.Provider
+	cooldownErrors bool
 }
 
 // WithLimiter paces requests by l, under the key of [WithKey], before each
@@ -80,7 +81,8 @@ func WithResetFormat(f func(host string) retry.ResetFormat) Option {
 }
 
 // WithAttempts sets how often a request is tried in all, by default 3; 1 is
-// without retries. At most 100.
+// without retries. At most 100. A request that the layer above repeats by itself is tried
+// once: see [OuterRetries] and the package's documentation.
 func WithAttempts(n int) Option { return func(c *config) { c.admission.Attempts = n } }
 
 // WithBackoff sets the waits between attempts when the server does not name
@@ -132,6 +134,14 @@ func WithBodyBuffer(max int64) Option { return func(c *config) { c.bodyBuffer = 
 // what was sent in a second; the rate then grows by a twentieth of that per
 // second, until it has doubled. By default it is off.
 func WithAdaptive() Option { return func(c *config) { c.admission.Adaptive = true } }
+
+// WithCooldownErrors returns an [*Error] for a request that is not sent because its key
+// cools down. By default there is a response like the one by which the server asked for
+// that, so that whoever expects the server's errors, such as an SDK, finds them: its status
+// (429 if it was no error), Retry-After with what is left, its X-RateLimit headers, a body
+// of application/problem+json, and the header Holdfast-Not-Sent, by which it can be told
+// from an answer of the server. [GaveUp] has the Error of it.
+func WithCooldownErrors() Option { return func(c *config) { c.cooldownErrors = true } }
 
 // WithHooks adds functions to be called when something happens. Given several times,
 // all are called, in order.

@@ -21,6 +21,7 @@ type Transport struct {
 	cfg       *config
 	hosts     *hosts
 	routes    *routes
+	repeated  *repeated
 	admission *admission.Client
 }
 
@@ -38,7 +39,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if e != nil {
 		return nil, (*ConfigError)(e)
 	}
-	t := &Transport{base: base, cfg: cfg, admission: adm, routes: newRoutes()}
+	t := &Transport{base: base, cfg: cfg, admission: adm, routes: newRoutes(), repeated: newRepeated()}
 	if s := cfg.throttle; s != nil {
 		own := s.OnChange
 		s.OnChange = func(ctx context.Context, c retry.ThrottleChange) { t.throttleChanged(ctx, c, own) }
@@ -64,8 +65,9 @@ func NewClient(opts ...Option) (*http.Client, error) {
 //
 // If there is a response, the last one is returned with a nil error and its
 // body unread, also when a retry was called for but not possible; [GaveUp] then
-// says why. If nothing could be sent, the error is an [*Error]; otherwise it is
-// that of the last attempt. When the request's context, or its Cancel channel,
+// says why. If nothing could be sent, there is a response in place of the server's
+// while the key cools down, see [WithCooldownErrors], and else the error is an
+// [*Error]; otherwise it is that of the last attempt. When the request's context, or its Cancel channel,
 // ends a wait, the error matches context.Canceled or context.DeadlineExceeded.
 // A wait that the deadline does not allow is not begun.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -104,7 +106,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.adm.Cost = max(1, call.Cost)
 	if call.Attempts > 0 {
 		x.adm.Attempts = call.Attempts
+	} else if repeatsItself(req.Header) || t.repeated.before(req.Header) {
+		x.adm.Attempts, x.outer = 1, true
 	}
+	x.adm.Allow.Until = validUntil(req)
 	if call.MaxWait > 0 {
 		x.adm.Allow.Each = call.MaxWait
 	}

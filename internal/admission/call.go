@@ -108,7 +108,7 @@ type Cooldown struct {
 	Source string // what asked for it, for the log
 	Host   string // the server, for the log
 	Scope  string // one of the scopes; "" is the key itself
-	Status int    // of the response
+	Said   any    // what the server answered, for Stop
 }
 
 // Cool makes the key, or one of its scopes, cool down, in this process and, where the
@@ -123,7 +123,7 @@ func (x *Call) Cool(c Cooldown) time.Duration {
 		key, gates = c.Scope, x.c.scopes
 	}
 	d := min(c.For, Max)
-	wasOpen, longer := gates.Close(key, c.For, c.Status)
+	wasOpen, longer := gates.Close(key, c.For, c.Said)
 	if longer <= 0 {
 		return 0
 	}
@@ -229,7 +229,7 @@ func (x *Call) cooldown() *Stop {
 			return nil
 		}
 		if s := x.pause(c.left, c.spread, Cooling, CoolingDown); s != nil {
-			s.Key, s.Wait, s.Status = key, c.asked, c.status
+			s.Key, s.Wait, s.Said = key, c.asked, c.said
 			return s
 		}
 	}

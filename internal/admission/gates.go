@@ -32,8 +32,8 @@ type gate struct {
 	asked time.Time
 	// spread is the time after until over which waiters come back.
 	spread time.Duration
-	// status is that of the response that asked for it; 0 is none.
-	status int
+	// said is what the server answered.
+	said any
 }
 
 // cooling is what is left of a cooldown.
@@ -41,7 +41,7 @@ type cooling struct {
 	left   time.Duration // at most 0 is over
 	spread time.Duration // after that, over which its waiters come back
 	asked  time.Duration // left of what the server asked for, which may be longer than Max
-	status int           // of the response that asked for it; 0 is none
+	said   any           // what the server answered
 }
 
 // newGates returns gates for max keys, all open.
@@ -61,16 +61,15 @@ func (gs *Gates) Left(key string) cooling {
 }
 
 // Close makes key cool down for the time that its server asked for, at most
-// [Max], and never shortens a longer cooldown. status is that of the response which
-// said so. It reports whether it was open, and by how much the cooldown now lasts longer.
+// [Max], and never shortens a longer cooldown. said is what the server answered. It reports whether it was open, and by how much the cooldown now lasts longer.
 // When every gate in the table is closed the new cooldown is lost: the request
 // that met it waits, others find out for themselves.
-func (gs *Gates) Close(key string, asked time.Duration, status int) (wasOpen bool, longer time.Duration) {
+func (gs *Gates) Close(key string, asked time.Duration, said any) (wasOpen bool, longer time.Duration) {
 	g := gs.t.GetOrAdd(key, func() *gate { return new(gate) })
 	if g == nil {
 		return false, 0
 	}
-	return g.close(asked, status)
+	return g.close(asked, said)
 }
 
 // prolongs reports whether the fleet needs to hear of a cooldown of d that lasts
@@ -81,10 +80,10 @@ func prolongs(longer, d time.Duration) bool { return longer > d/10 }
 func (g *gate) cooling() cooling {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return cooling{time.Until(g.until), g.spread, time.Until(g.asked), g.status}
+	return cooling{time.Until(g.until), g.spread, time.Until(g.asked), g.said}
 }
 
-func (g *gate) close(asked time.Duration, status int) (wasOpen bool, longer time.Duration) {
+func (g *gate) close(asked time.Duration, said any) (wasOpen bool, longer time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
@@ -96,7 +95,7 @@ func (g *gate) close(asked time.Duration, status int) (wasOpen bool, longer time
 	if d <= old {
 		return false, 0
 	}
-	g.until, g.status = now.Add(d), status
+	g.until, g.said = now.Add(d), said
 	// The spread belongs to the cooldown as a whole: were it a part of what is
 	// left of it, those who come late would all leave right at its end.
 	g.spread = max(g.spread, d/2)

@@ -13,16 +13,16 @@ import (
 func TestFloodNeverForgetsACooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gs := newGates(10)
-		gs.Close("hot", time.Hour, 429)
+		gs.Close("hot", time.Hour, nil)
 		for i := range 1000 {
-			gs.Close(fmt.Sprint("short", i), time.Second, 429)
+			gs.Close(fmt.Sprint("short", i), time.Second, nil)
 			time.Sleep(time.Second)
 		}
 		if gs.Left("hot").left <= 0 {
 			t.Error("the cooldown was forgotten")
 		}
 		for i := range 1000 {
-			gs.Close(fmt.Sprint("long", i), 10*time.Hour, 429)
+			gs.Close(fmt.Sprint("long", i), 10*time.Hour, nil)
 		}
 		if gs.Left("hot").left <= 0 {
 			t.Error("the cooldown was forgotten when all were in force")
@@ -30,7 +30,7 @@ func TestFloodNeverForgetsACooldown(t *testing.T) {
 		if n := gs.t.Len(); n > 10 {
 			t.Errorf("%d keys are remembered, want at most 10", n)
 		}
-		if wasOpen, longer := gs.Close("one more", time.Hour, 429); wasOpen || longer != 0 {
+		if wasOpen, longer := gs.Close("one more", time.Hour, nil); wasOpen || longer != 0 {
 			t.Error("a full table took another key")
 		}
 	})
@@ -39,20 +39,20 @@ func TestFloodNeverForgetsACooldown(t *testing.T) {
 func TestGateNeverShortens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gs := newGates(10)
-		if wasOpen, longer := gs.Close("k", 10*time.Second, 429); !wasOpen || longer != 10*time.Second {
+		if wasOpen, longer := gs.Close("k", 10*time.Second, nil); !wasOpen || longer != 10*time.Second {
 			t.Error(wasOpen, longer)
 		}
-		if wasOpen, longer := gs.Close("k", time.Second, 429); wasOpen || longer != 0 {
+		if wasOpen, longer := gs.Close("k", time.Second, nil); wasOpen || longer != 0 {
 			t.Error(wasOpen, longer)
 		}
 		if c := gs.Left("k"); c.left != 10*time.Second || c.spread != 5*time.Second {
 			t.Error(c)
 		}
-		if wasOpen, longer := gs.Close("k", 12*time.Second, 429); wasOpen || longer != 2*time.Second {
+		if wasOpen, longer := gs.Close("k", 12*time.Second, nil); wasOpen || longer != 2*time.Second {
 			t.Error(wasOpen, longer)
 		}
 		time.Sleep(12 * time.Second)
-		if wasOpen, longer := gs.Close("k", 2*time.Second, 429); !wasOpen || longer != 2*time.Second {
+		if wasOpen, longer := gs.Close("k", 2*time.Second, nil); !wasOpen || longer != 2*time.Second {
 			t.Error(wasOpen, longer)
 		}
 		if c := gs.Left("k"); c.left != 2*time.Second || c.spread != time.Second {
@@ -72,18 +72,18 @@ func TestGateKnowsWhatWasAsked(t *testing.T) {
 				t.Errorf("%v left of %v, want %v of %v", c.left, c.asked, wantLeft, wantAsked)
 			}
 		}
-		if _, longer := gs.Close("k", 2*time.Hour, 429); longer != time.Hour {
+		if _, longer := gs.Close("k", 2*time.Hour, nil); longer != time.Hour {
 			t.Error(longer)
 		}
 		check(time.Hour, 2*time.Hour)
-		gs.Close("k", time.Second, 429)
+		gs.Close("k", time.Second, nil)
 		check(time.Hour, 2*time.Hour)
-		gs.Close("k", 24*time.Hour, 429)
+		gs.Close("k", 24*time.Hour, nil)
 		check(time.Hour, 24*time.Hour)
-		gs.Close("k", math.MaxInt64, 429)
+		gs.Close("k", math.MaxInt64, nil)
 		check(time.Hour, math.MaxInt64)
 		time.Sleep(time.Hour)
-		gs.Close("k", 3*time.Second, 429)
+		gs.Close("k", 3*time.Second, nil)
 		check(3*time.Second, 3*time.Second)
 	})
 }

@@ -14,9 +14,8 @@ type Stop struct {
 	Err error
 	// Key is the key or scope that cools down or is limited; "" is not one of them.
 	Key string
-	// Status is that of the response by which the server asked for the cooldown that is
-	// the reason; 0 is none.
-	Status int
+	// Said is what the server answered when it asked for the cooldown that is the reason.
+	Said any
 }
 
 // Reason is why. Packages have types of their own, with those of these values that they
@@ -37,6 +36,7 @@ const (
 	NotIdempotent
 	NotReplayable
 	ReplayFailed
+	OuterRetries
 )
 
 var reasons = [...]string{
@@ -51,6 +51,7 @@ var reasons = [...]string{
 	NotIdempotent: "not idempotent",
 	NotReplayable: "body not replayable",
 	ReplayFailed:  "body replay failed",
+	OuterRetries:  "left to the outer layer",
 }
 
 // String returns the reason in lower-case words.

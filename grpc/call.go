@@ -30,11 +30,13 @@ func (x *call) run(seen *attempt, send func() error) error {
 			return x.stop(s)
 		}
 		*seen = attempt{}
+		start := time.Now()
 		err := send()
 		x.adm.Send()
 		if err == nil {
 			return nil
 		}
+		x.report(evidenceOf(x.ctx, status.Code(err), time.Since(start), seen.unsent()))
 		w, again := x.judge(err, seen)
 		if !again {
 			return err
@@ -43,6 +45,13 @@ func (x *call) run(seen *attempt, send func() error) error {
 		if s := x.adm.Wait(w); s != nil {
 			return x.stop(s)
 		}
+	}
+}
+
+// report tells the throttle of the target what an attempt shows.
+func (x *call) report(e evidence) {
+	if th := x.adm.Throttle; th != nil && e != 0 {
+		th.Report(x.ctx, e == accepted)
 	}
 }
 

@@ -27,7 +27,7 @@ type exchange struct {
 	orig   *http.Request // the caller's
 	req    *http.Request // what is sent: orig, or a copy with its body in memory
 	call   Call
-	host   *host
+	host   *admission.Host
 	outer  bool // the layer above repeats the request
 
 	last    *http.Response // of the last attempt, parked
@@ -109,7 +109,7 @@ func (x *exchange) send(r *http.Request) (resp *http.Response, err error) {
 			resp.Request = x.orig // not ours to show
 		}
 	}
-	if th := x.host.throttle; th != nil && shown != 0 {
+	if th := x.host.Throttle; th != nil && shown != 0 {
 		th.Report(x.orig.Context(), shown == accepted)
 	}
 	if f := x.cfg.hooks.Attempt; f != nil {
@@ -145,7 +145,7 @@ func (x *exchange) judge(resp *http.Response, err error) (w admission.Wait, agai
 	}
 	if kind == Final || x.up.broken() {
 		if err == nil && !x.up.broken() {
-			x.host.budget.Deposit()
+			x.host.Budget.Deposit()
 		}
 		return w, false
 	}
@@ -162,7 +162,7 @@ func (x *exchange) judge(resp *http.Response, err error) (w admission.Wait, agai
 
 // read returns what a response says.
 func (x *exchange) read(resp *http.Response) retry.Answer {
-	a := answerOf(resp, x.cfg.resetFormat(x.host.name))
+	a := answerOf(resp, x.cfg.resetFormat(x.host.Name))
 	path := x.orig.URL.Path
 	if !retry.WantsBody(resp.StatusCode, resp.Header, path, x.cfg.providers...) {
 		return a
@@ -203,12 +203,12 @@ func (x *exchange) next(kind Verdict, resp *http.Response, a retry.Answer) (w ad
 // response says.
 func (x *exchange) learn(kind Verdict, resp *http.Response, a retry.Answer) {
 	if names := namesOf(resp, a); len(names) > 0 {
-		x.routes.learn(x.host, x.orig, names)
-		x.adm.Scopes = x.routes.scopesOf(x.host, x.adm.Key, x.orig)
+		x.routes.learn(x.host.Name, x.orig, names)
+		x.adm.Scopes = x.routes.scopesOf(x.host.Name, x.adm.Key, x.orig)
 	}
 	switch {
 	case a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == Rejected):
-		c := admission.Cooldown{For: a.Wait, Source: a.Source, Host: x.host.name, Said: saidBy(resp)}
+		c := admission.Cooldown{For: a.Wait, Source: a.Source, Host: x.host.Name, Said: saidBy(resp)}
 		key := x.adm.Key
 		if a.Scope != "" && key != "" {
 			c.Scope = scopeKey(key, a.Scope, x.orig)
@@ -248,7 +248,7 @@ func (x *exchange) stop(s *admission.Stop) (*http.Response, error) {
 
 // giveUp reports why there is no attempt, or no other one.
 func (x *exchange) giveUp(s *admission.Stop) *Error {
-	e := &Error{Reason: Reason(s.Reason), Key: x.host.name, Wait: s.Wait, Err: s.Err}
+	e := &Error{Reason: Reason(s.Reason), Key: x.host.Name, Wait: s.Wait, Err: s.Err}
 	switch e.Reason {
 	case Throttled, CoolingDown, LimiterFailed:
 		e.Key = cmp.Or(s.Key, x.adm.Key)

@@ -171,13 +171,6 @@ func newConfig(opts []Option) (*config, *configerr.Error) {
 	case c.bodyBuffer < 0 || c.bodyBuffer > 1<<30:
 		return nil, configerr.New("body buffer", c.bodyBuffer, "must be from 0 to 1073741824 bytes")
 	}
-	if c.throttle != nil {
-		c.throttle = new(*c.throttle) // the option may serve several transports
-		_, err := retry.NewThrottle(*c.throttle)
-		if e, ok := err.(*retry.ConfigError); ok { //nolint:errorlint // it is not wrapped
-			return nil, (*configerr.Error)(e)
-		}
-	}
 	return c, nil
 }
 

@@ -22,7 +22,8 @@ const (
 // learns from its first response; to forget one does no more harm. It is safe for
 // concurrent use.
 type routes struct {
-	t *admission.Table[route]
+	t        *admission.Table[route]
+	families *admission.Table[string] // by host
 }
 
 // route holds the names of the quotas that a route's responses have named.
@@ -31,17 +32,20 @@ type route struct {
 }
 
 func newRoutes() *routes {
-	return &routes{admission.NewTable(maxRoutes, func(*route) bool { return false })}
+	return &routes{
+		admission.NewTable(maxRoutes, func(*route) bool { return false }),
+		admission.NewTable(admission.MaxHosts, func(*string) bool { return false }),
+	}
 }
 
 // scopesOf returns the keys of the quotas that a request belongs to, within a key of the
-// user's. For hosts that never named any it takes an atomic load.
-func (rs *routes) scopesOf(h *host, key string, req *http.Request) []string {
-	family := h.family.Load()
+// user's. Where no host ever named any it takes an atomic load.
+func (rs *routes) scopesOf(host, key string, req *http.Request) []string {
+	family := rs.families.Get(host)
 	if family == nil || key == "" {
 		return nil
 	}
-	r := rs.t.Get(routeKey(h, *family, req))
+	r := rs.t.Get(routeKey(host, *family, req))
 	if r == nil {
 		return nil
 	}
@@ -54,12 +58,13 @@ func (rs *routes) scopesOf(h *host, key string, req *http.Request) []string {
 }
 
 // learn remembers what a response names.
-func (rs *routes) learn(h *host, req *http.Request, names []string) {
-	family, _, _ := strings.Cut(names[0], "/")
-	if f := h.family.Load(); f == nil || *f != family {
-		h.family.Store(&family)
+func (rs *routes) learn(host string, req *http.Request, names []string) {
+	first, _, _ := strings.Cut(names[0], "/")
+	family := rs.families.GetOrAdd(host, func() *string { return &first })
+	if family == nil {
+		return
 	}
-	r := rs.t.GetOrAdd(routeKey(h, family, req), func() *route {
+	r := rs.t.GetOrAdd(routeKey(host, *family, req), func() *route {
 		r := new(route)
 		r.names.Store(&names)
 		return r
@@ -81,8 +86,8 @@ func (rs *routes) learn(h *host, req *http.Request, names []string) {
 	}
 }
 
-func routeKey(h *host, family string, req *http.Request) string {
-	return h.name + " " + routeOf(family, req.Method, req.URL.Path)
+func routeKey(host, family string, req *http.Request) string {
+	return host + " " + routeOf(family, req.Method, req.URL.Path)
 }
 
 // scopeKey returns the key of a quota within a key of the user's.

@@ -47,14 +47,15 @@ const fairTime = time.Second
 // missing connection.
 func evidenceOf(ctx context.Context, code codes.Code, took time.Duration, unsent bool) evidence {
 	switch code {
-	case codes.ResourceExhausted, codes.Canceled:
+	case codes.ResourceExhausted, codes.Canceled,
+		codes.Unknown: // what a Go server makes of any error, such as that there is no such thing
 		return 0
 	case codes.DeadlineExceeded:
 		if took < fairTime {
 			return 0
 		}
 		return failed
-	case codes.Unavailable, codes.Internal, codes.Unknown, codes.DataLoss:
+	case codes.Unavailable, codes.Internal, codes.DataLoss:
 		if ctx.Err() != nil || unsent && code != codes.Unavailable {
 			return 0
 		}

@@ -85,9 +85,9 @@ func WithBudget(b *retry.Budget) ClientOption { return func(c *clientConfig) { c
 // fails more than two thirds of the time is sent only some of the calls, critical ones
 // ([limiter.Critical]) last to be rejected; one that is down, one in 200 or, if that is
 // more, 20 in two minutes. The others end at once, with [HostFailing]. See [retry.Throttle]
-// for how it is measured. codes.Unavailable, Internal, Unknown and DataLoss are failures,
-// and so is a deadline that ends a unary call after a second or more;
-// codes.ResourceExhausted and calls that their callers cancel say nothing about the target.
+// for how it is measured. codes.Unavailable, Internal and DataLoss are failures, and so is a
+// deadline that ends a unary call after a second or more; codes.ResourceExhausted, Unknown
+// and calls that their callers cancel say nothing about the target.
 // Name is set by the client. OnChange is called too.
 func WithThrottle(s retry.ThrottleSettings) ClientOption {
 	return func(c *clientConfig) { c.throttle = &s }

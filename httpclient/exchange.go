@@ -28,7 +28,7 @@ type exchange struct {
 	req    *http.Request // what is sent: orig, or a copy with its body in memory
 	call   Call
 	host   *admission.Host
-	outer  bool // the layer above repeats the request
+	outer  outer // what the layer above repeats
 
 	last    *http.Response // of the last attempt, parked
 	lastErr error          // of the last attempt
@@ -179,7 +179,7 @@ func (x *exchange) next(kind Verdict, resp *http.Response, a retry.Answer) (w ad
 	switch {
 	case kind == Failed && !isIdempotent(x.orig, x.call):
 		reason = admission.NotIdempotent
-	case x.outer:
+	case x.outer == outerAll || x.outer == outerFailures && kind == Failed:
 		reason = admission.OuterRetries
 	case x.adm.Sent() >= x.adm.Attempts:
 		reason = admission.AttemptsSpent

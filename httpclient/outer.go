@@ -10,14 +10,29 @@ import (
 	"time"
 )
 
-// repeatsItself reports whether the headers of a request say that the layer above repeats
-// it, such as an SDK. Which number of attempts it has is its own affair: what is sent in
-// all is that number, not a multiple of it.
-func repeatsItself(h http.Header) bool {
-	return len(h["X-Stainless-Retry-Count"]) > 0 || // OpenAI, Anthropic and others
-		len(h["X-Stripe-Client-User-Agent"]) > 0 ||
-		amzRepeats(h.Get("Amz-Sdk-Request")) ||
-		strings.Contains(h.Get("X-Goog-Api-Client"), "gccl-attempt-count/")
+// outer is what the layer above, such as an SDK, repeats by itself. The zero value is nothing.
+type outer uint8
+
+const (
+	// outerFailures: all but rejections.
+	outerFailures outer = iota + 1
+	outerAll
+)
+
+// repeatedAbove returns what the layer above repeats, as the headers of a request say. Which
+// number of attempts it has is its own affair: what is sent in all is that number, not a
+// multiple of it.
+func repeatedAbove(h http.Header) outer {
+	switch {
+	case len(h["X-Stainless-Retry-Count"]) > 0, // OpenAI, Anthropic and others
+		amzRepeats(h.Get("Amz-Sdk-Request")),
+		strings.Contains(h.Get("X-Goog-Api-Client"), "gccl-attempt-count/"):
+		return outerAll
+	case len(h["X-Stripe-Client-User-Agent"]) > 0: // it never repeats a 429 by quota
+		return outerFailures
+	default:
+		return 0
+	}
 }
 
 // amzRepeats reads a header such as "attempt=1; max=3". Without max there is no end to it.

@@ -37,7 +37,6 @@ func TestOuterLayerRetries(t *testing.T) {
 		sent   int
 	}{
 		"stainless":     {func(i int) (string, string) { return "X-Stainless-Retry-Count", fmt.Sprint(i) }, 3, 3},
-		"stripe":        {func(int) (string, string) { return "X-Stripe-Client-User-Agent", "{}" }, 3, 3},
 		"aws":           {func(i int) (string, string) { return "Amz-Sdk-Request", fmt.Sprintf("attempt=%d; max=3", i+1) }, 3, 3},
 		"aws, for ever": {func(i int) (string, string) { return "Amz-Sdk-Request", fmt.Sprintf("attempt=%d", i+1) }, 4, 4},
 		"aws, no retry": {func(int) (string, string) { return "Amz-Sdk-Request", "attempt=1; max=1" }, 1, 3},
@@ -63,6 +62,22 @@ func TestOuterLayerRetries(t *testing.T) {
 						gaveUpFor(t, resp, httpclient.OuterRetries)
 					}
 				})
+			}
+		})
+	}
+}
+
+// TestOuterLayerOfStripe: stripe-go repeats failures, and no rejections by quota.
+func TestOuterLayerOfStripe(t *testing.T) {
+	for name, c := range map[string]struct {
+		p     reply
+		calls int
+	}{"failures": {status(503), 3}, "errors": {reply{err: errors.New("reset")}, 3}, "rejections": {status(429), 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := scripted(c.p)
+			outer(t, newTransport(t, s), http.MethodGet, c.calls, func(int) (string, string) { return "X-Stripe-Client-User-Agent", "{}" })
+			if n := len(s.sent()); n != 3 {
+				t.Errorf("%s: %d attempts, want 3", name, n)
 			}
 		})
 	}

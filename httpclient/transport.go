@@ -104,14 +104,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.adm.Cost = max(1, call.Cost)
 	if call.Attempts > 0 {
 		x.adm.Attempts = call.Attempts
-	} else if repeatsItself(req.Header) || t.repeated.before(req.Header) {
-		x.adm.Attempts, x.outer = 1, true
+	} else if x.outer = repeatedAbove(req.Header); t.repeated.before(req.Header) {
+		x.outer = outerAll
 	}
 	x.adm.Allow.Until = validUntil(req)
 	if call.MaxWait > 0 {
 		x.adm.Allow.Each = call.MaxWait
 	}
-	if t.cfg.bodyBuffer > 0 && x.adm.Attempts > 1 {
+	if t.cfg.bodyBuffer > 0 && x.adm.Attempts > 1 && x.outer != outerAll {
 		var err error
 		if x.req, err = buffered(req, t.cfg.bodyBuffer); err != nil {
 			return nil, fmt.Errorf("httpclient: reading the request's body: %w", err)

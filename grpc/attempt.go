@@ -1,9 +1,12 @@
 package holdfastgrpc
 
 import (
+	"context"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 )
@@ -25,4 +28,42 @@ func (a *attempt) options(opts []grpc.CallOption) []grpc.CallOption {
 // that is nearer to the connection keeps these options from grpc-go, nothing is certain.
 func (a *attempt) unsent() bool {
 	return a.over && a.peer.Addr == nil && a.peer.AuthInfo == nil
+}
+
+// evidence is what an attempt shows about its target. The zero value is nothing.
+type evidence uint8
+
+const (
+	accepted evidence = iota + 1
+	failed
+)
+
+// fairTime is how long an attempt must have lasted for its deadline to be evidence against
+// the target.
+const fairTime = time.Second
+
+// evidenceOf judges an attempt of a caller by its code. A rejection by quota says nothing
+// about the target's health, and neither does what never left the client, but for the
+// missing connection.
+func evidenceOf(ctx context.Context, code codes.Code, took time.Duration, unsent bool) evidence {
+	switch code {
+	case codes.ResourceExhausted, codes.Canceled,
+		codes.Unknown: // what a Go server makes of any error, such as that there is no such thing
+		return 0
+	case codes.DeadlineExceeded:
+		if took < fairTime {
+			return 0
+		}
+		return failed
+	case codes.Unavailable, codes.Internal, codes.DataLoss:
+		if ctx.Err() != nil || unsent && code != codes.Unavailable {
+			return 0
+		}
+		return failed
+	default:
+		if unsent {
+			return 0
+		}
+		return accepted
+	}
 }

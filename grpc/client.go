@@ -6,20 +6,16 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
-	"github.com/holdfast-go/holdfast/retry"
 )
 
-// maxTargets bounds the targets whose budgets are remembered, at about 1 kB each.
-const maxTargets = 4096
-
-// Client keeps limits and cooldowns for the calls of gRPC connections, and retries. Make
-// one with [NewClient]; the zero value is not usable. It is safe for concurrent use, runs
+// Client keeps limits and cooldowns for the calls of gRPC connections, sends to a failing
+// target only what that target can serve, and retries. Make one with [NewClient]; the zero value is not usable. It is safe for concurrent use, runs
 // no goroutine between calls, and needs no closing. What it learns is its own: use one
 // for all connections of a process.
 type Client struct {
 	cfg       *clientConfig
 	admission *admission.Client
-	budgets   *admission.Table[retry.Budget]
+	targets   *admission.Hosts
 }
 
 // NewClient returns a Client. The error is a [*ConfigError].
@@ -32,8 +28,11 @@ func NewClient(opts ...ClientOption) (*Client, error) {
 	if e != nil {
 		return nil, (*ConfigError)(e)
 	}
-	budgets := admission.NewTable(maxTargets, func(*retry.Budget) bool { return false })
-	return &Client{cfg, adm, budgets}, nil
+	targets, e := admission.NewHosts(admission.MaxHosts, cfg.throttle, cfg.budget, adm.Logger(), cfg.hooks.ThrottleChange)
+	if e != nil {
+		return nil, (*ConfigError)(e)
+	}
+	return &Client{cfg, adm, targets}, nil
 }
 
 // Unary is the interceptor for unary calls: see grpc.WithUnaryInterceptor and
@@ -50,6 +49,7 @@ func (c *Client) Unary() grpc.UnaryClientInterceptor {
 		err := x.run(&seen, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
 		if err == nil {
 			x.adm.Budget.Deposit()
+			x.report(accepted)
 		}
 		return err
 	}
@@ -75,7 +75,7 @@ func (c *Client) Stream() grpc.StreamClientInterceptor {
 		if err != nil {
 			return nil, err
 		}
-		return &clientStream{ClientStream: cs, call: x, oneReply: !desc.ServerStreams}, nil
+		return &clientStream{ClientStream: cs, call: x, seen: &seen, oneReply: !desc.ServerStreams}, nil
 	}
 }
 
@@ -90,20 +90,10 @@ func (c *Client) begin(ctx context.Context, cc *grpc.ClientConn, method string) 
 		key = c.cfg.key(ctx, target, method)
 	}
 	x := &call{adm: admission.Begin(ctx, c.admission, key), cfg: c.cfg, ctx: ctx, target: target, method: method}
-	x.adm.Budget = c.budget(target)
+	host := c.targets.Get(target)
+	x.adm.Throttle, x.adm.Budget = host.Throttle, host.Budget
 	if c.cfg.hooks.Wait != nil {
 		x.adm.OnWait = x.waits
 	}
 	return x
-}
-
-// budget returns that of a target.
-func (c *Client) budget(target string) *retry.Budget {
-	if c.cfg.budget != nil {
-		return c.cfg.budget
-	}
-	return c.budgets.GetOrAdd(target, func() *retry.Budget {
-		b, _ := retry.NewBudget(retry.BudgetSettings{}) // the defaults are valid
-		return b
-	})
 }

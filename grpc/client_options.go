@@ -29,6 +29,7 @@ type clientConfig struct {
 	admission  admission.Settings
 	key        func(ctx context.Context, target, method string) string
 	budget     *retry.Budget
+	throttle   *retry.ThrottleSettings
 	retryIf    func(method string, st *status.Status) bool
 	hooks      Hooks
 	idempotent map[string]bool // by the full names of methods
@@ -80,6 +81,21 @@ func WithMaxTotalWait(d time.Duration) ClientOption {
 // last 10 s, and 10 per second in any case.
 func WithBudget(b *retry.Budget) ClientOption { return func(c *clientConfig) { c.budget = b } }
 
+// WithThrottle tunes the throttle of each target, which is on by default: a target that
+// fails more than two thirds of the time is sent only some of the calls, critical ones
+// ([limiter.Critical]) last to be rejected; one that is down, one in 200 or, if that is
+// more, 20 in two minutes. The others end at once, with [HostFailing]. See [retry.Throttle]
+// for how it is measured. codes.Unavailable, Internal and DataLoss are failures, and so is a
+// deadline that ends a unary call after a second or more; codes.ResourceExhausted, Unknown
+// and calls that their callers cancel say nothing about the target.
+// Name is set by the client. OnChange is called too.
+func WithThrottle(s retry.ThrottleSettings) ClientOption {
+	return func(c *clientConfig) { c.throttle = &s }
+}
+
+// WithoutThrottle sends whatever a target does.
+func WithoutThrottle() ClientOption { return func(c *clientConfig) { c.throttle = nil } }
+
 // WithIdempotent names methods, as /package.Service/Method, for which it does no harm to
 // do the work twice: they are tried again after any codes.Unavailable. Other methods are
 // only where nothing was sent or the server named a wait. Given several times, the methods
@@ -107,12 +123,12 @@ func WithRetryIf(f func(method string, st *status.Status) bool) ClientOption {
 // are called, in order.
 func WithHooks(h Hooks) ClientOption { return func(c *clientConfig) { c.hooks = c.hooks.and(h) } }
 
-// WithLogger sets where it is logged that keys begin to cool down, by default
-// slog.Default. Nothing is logged per call.
+// WithLogger sets where it is logged that keys begin to cool down and that targets begin and
+// end to be throttled, by default slog.Default. Nothing is logged per call.
 func WithLogger(l *slog.Logger) ClientOption { return func(c *clientConfig) { c.admission.Logger = l } }
 
 func newClientConfig(opts []ClientOption) (*clientConfig, *configerr.Error) {
-	c := &clientConfig{admission: admission.Defaults()}
+	c := &clientConfig{admission: admission.Defaults(), throttle: new(retry.ThrottleSettings)}
 	for _, o := range opts {
 		if o == nil {
 			return nil, configerr.Option()

@@ -12,6 +12,7 @@ import (
 type clientStream struct {
 	grpc.ClientStream
 	call     *call
+	seen     *attempt
 	oneReply bool
 	over     bool // used by RecvMsg only, which must not be called concurrently
 }
@@ -28,8 +29,11 @@ func (s *clientStream) RecvMsg(m any) error {
 func (s *clientStream) ended(err error) {
 	if err == nil || errors.Is(err, io.EOF) {
 		s.call.adm.Budget.Deposit()
+		s.call.report(accepted)
 		return
 	}
 	st := status.Convert(err)
+	// How long a stream may last is its caller's affair.
+	s.call.report(evidenceOf(s.call.ctx, st.Code(), 0, s.seen.unsent()))
 	s.call.learn(st.Code(), hintOf(st, s.Trailer()))
 }

@@ -33,11 +33,14 @@
 // # What a client does
 //
 // Before a call is sent, and before a stream is opened, it waits for the key's cooldown
-// and then for the limiter ([WithLimiter]).
+// and then for the limiter ([WithLimiter]). A target that fails most of the time is sent
+// only some of the calls ([WithThrottle]); the others end at once with codes.Unavailable.
 //
 // A codes.ResourceExhausted or codes.Unavailable that names a wait, by RetryInfo or by
 // the trailer, makes its key cool down for that long, for at most an hour. When both name
-// a wait, the longer one counts. All calls and streams of that key then wait, or fail at
+// a wait, the longer one counts. Proxies such as Envoy put headers of HTTP into the trailer:
+// Retry-After and its like count as well, and where nothing else is said, the reset of a
+// quota with nothing left, or after codes.ResourceExhausted of any quota. All calls and streams of that key then wait, or fail at
 // once with an [*Error] when the wait does not fit. After the cooldown they start again
 // spread over half of its length. With a distributed limiter the whole fleet cools down.
 //

@@ -24,6 +24,9 @@ const (
 	// CoolingDown: the server asked for a pause that is not over, and waiting for its
 	// end does not fit.
 	CoolingDown Reason = Reason(admission.CoolingDown)
+	// HostFailing: the target fails most of the time, and is sent only some of the calls;
+	// see [WithThrottle].
+	HostFailing Reason = Reason(admission.HostFailing)
 	// LimiterFailed: the limiter returned an error; [Error.Unwrap] has it.
 	LimiterFailed Reason = Reason(admission.LimiterFailed)
 	// BudgetSpent: the retry budget allows no further retry now.
@@ -74,13 +77,16 @@ func (e *Error) message() string { return admission.Reason(e.Reason).Then(e.Wait
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// GRPCStatus is codes.ResourceExhausted with the wait as RetryInfo, or for LimiterFailed
-// what the limiter's error means. It does not have the key, since servers pass such
+// GRPCStatus is codes.ResourceExhausted with the wait as RetryInfo, for HostFailing
+// codes.Unavailable, and for LimiterFailed what the limiter's error means. It does not have the key, since servers pass such
 // errors on to their own callers.
 func (e *Error) GRPCStatus() *status.Status {
 	code := codes.ResourceExhausted
-	if e.Reason == LimiterFailed {
+	switch e.Reason {
+	case LimiterFailed:
 		code = codeOf(e.Err)
+	case HostFailing:
+		code = codes.Unavailable
 	}
 	st := status.New(code, "holdfastgrpc: "+e.message())
 	if e.Wait > 0 {

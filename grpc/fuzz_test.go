@@ -121,3 +121,26 @@ func FuzzMetadataKey(f *testing.F) {
 		}
 	})
 }
+
+// FuzzTrailer: whatever a proxy writes into its headers, no wait is below 0, a server that
+// forbids a retry is obeyed, and a wait that is named has a source.
+func FuzzTrailer(f *testing.F) {
+	for _, s := range []string{"", "7", "-1", "2.5", "99999999999999999999", "soon", `"a";r=0;t=7`, "Sat, 01 Jan 2000 00:00:03 GMT"} {
+		for _, name := range []string{"retry-after", "retry-after-ms", "ratelimit", "x-ratelimit-reset", "rate-limit-reset"} {
+			f.Add(name, s, s, "0")
+		}
+	}
+	f.Fuzz(func(t *testing.T, name, value, pushed, left string) {
+		md := metadata.MD{name: {value}, pushbackKey: {pushed}, "x-ratelimit-remaining": {left}, "date": {value}}
+		for _, code := range []codes.Code{codes.Unavailable, codes.ResourceExhausted} {
+			h := hintOf(status.New(code, ""), md)
+			_, never, _ := parsePushback(md[pushbackKey])
+			if h.wait < 0 || h.asked != (h.source != "") || h.wait > 0 && !h.asked || h.never != never || never && h.asked {
+				t.Errorf("%v: %+v", md, h)
+			}
+			if h.asked && h.wait < pushedBack(pushed) {
+				t.Errorf("%v: %+v is less than what gRPC says", md, h)
+			}
+		}
+	})
+}

@@ -1,12 +1,17 @@
 package holdfastgrpc
 
 import (
+	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // maxDetails is how many details of a status are read: none that a server means
@@ -27,7 +32,8 @@ type hint struct {
 	source string
 }
 
-// hintOf reads a status and a trailer. Of two waits the longer one counts.
+// hintOf reads a status and a trailer. Of two waits the longer one counts. Proxies put their
+// headers of HTTP into the trailer; those of a quota count only where nothing else is said.
 func hintOf(st *status.Status, trailer metadata.MD) (h hint) {
 	if d, ok := retryInfo(st); ok {
 		h.asked, h.wait, h.source = true, d, sourceRetryInfo
@@ -36,6 +42,35 @@ func hintOf(st *status.Status, trailer metadata.MD) (h hint) {
 		if h.never = never; !never && (!h.asked || d > h.wait) {
 			h.asked, h.wait, h.source = true, d, sourcePushback
 		}
+	}
+	header := headerOf(trailer)
+	if header == nil || h.never {
+		return h
+	}
+	if r, ok := retry.ParseRetryAfter(header, time.Time{}); ok && (!h.asked || r.Wait > h.wait) {
+		h.asked, h.wait, h.source = true, r.Wait, r.Source
+	}
+	if q, ok := retry.ParseQuota(header, time.Time{}, retry.ResetGuess); ok && !h.asked && (q.Remaining == 0 || st.Code() == codes.ResourceExhausted) {
+		h.asked, h.wait, h.source = true, q.Wait, q.Source
+	}
+	return h
+}
+
+// headerOf returns what a trailer has of the headers that package retry reads; nil is none.
+func headerOf(trailer metadata.MD) (h http.Header) {
+	for name, values := range trailer {
+		if !strings.Contains(name, "retry-after") && !strings.Contains(name, "ratelimit") && !strings.Contains(name, "rate-limit") {
+			continue
+		}
+		if h == nil {
+			h = make(http.Header)
+			for _, name := range [...]string{"date", "age"} {
+				if v := trailer[name]; v != nil {
+					h[http.CanonicalHeaderKey(name)] = v
+				}
+			}
+		}
+		h[http.CanonicalHeaderKey(name)] = values
 	}
 	return h
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/internal/chain"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // Hooks are functions that a [Client] calls outside its locks, on the goroutine of the
@@ -20,14 +21,18 @@ type Hooks struct {
 	// GiveUp is called when a call is not sent, or not sent again although its failure
 	// is one that retries are for.
 	GiveUp func(context.Context, *Error)
+	// ThrottleChange is called once when a target begins to be throttled because it fails,
+	// and once when it no longer is.
+	ThrottleChange func(context.Context, retry.ThrottleChange)
 }
 
 // and returns hooks that call first those of h and then those of next.
 func (h Hooks) and(next Hooks) Hooks {
 	return Hooks{
-		Wait:     chain.Two(h.Wait, next.Wait),
-		Cooldown: chain.Two(h.Cooldown, next.Cooldown),
-		GiveUp:   chain.Two(h.GiveUp, next.GiveUp),
+		Wait:           chain.Two(h.Wait, next.Wait),
+		Cooldown:       chain.Two(h.Cooldown, next.Cooldown),
+		GiveUp:         chain.Two(h.GiveUp, next.GiveUp),
+		ThrottleChange: chain.Two(h.ThrottleChange, next.ThrottleChange),
 	}
 }
 
@@ -36,8 +41,8 @@ type WaitInfo struct {
 	Target, Method, Key string
 	For                 time.Duration // how long; jitter included
 	Why                 WaitReason
-	// Source is what asked for it, when Why is [WaitServer]: "RetryInfo" or
-	// "grpc-retry-pushback-ms".
+	// Source is what asked for it, when Why is [WaitServer]: "RetryInfo",
+	// "grpc-retry-pushback-ms", or the name of a header of HTTP, such as "Retry-After".
 	Source string
 }
 
@@ -58,7 +63,7 @@ const (
 	// WaitBackoff: an attempt failed, and the server said nothing of use.
 	WaitBackoff WaitReason = WaitReason(admission.Backoff)
 	// WaitCooldown: the key cools down.
-	WaitCooldown WaitReason = WaitReason(admission.Cooldown)
+	WaitCooldown WaitReason = WaitReason(admission.Cooling)
 	// WaitLimiter: the limiter admits the call only then.
 	WaitLimiter WaitReason = WaitReason(admission.Limiter)
 )

@@ -2,6 +2,7 @@ package httpclient_test
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"net/http"
 	"os"
@@ -120,15 +121,19 @@ func TestDialects(t *testing.T) {
 			t.Fatal(err)
 		}
 		wants, response, _ := strings.Cut(string(data), "\n\n")
-		_, verdict, _ := strings.Cut(wants, "verdict: ")
-		verdict, _, _ = strings.Cut(verdict, "\n")
+		verdict := after(wants, "verdict: ")
 		want, known := attempts[verdict]
 		if !known {
 			t.Fatalf("%s: verdict %q", file, verdict)
 		}
+		var opts []httpclient.Option
+		if name := after(wants, "provider: "); name != "" {
+			opts = append(opts, httpclient.WithProvider(map[string]retry.Provider{"github": retry.GitHub, "shopify": retry.Shopify, "graphql": retry.GraphQL}[name]))
+		}
+		url := "http://api.test" + cmp.Or(after(wants, "path: "), "/v1/things")
 		for i := range want {
 			synctest.Test(t, func(t *testing.T) {
-				r := []*http.Request{get(t, api), post(t, api, "x")}[i]
+				r := []*http.Request{get(t, url), post(t, url, "x")}[i]
 				time.Sleep(time.Until(time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)))
 				n := 0
 				rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
@@ -136,7 +141,7 @@ func TestDialects(t *testing.T) {
 						return respond(r, status(200)), nil
 					}
 					return http.ReadResponse(bufio.NewReader(strings.NewReader(response)), r)
-				}), httpclient.WithMaxWait(time.Hour), httpclient.WithMaxTotalWait(2*time.Hour))
+				}), append(opts, httpclient.WithMaxWait(time.Hour), httpclient.WithMaxTotalWait(2*time.Hour))...)
 				resp, err := rt.RoundTrip(r)
 				if err != nil {
 					t.Fatal(err)
@@ -148,6 +153,13 @@ func TestDialects(t *testing.T) {
 			})
 		}
 	}
+}
+
+// after returns the rest of the line in which a text has prefix.
+func after(text, prefix string) string {
+	_, rest, _ := strings.Cut(text, prefix)
+	rest, _, _ = strings.Cut(rest, "\n")
+	return rest
 }
 
 // TestForbiddenRetryClosesNoGate: a rejection that never ends, such as that of an account

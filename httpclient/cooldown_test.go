@@ -64,7 +64,7 @@ func TestOtherHostsDoNotCoolDown(t *testing.T) {
 		// The same host by other names.
 		for _, url := range []string{"http://API.test/", "http://api.test:80/x", "https://api.test:443/"} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			failsFor(t, rt, get(t, url).WithContext(ctx), httpclient.CoolingDown)
+			coolsDown(t, rt, get(t, url).WithContext(ctx), 429)
 			cancel()
 		}
 	})
@@ -123,7 +123,7 @@ func TestCooldownThatDoesNotFit(t *testing.T) {
 		r := get(t, api)
 		r.Body = closes{&closed}
 		start := time.Now()
-		e := failsFor(t, rt, r, httpclient.CoolingDown)
+		e := coolsDown(t, rt, r, 429)
 		if e.Wait != 25*time.Minute || e.Key != "api.test" || time.Since(start) != 0 {
 			t.Errorf("%+v after %v", e, time.Since(start))
 		}
@@ -133,7 +133,7 @@ func TestCooldownThatDoesNotFit(t *testing.T) {
 		time.Sleep(24 * time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if e = failsFor(t, rt, get(t, api).WithContext(ctx), httpclient.CoolingDown); !errors.Is(e, context.DeadlineExceeded) {
+		if e = coolsDown(t, rt, get(t, api).WithContext(ctx), 429); !errors.Is(e, context.DeadlineExceeded) {
 			t.Errorf("%v does not match context.DeadlineExceeded", e)
 		}
 		respondsWith(t, rt, get(t, api), 200)
@@ -159,7 +159,7 @@ func TestCooldownIsAtMostAnHour(t *testing.T) {
 		if e := gaveUpFor(t, before, httpclient.CoolingDown); e.Wait != 2*time.Hour-30*time.Second {
 			t.Errorf("whoever waited for another try is told %v", e.Wait)
 		}
-		if e := failsFor(t, rt, get(t, api), httpclient.CoolingDown); e.Wait != 2*time.Hour-30*time.Second {
+		if e := coolsDown(t, rt, get(t, api), 429); e.Wait != 2*time.Hour-30*time.Second {
 			t.Errorf("the next one is told %v", e.Wait)
 		}
 		s.wantSent(t, 2)

@@ -24,7 +24,8 @@
 // be sent, bodies whose Read fails or whose length differs from their ContentLength, and
 // requests whose caller has cancelled are never retried. A response that is not retried is
 // returned at once and its body is unread, also when it streams for hours or is a 101 to
-// be written to.
+// be written to; only a 429 in JSON, and with [WithProvider] what such servers answer, is
+// looked into first.
 //
 // A response is as the server sent it: cookies of retried responses are not added to it,
 // so that a cookie jar does not receive them, and each attempt has the cookies of the
@@ -40,15 +41,31 @@
 // once, with the time to wait in [Wait] and the reason in [GaveUp].
 //
 // A 429 or 503 with a wait makes its key cool down, for at most an hour. So does any
-// response that says that nothing is left of a quota until its reset. Requests to that key
-// wait until the cooldown ends. When the wait does not fit, they fail at once with an
-// [*Error], which has the wait that the server named. After the cooldown, requests start
+// response that says that nothing is left of a quota until its reset; where a server has
+// several quotas for one caller, only the requests that belong to that quota wait. A 429
+// for an account without credit stops nobody: docs/providers.md has what is understood. Requests to that key
+// wait until the cooldown ends. When the wait does not fit, they get at once a response like
+// the one by which the server asked for it, with Retry-After and the header
+// Holdfast-Not-Sent, or with [WithCooldownErrors] an [*Error]. After the cooldown, requests start
 // again spread over half of its length.
+//
+// # Layers above that retry
+//
+// SDKs that retry by themselves would multiply attempts. A request of a layer that says so
+// is sent once, and the layer above decides about another one; limits, cooldowns and the
+// throttle hold for each. These say so: X-Stainless-Retry-Count (OpenAI, Anthropic and
+// others), Amz-Sdk-Request unless its max is 1, gccl-attempt-count in X-Goog-Api-Client, and
+// an Idempotency-Key that was sent in the last two minutes. With X-Stripe-Client-User-Agent
+// that holds for failures; rejections are retried here, as stripe-go does not. Attempts of [Call] overrides that, for SDKs whose own retries are off.
+//
+// A request that is signed for AWS does not wait beyond its signature: 5 minutes, or as a
+// presigned URL says.
 //
 // # What is stored
 //
 // The transport stores the throttles and budgets of up to 4,096 hosts and the cooldowns of
-// up to 65,536 keys. A flood of hosts or keys never removes a cooldown or a host that is
+// up to 65,536 keys and 16,384 of their quotas, 8,192 routes with quotas of their own, and
+// 4,096 idempotency keys. A flood of hosts or keys never removes a cooldown or a host that is
 // throttled. Beyond these numbers, a host has no throttle and shares a budget, and a
 // cooldown applies only to the request that caused it.
 package httpclient

@@ -32,7 +32,8 @@ const (
 	// AttemptsSpent: every attempt was made.
 	AttemptsSpent Reason = Reason(admission.AttemptsSpent)
 	// WaitTooLong: the wait before the next attempt is longer than the cap,
-	// than what is left of the sum of waits, or than the time to the deadline.
+	// than what is left of the sum of waits, than the time to the deadline, or than
+	// the request's signature of AWS is valid.
 	WaitTooLong Reason = Reason(admission.WaitTooLong)
 	// NotIdempotent: repeating the request could do its work twice.
 	NotIdempotent Reason = Reason(admission.NotIdempotent)
@@ -40,25 +41,30 @@ const (
 	NotReplayable Reason = Reason(admission.NotReplayable)
 	// ReplayFailed: the request's GetBody failed; [Error.Unwrap] has its error.
 	ReplayFailed Reason = Reason(admission.ReplayFailed)
+	// OuterRetries: the layer above repeats the request by itself, as its headers say. A
+	// retry here would multiply those.
+	OuterRetries Reason = Reason(admission.OuterRetries)
 )
 
 // String returns the reason in lower-case words.
 func (r Reason) String() string { return admission.Reason(r).String() }
 
 // Error says why a request was not sent, or not sent again. It is returned by
-// [Transport.RoundTrip] only when there is no response of an earlier attempt;
-// otherwise the response is returned, and [GaveUp] finds the Error of it. Its
-// fields must not be changed.
+// [Transport.RoundTrip] only when there is no response, neither of an earlier attempt
+// nor in place of one: see [WithCooldownErrors]. Otherwise the response is returned, and
+// [GaveUp] finds the Error of it. Its fields must not be changed.
 type Error struct {
 	// Reason is why.
 	Reason Reason
-	// Key is the key that was throttled or is cooling down, otherwise the host.
+	// Key is the key that was throttled or is cooling down, as in [CooldownInfo],
+	// otherwise the host.
 	Key string
 	// Wait is how long to wait before another try makes sense; 0 when that is
 	// not known.
 	Wait time.Duration
 	// Err is the cause, if there is one. It is context.DeadlineExceeded when
-	// the wait did not fit before the deadline.
+	// the wait did not fit before the deadline, and says so when the request's
+	// signature would expire.
 	Err error
 }
 

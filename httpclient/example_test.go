@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/httpclient"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // A client that retries, and needs no options.
@@ -101,6 +104,34 @@ func ExampleGaveUp() {
 	wait, _ := httpclient.Wait(resp)
 	fmt.Println(resp.StatusCode, httpclient.GaveUp(resp).Reason, wait)
 	// Output: 429 wait too long 30s
+}
+
+// A query that the server rejects with a 200.
+func ExampleWithProvider() {
+	tries := 0
+	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Shopify-API-Version", "2026-01")
+		if tries++; tries == 1 {
+			fmt.Fprint(w, `{"errors":[{"extensions":{"code":"THROTTLED"}}]}`)
+			return
+		}
+		fmt.Fprint(w, `{"data":{"shop":{"name":"Snowdevil"}}}`)
+	}))
+	defer shop.Close()
+
+	client, err := httpclient.NewClient(httpclient.WithProvider(retry.Shopify))
+	if err != nil {
+		panic(err)
+	}
+	resp, err := client.Post(shop.URL, "application/json", strings.NewReader(`{"query":"{shop{name}}"}`))
+	if err != nil {
+		panic(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	fmt.Println(string(body), err, "at try", tries)
+	// Output: {"data":{"shop":{"name":"Snowdevil"}}} <nil> at try 2
 }
 
 // A POST that the server can tell from a repetition, sent once more at most.

@@ -1,6 +1,7 @@
 package httpclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -19,13 +20,15 @@ const (
 
 // exchange is one call of RoundTrip. It is not safe for concurrent use.
 type exchange struct {
-	adm  admission.Call
-	cfg  *config
-	base http.RoundTripper
-	orig *http.Request // the caller's
-	req  *http.Request // what is sent: orig, or a copy with its body in memory
-	call Call
-	host *host
+	adm    admission.Call
+	cfg    *config
+	base   http.RoundTripper
+	routes *routes
+	orig   *http.Request // the caller's
+	req    *http.Request // what is sent: orig, or a copy with its body in memory
+	call   Call
+	host   *admission.Host
+	outer  outer // what the layer above repeats
 
 	last    *http.Response // of the last attempt, parked
 	lastErr error          // of the last attempt
@@ -106,7 +109,7 @@ func (x *exchange) send(r *http.Request) (resp *http.Response, err error) {
 			resp.Request = x.orig // not ours to show
 		}
 	}
-	if th := x.host.throttle; th != nil && shown != 0 {
+	if th := x.host.Throttle; th != nil && shown != 0 {
 		th.Report(x.orig.Context(), shown == accepted)
 	}
 	if f := x.cfg.hooks.Attempt; f != nil {
@@ -133,7 +136,7 @@ func (x *exchange) afterAttempt(resp *http.Response, err error) (w admission.Wai
 	kind, a := Final, retry.Answer{}
 	switch {
 	case err == nil:
-		a = answerOf(resp, x.cfg.resetFormat(x.host.name))
+		a = x.read(resp)
 		kind = x.cfg.classify(resp, nil, a.Verdict)
 		x.learn(kind, resp, a)
 	case x.up.broken(): // it would fail again
@@ -142,7 +145,7 @@ func (x *exchange) afterAttempt(resp *http.Response, err error) (w admission.Wai
 	}
 	if kind == Final || x.up.broken() {
 		if err == nil && !x.up.broken() {
-			x.host.budget.Deposit()
+			x.host.Budget.Deposit()
 		}
 		return w, false
 	}
@@ -157,12 +160,27 @@ func (x *exchange) afterAttempt(resp *http.Response, err error) (w admission.Wai
 	return w, false
 }
 
+// read returns what a response says.
+func (x *exchange) read(resp *http.Response) retry.Answer {
+	a := answerOf(resp, x.cfg.resetFormat(x.host.Name))
+	path := x.orig.URL.Path
+	if !retry.WantsBody(resp.StatusCode, resp.Header, path, x.cfg.providers...) {
+		return a
+	}
+	if body, whole := peek(resp, retry.MaxBody); whole {
+		a = retry.ParseBody(a, resp.StatusCode, resp.Header, path, body, x.cfg.providers...)
+	}
+	return a
+}
+
 // next returns the wait before the next attempt, or why there is none.
 func (x *exchange) next(kind Verdict, resp *http.Response, a retry.Answer) (w admission.Wait, s *admission.Stop) {
 	reason := admission.Reason(0)
 	switch {
 	case kind == Failed && !isIdempotent(x.orig, x.call):
 		reason = admission.NotIdempotent
+	case x.outer == outerAll || x.outer == outerFailures && kind == Failed:
+		reason = admission.OuterRetries
 	case x.adm.Sent() >= x.adm.Attempts:
 		reason = admission.AttemptsSpent
 	case !replayable(x.req):
@@ -173,7 +191,7 @@ func (x *exchange) next(kind Verdict, resp *http.Response, a retry.Answer) (w ad
 	}
 	least := time.Duration(0)
 	switch {
-	case resp != nil && resp.StatusCode == http.StatusTooManyRequests:
+	case resp != nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode < 400):
 		least = minThrottled
 	case a.Asked:
 		least = minBackoff
@@ -181,15 +199,26 @@ func (x *exchange) next(kind Verdict, resp *http.Response, a retry.Answer) (w ad
 	return x.adm.Next(admission.Answer{Asked: a.Asked, Wait: a.Wait, Source: a.Source, Least: least})
 }
 
-// learn closes the gate of the key, or slows adaptive pacing, as a response says.
+// learn closes the gate of the key or of one of its quotas, or slows adaptive pacing, as a
+// response says.
 func (x *exchange) learn(kind Verdict, resp *http.Response, a retry.Answer) {
+	if names := namesOf(resp, a); len(names) > 0 {
+		x.routes.learn(x.host.Name, x.orig, names)
+		x.adm.Scopes = x.routes.scopesOf(x.host.Name, x.adm.Key, x.orig)
+	}
 	switch {
 	case a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == Rejected):
-		d := x.adm.Cool(a.Wait, a.Source, x.host.name)
-		if f := x.cfg.hooks.Cooldown; f != nil && d > 0 {
-			f(x.orig.Context(), CooldownInfo{x.adm.Key, d, a.Source})
+		c := admission.Cooldown{For: a.Wait, Source: a.Source, Host: x.host.Name, Said: saidBy(resp)}
+		key := x.adm.Key
+		if a.Scope != "" && key != "" {
+			c.Scope = scopeKey(key, a.Scope, x.orig)
+			key = c.Scope
 		}
-	case resp.StatusCode == http.StatusTooManyRequests:
+		d := x.adm.Cool(c)
+		if f := x.cfg.hooks.Cooldown; f != nil && d > 0 {
+			f(x.orig.Context(), CooldownInfo{key, d, a.Source})
+		}
+	case resp.StatusCode == http.StatusTooManyRequests && kind != Final:
 		x.adm.Slow()
 	}
 }
@@ -209,6 +238,9 @@ func (x *exchange) stop(s *admission.Stop) (*http.Response, error) {
 		return gaveUp(x.last, x.orig, e), nil
 	case x.lastErr != nil:
 		return nil, x.lastErr
+	case e.Reason == CoolingDown && !x.cfg.cooldownErrors:
+		said, _ := s.Said.(*said)
+		return gaveUp(said.again(x.orig, e), x.orig, e), nil
 	default:
 		return nil, e
 	}
@@ -216,10 +248,10 @@ func (x *exchange) stop(s *admission.Stop) (*http.Response, error) {
 
 // giveUp reports why there is no attempt, or no other one.
 func (x *exchange) giveUp(s *admission.Stop) *Error {
-	e := &Error{Reason: Reason(s.Reason), Key: x.host.name, Wait: s.Wait, Err: s.Err}
+	e := &Error{Reason: Reason(s.Reason), Key: x.host.Name, Wait: s.Wait, Err: s.Err}
 	switch e.Reason {
 	case Throttled, CoolingDown, LimiterFailed:
-		e.Key = x.adm.Key
+		e.Key = cmp.Or(s.Key, x.adm.Key)
 	}
 	if f := x.cfg.hooks.GiveUp; f != nil {
 		f(x.orig.Context(), GiveUpInfo{x.orig, e})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/httpclient"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // chaos is a base whose behaviour is read from a string of bytes.
@@ -33,10 +34,10 @@ func (c *chaos) next() int {
 
 var (
 	chaosStatus  = []int{200, 429, 503, 500, 502, 504, 408, 101, 204, 302, 403, 404, 501, 599, 999, 0}
-	chaosHeaders = []string{"Retry-After", "Retry-After-Ms", "RateLimit", "X-Ratelimit-Reset", "X-Ratelimit-Remaining", "Ratelimit-Reset", "Ratelimit-Remaining", "Date", "Age"}
+	chaosHeaders = []string{"Retry-After", "Retry-After-Ms", "RateLimit", "X-Ratelimit-Reset", "X-Ratelimit-Remaining", "Ratelimit-Reset", "Ratelimit-Remaining", "Date", "Age", "Content-Type", "X-Ratelimit-Resource", "X-Ratelimit-Bucket", "X-Shopid"}
 	chaosValues  = []string{
 		"0", "1", "5", "119", "121", "-1", "9223372036854775807", "soon", "6m0s", "1e300", "",
-		"Sat, 01 Jan 2000 00:00:03 GMT", "Sat, 01 Jan 3000 00:00:00 GMT", `"q";r=0;t=9`, "946684805", "946684805000",
+		"Sat, 01 Jan 2000 00:00:03 GMT", "Sat, 01 Jan 3000 00:00:00 GMT", `"q";r=0;t=9`, "946684805", "946684805000", "application/json",
 	}
 )
 
@@ -115,6 +116,7 @@ func FuzzTransport(f *testing.F) {
 	f.Add([]byte{0, 0, 3, 1, 1, 0, 0, 1, 1, 1, 1, 1, 0, 0, 3, 2}, "3", byte(1))
 	f.Add([]byte(strings.Repeat("\x03\x01\x03\x01\x02\x05\x00\x09\x02\x01", 40)), "9223372036854775807", byte(0xff))
 	f.Add([]byte(strings.Repeat("\x00\x05\x07\x02\x01\xff\x00\xff\x09\x02\x05", 40)), `"a";r=0;t=77`, byte(0x5a))
+	f.Add([]byte(strings.Repeat("\x00\x05\x07\x00\x02\x10\x09\x00\x0c\x05\x01\x01\x00\x09", 40)), "search", byte(0x80))
 	f.Fuzz(func(t *testing.T, data []byte, text string, mode byte) {
 		synctest.Test(t, func(t *testing.T) { fuzzOnce(t, data, text, mode) })
 	})
@@ -144,6 +146,9 @@ func fuzzOnce(t *testing.T, data []byte, text string, mode byte) {
 	}
 	if mode&8 != 0 {
 		opts = append(opts, httpclient.WithBodyBuffer(100))
+	}
+	if mode&128 != 0 {
+		opts = append(opts, httpclient.WithProvider(retry.Shopify, retry.GraphQL))
 	}
 	rt := newTransport(t, c, opts...)
 	for range 4 {

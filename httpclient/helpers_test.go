@@ -135,6 +135,17 @@ func failsFor(t testing.TB, rt http.RoundTripper, r *http.Request, want httpclie
 	return e
 }
 
+// coolsDown sends r and fails the test unless it is not sent because its key cools down, and
+// a response with the status comes in place of the server's.
+func coolsDown(t testing.TB, rt http.RoundTripper, r *http.Request, want int) *httpclient.Error {
+	t.Helper()
+	resp := respondsWith(t, rt, r, want)
+	if got := resp.Header.Get("Holdfast-Not-Sent"); got != "cooling down" {
+		t.Fatalf("not sent because of %q", got)
+	}
+	return gaveUpFor(t, resp, httpclient.CoolingDown)
+}
+
 // gaveUpFor fails the test unless the transport gave up on resp for the reason.
 func gaveUpFor(t testing.TB, resp *http.Response, want httpclient.Reason) *httpclient.Error {
 	t.Helper()

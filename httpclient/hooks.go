@@ -61,6 +61,8 @@ type WaitInfo struct {
 
 // CooldownInfo is one cooldown of a key.
 type CooldownInfo struct {
+	// Key is the key of [WithKey] or, for one of several quotas of it (see
+	// retry.ParseScopes), the key, # and the name of the quota.
 	Key    string
 	For    time.Duration // from now: as the server asked, at most 1 h
 	Source string        // the header that asked for it
@@ -82,7 +84,7 @@ const (
 	// WaitBackoff: an attempt failed, and the server said nothing of use.
 	WaitBackoff WaitReason = WaitReason(admission.Backoff)
 	// WaitCooldown: the key cools down.
-	WaitCooldown WaitReason = WaitReason(admission.Cooldown)
+	WaitCooldown WaitReason = WaitReason(admission.Cooling)
 	// WaitLimiter: the limiter admits the request only then.
 	WaitLimiter WaitReason = WaitReason(admission.Limiter)
 	// WaitAdaptive: adaptive pacing has a turn only then.

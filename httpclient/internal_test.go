@@ -1,51 +1,14 @@
 package httpclient
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/holdfast-go/holdfast/retry"
 )
-
-// TestFloodNeverForgetsAThrottle: hosts by the thousand do not make one that is
-// down be forgotten, nor grow the table.
-func TestFloodNeverForgetsAThrottle(t *testing.T) {
-	hs := newHosts(10, &retry.ThrottleSettings{MinRequests: 1}, nil)
-	fails := func(name string) *host {
-		h := hs.get(name)
-		if h.throttle != nil {
-			h.throttle.Report(context.Background(), false)
-		}
-		return h
-	}
-	hot := fails("hot")
-	for i := range 1000 {
-		hs.get(fmt.Sprint("ok", i))
-	}
-	if hs.get("hot") != hot {
-		t.Fatal("a throttle was forgotten")
-	}
-	for i := range 1000 {
-		fails(fmt.Sprint("down", i))
-	}
-	if hs.get("hot") != hot {
-		t.Error("a throttle was forgotten when all were in use")
-	}
-	if n := hs.t.Len(); n > 10 {
-		t.Errorf("%d hosts are remembered, want at most 10", n)
-	}
-	over := hs.get("one more")
-	if over.throttle != nil || over != hs.get("another") || over.budget == nil {
-		t.Errorf("beyond the table: %+v", over)
-	}
-}
 
 // slow is a body that sends a part and then nothing until it is closed.
 type slow struct {

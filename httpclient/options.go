@@ -3,6 +3,7 @@ package httpclient
 import (
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
@@ -31,13 +32,16 @@ type config struct {
 	attemptTimeout time.Duration
 	bodyBuffer     int64
 	hooks          Hooks
+	providers      []retry.Provider
+	cooldownErrors bool
 }
 
 // WithLimiter paces requests by l, under the key of [WithKey], before each
 // attempt. By default nothing paces them. If l has a method
 // Block(context.Context, string, time.Duration, ...limiter.CallOption) error, as
 // the limiters of package limiter have, it is called for every cooldown: with a
-// distributed one the whole fleet then cools down.
+// distributed one the whole fleet then cools down. Such a limiter is also asked, at a
+// cost of 0, for the keys of quotas that a server counts apart: see [CooldownInfo].
 func WithLimiter(l limiter.Allower) Option { return func(c *config) { c.admission.Limiter = l } }
 
 // WithKey sets what shares a limit and a cooldown, by default the URL's host,
@@ -60,6 +64,15 @@ func WithClassifier(f func(resp *http.Response, err error) Verdict) Option {
 	return func(c *config) { c.classifier = f }
 }
 
+// WithProvider also reads the bodies of responses for rejections that nothing else shows,
+// such as those in a 200, of servers that the providers stand for. Given several times, all
+// count. A response of theirs, up to [retry.MaxBody], is then held back until its body has
+// come, for at most half a second; it stays whole. By default, only the body of a 429 in
+// JSON is read, to tell whether it ever ends.
+func WithProvider(p ...retry.Provider) Option {
+	return func(c *config) { c.providers = append(slices.Clip(c.providers), p...) }
+}
+
 // WithResetFormat sets what the number in X-RateLimit-Reset and its like means
 // on a host (lower case, with the port unless it is the scheme's own), where
 // guessing by its size is not good enough. f must be safe for concurrent use.
@@ -68,7 +81,8 @@ func WithResetFormat(f func(host string) retry.ResetFormat) Option {
 }
 
 // WithAttempts sets how often a request is tried in all, by default 3; 1 is
-// without retries. At most 100.
+// without retries. At most 100. A request that the layer above repeats by itself is tried
+// once: see [OuterRetries] and the package's documentation.
 func WithAttempts(n int) Option { return func(c *config) { c.admission.Attempts = n } }
 
 // WithBackoff sets the waits between attempts when the server does not name
@@ -121,6 +135,14 @@ func WithBodyBuffer(max int64) Option { return func(c *config) { c.bodyBuffer = 
 // second, until it has doubled. By default it is off.
 func WithAdaptive() Option { return func(c *config) { c.admission.Adaptive = true } }
 
+// WithCooldownErrors returns an [*Error] for a request that is not sent because its key
+// cools down. By default there is a response like the one by which the server asked for
+// that, so that whoever expects the server's errors, such as an SDK, finds them: its status
+// (429 if it was no error), Retry-After with what is left, its X-RateLimit headers, a body
+// of application/problem+json, and the header Holdfast-Not-Sent, by which it can be told
+// from an answer of the server. [GaveUp] has the Error of it.
+func WithCooldownErrors() Option { return func(c *config) { c.cooldownErrors = true } }
+
 // WithHooks adds functions to be called when something happens. Given several times,
 // all are called, in order.
 func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = c.hooks.and(h) } }
@@ -138,18 +160,16 @@ func newConfig(opts []Option) (*config, *configerr.Error) {
 		}
 		o(c)
 	}
+	for _, p := range c.providers {
+		if p < retry.GitHub || p > retry.GraphQL {
+			return nil, configerr.New("provider", p, "must be retry.GitHub, retry.Shopify or retry.GraphQL")
+		}
+	}
 	switch {
 	case c.attemptTimeout != 0 && c.attemptTimeout < time.Millisecond: // a forgotten unit
 		return nil, configerr.New("attempt timeout", c.attemptTimeout, "must be 0 or at least 1ms")
 	case c.bodyBuffer < 0 || c.bodyBuffer > 1<<30:
 		return nil, configerr.New("body buffer", c.bodyBuffer, "must be from 0 to 1073741824 bytes")
-	}
-	if c.throttle != nil {
-		c.throttle = new(*c.throttle) // the option may serve several transports
-		_, err := retry.NewThrottle(*c.throttle)
-		if e, ok := err.(*retry.ConfigError); ok { //nolint:errorlint // it is not wrapped
-			return nil, (*configerr.Error)(e)
-		}
 	}
 	return c, nil
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +100,7 @@ func deliver(t *testing.T, works func(n int, rnd float64) bool, together int, re
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		n, rnd := 0, rand.New(rand.NewPCG(3, 4))
+		var keys atomic.Int64
 		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -120,7 +122,7 @@ func deliver(t *testing.T, works func(n int, rnd float64) bool, together int, re
 				for range 150 / together {
 					r := post(t, api, "x")
 					if retried {
-						r.Header.Set("Idempotency-Key", "k")
+						r.Header.Set("Idempotency-Key", fmt.Sprint(keys.Add(1)))
 					}
 					resp, err := rt.RoundTrip(r)
 					mu.Lock()

@@ -1,13 +1,13 @@
 package httpclient
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
-	"github.com/holdfast-go/holdfast/retry"
 )
 
 // Transport is an [http.RoundTripper] that sends requests through another one,
@@ -19,7 +19,9 @@ import (
 type Transport struct {
 	base      http.RoundTripper
 	cfg       *config
-	hosts     *hosts
+	hosts     *admission.Hosts
+	routes    *routes
+	repeated  *repeated
 	admission *admission.Client
 }
 
@@ -37,13 +39,11 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if e != nil {
 		return nil, (*ConfigError)(e)
 	}
-	t := &Transport{base: base, cfg: cfg, admission: adm}
-	if s := cfg.throttle; s != nil {
-		own := s.OnChange
-		s.OnChange = func(ctx context.Context, c retry.ThrottleChange) { t.throttleChanged(ctx, c, own) }
+	hosts, e := admission.NewHosts(admission.MaxHosts, cfg.throttle, cfg.budget, adm.Logger(), cfg.hooks.ThrottleChange)
+	if e != nil {
+		return nil, (*ConfigError)(e)
 	}
-	t.hosts = newHosts(maxHosts, cfg.throttle, cfg.budget)
-	return t, nil
+	return &Transport{base: base, cfg: cfg, hosts: hosts, admission: adm, routes: newRoutes(), repeated: newRepeated()}, nil
 }
 
 // NewClient returns a client that sends through a new Transport on
@@ -63,8 +63,9 @@ func NewClient(opts ...Option) (*http.Client, error) {
 //
 // If there is a response, the last one is returned with a nil error and its
 // body unread, also when a retry was called for but not possible; [GaveUp] then
-// says why. If nothing could be sent, the error is an [*Error]; otherwise it is
-// that of the last attempt. When the request's context, or its Cancel channel,
+// says why. If nothing could be sent, there is a response in place of the server's
+// while the key cools down, see [WithCooldownErrors], and else the error is an
+// [*Error]; otherwise it is that of the last attempt. When the request's context, or its Cancel channel,
 // ends a wait, the error matches context.Canceled or context.DeadlineExceeded.
 // A wait that the deadline does not allow is not begun.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -81,17 +82,19 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	name := hostOf(req.URL)
-	host := t.hosts.get(name)
+	host := t.hosts.Get(name)
 	x := exchange{
-		adm:  admission.Begin(req.Context(), t.admission, t.cfg.keyOf(req, call, name)),
-		cfg:  t.cfg,
-		base: t.base,
-		orig: req,
-		req:  req,
-		call: call,
-		host: host,
+		adm:    admission.Begin(req.Context(), t.admission, t.cfg.keyOf(req, call, name)),
+		cfg:    t.cfg,
+		base:   t.base,
+		routes: t.routes,
+		orig:   req,
+		req:    req,
+		call:   call,
+		host:   host,
 	}
-	x.adm.Throttle, x.adm.Budget = host.throttle, host.budget
+	x.adm.Scopes = t.routes.scopesOf(host.Name, x.adm.Key, req)
+	x.adm.Throttle, x.adm.Budget = host.Throttle, host.Budget
 	x.adm.Canceled = req.Cancel //nolint:staticcheck // it is how Client.Timeout reaches a RoundTripper
 	if f := t.cfg.hooks.Wait; f != nil {
 		x.adm.OnWait = func(w admission.Wait) {
@@ -101,11 +104,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.adm.Cost = max(1, call.Cost)
 	if call.Attempts > 0 {
 		x.adm.Attempts = call.Attempts
+	} else if x.outer = repeatedAbove(req.Header); t.repeated.before(req.Header) {
+		x.outer = outerAll
 	}
+	x.adm.Allow.Until = validUntil(req)
 	if call.MaxWait > 0 {
 		x.adm.Allow.Each = call.MaxWait
 	}
-	if t.cfg.bodyBuffer > 0 && x.adm.Attempts > 1 {
+	if t.cfg.bodyBuffer > 0 && x.adm.Attempts > 1 && x.outer != outerAll {
 		var err error
 		if x.req, err = buffered(req, t.cfg.bodyBuffer); err != nil {
 			return nil, fmt.Errorf("httpclient: reading the request's body: %w", err)
@@ -121,19 +127,16 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// throttleChanged reports that a host fails, or no longer does: an outage is one
-// line of log when it begins and one when it is over.
-func (t *Transport) throttleChanged(ctx context.Context, c retry.ThrottleChange, own func(context.Context, retry.ThrottleChange)) {
-	logger := t.admission.Logger()
-	if c.Throttling {
-		logger.WarnContext(ctx, "holdfast: host fails; throttled", "host", c.Name, "since", c.Since, "requests", c.Requests, "accepts", c.Accepts)
-	} else {
-		logger.InfoContext(ctx, "holdfast: host recovered; not throttled any more", "host", c.Name, "since", c.Since, "outage", c.At.Sub(c.Since))
-	}
-	if f := t.cfg.hooks.ThrottleChange; f != nil {
-		f(ctx, c)
-	}
-	if own != nil {
-		own(ctx, c)
+// hostOf returns the name of a URL's host: lower case, with the port unless it
+// is the scheme's own.
+func hostOf(u *url.URL) string {
+	name := strings.ToLower(u.Host)
+	switch u.Scheme {
+	case "https":
+		return strings.TrimSuffix(name, ":443")
+	case "http":
+		return strings.TrimSuffix(name, ":80")
+	default:
+		return name
 	}
 }

@@ -276,7 +276,7 @@ func TestPrometheusSeesHTTP(t *testing.T) {
 	t.Cleanup(srv.Close)
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
-	rt, err := httpclient.New(base, s.in.Client("payments"), httpclient.WithLogger(slog.New(slog.DiscardHandler)), httpclient.WithMaxWait(time.Second))
+	rt, err := httpclient.New(base, s.in.Client("payments"), httpclient.WithLogger(slog.New(slog.DiscardHandler)), httpclient.WithMaxWait(time.Second), httpclient.WithCooldownErrors())
 	must(t, err)
 	send := func(method, user string) error {
 		t.Helper()

@@ -13,6 +13,9 @@ type Answer struct {
 	// Hint, whose Remaining is 0 where it is the end of a quota. Without, the Hint
 	// is zero.
 	Asked bool
+	// Scope names the quota that the wait is about, of those in [ParseScopes]; "" is
+	// that it is about all requests of the caller.
+	Scope string
 	Hint
 }
 
@@ -35,7 +38,11 @@ func ParseAnswer(status int, h http.Header, now time.Time, format ResetFormat) A
 	if status < 200 {
 		return a
 	}
-	a.Hint, a.Asked = waitOf(status, h, now, format)
+	var quota string
+	a.Hint, a.Asked, quota = waitOf(status, h, now, format)
+	if a.Asked {
+		a.Scope = scopeOfWait(status, h, quota)
+	}
 	if status < 400 {
 		return a
 	}
@@ -52,18 +59,22 @@ func ParseAnswer(status int, h http.Header, now time.Time, format ResetFormat) A
 	return a
 }
 
-// waitOf finds the wait that is meant for the request of a response.
-func waitOf(status int, h http.Header, now time.Time, format ResetFormat) (Hint, bool) {
+// waitOf finds the wait that is meant for the request of a response. used is the header of
+// a quota that is used up, or "".
+func waitOf(status int, h http.Header, now time.Time, format ResetFormat) (hint Hint, asked bool, used string) {
+	quota, ok := ParseQuota(h, now, format)
+	if ok && quota.Remaining == 0 {
+		used = quota.Source
+	}
 	if status >= 400 {
 		if hint, ok := ParseRetryAfter(h, now); ok {
-			return hint, true
+			return hint, true, used
 		}
 	}
-	hint, ok := ParseQuota(h, now, format)
-	if !ok || hint.Remaining != 0 && status != http.StatusTooManyRequests {
-		return Hint{}, false
+	if !ok || used == "" && status != http.StatusTooManyRequests {
+		return Hint{}, false, ""
 	}
-	return hint, true
+	return quota, true, used
 }
 
 // byStatus sorts responses as RFC 9110 does. asked says that the server named a wait.

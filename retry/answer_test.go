@@ -2,9 +2,11 @@ package retry_test
 
 import (
 	"bufio"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,13 +14,16 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// TestDialects reads the examples of testdata/dialects: some lines on why and from where,
-// verdict and wait, an empty line, and the response.
+// TestDialects reads the examples of testdata/dialects: some lines on why and from where, the
+// path of the request and the provider if they matter, verdict, wait and scope, an empty
+// line, and the response. What needs a provider is not understood without.
 func TestDialects(t *testing.T) {
 	files, err := filepath.Glob("testdata/dialects/*.txt")
-	if err != nil || len(files) < 25 {
+	if err != nil || len(files) < 75 {
 		t.Fatalf("%d examples, %v", len(files), err)
 	}
+	providers := map[string]retry.Provider{"": 0, "github": retry.GitHub, "shopify": retry.Shopify, "graphql": retry.GraphQL}
+	all := []retry.Provider{retry.GitHub, retry.Shopify, retry.GraphQL}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -29,16 +34,53 @@ func TestDialects(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		resp.Body.Close()
-		a := retry.ParseAnswer(resp.StatusCode, resp.Header, now, retry.ResetGuess)
-		wait := "none"
-		if a.Asked {
-			wait = a.Wait.String() + " from " + a.Source
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
 		}
-		if got := "verdict: " + a.Verdict.String() + "\nwait: " + wait; !strings.HasSuffix(wants, got) {
+		p, known := providers[line(wants, "provider: ")]
+		if !known {
+			t.Fatalf("%s: the provider %q", file, line(wants, "provider: "))
+		}
+		path := line(wants, "path: ")
+		said := func(providers ...retry.Provider) string {
+			a := retry.ParseAnswer(resp.StatusCode, resp.Header, now, retry.ResetGuess)
+			if retry.WantsBody(resp.StatusCode, resp.Header, path, providers...) {
+				a = retry.ParseBody(a, resp.StatusCode, resp.Header, path, body, providers...)
+			}
+			if names := retry.ParseScopes(resp.Header); a.Scope != "" && !slices.Contains(names, a.Scope) {
+				t.Errorf("%s: the scope %q is not one of %q", file, a.Scope, names)
+			}
+			s := "verdict: " + a.Verdict.String() + "\nwait: none"
+			if a.Asked {
+				s = "verdict: " + a.Verdict.String() + "\nwait: " + a.Wait.String() + " from " + a.Source
+			}
+			if a.Scope != "" {
+				s += "\nscope: " + a.Scope
+			}
+			return s
+		}
+		// The other providers do no harm.
+		if got := said(all...); !strings.HasSuffix(wants, got) {
 			t.Errorf("%s: got\n%s\nwant\n%s", file, got, wants)
 		}
+		if got := said(p); !strings.HasSuffix(wants, got) {
+			t.Errorf("%s: got\n%s\nwant\n%s", file, got, wants)
+		}
+		if p != 0 && strings.HasSuffix(wants, said()) {
+			t.Errorf("%s: it does not need the provider", file)
+		}
 	}
+}
+
+// line returns the rest of the line that begins with prefix.
+func line(text, prefix string) string {
+	for l := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(l, prefix); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return ""
 }
 
 // FuzzAnswer: whatever a server says, the answer is one of three, a success is final, and a

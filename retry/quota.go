@@ -35,7 +35,9 @@ const (
 //     differ only in Remaining and Reset, such as X-RateLimit-Remaining and
 //     X-RateLimit-Reset, with a suffix (X-RateLimit-Reset-Requests) or prefix
 //     (Anthropic-RateLimit-Requests-Reset) or none;
-//   - X-RateLimit-Reset-After, in seconds.
+//   - X-RateLimit-Reset-After, in seconds;
+//   - X-Shopify-Shop-Api-Call-Limit, a bucket that empties in 20 s: its reset is when there
+//     is room for one more call.
 //
 // A reset may be a number (see [ResetFormat]), a duration such as 6m0s, an HTTP
 // date, or one of RFC 3339; one that has passed is 0. If there are several
@@ -66,6 +68,9 @@ func ParseQuota(h http.Header, now time.Time, format ResetFormat) (hint Hint, ok
 		if is && (!ok || before(found, hint)) {
 			hint, ok = found, true
 		}
+	}
+	if found, is := shopifyQuota(h); is && (!ok || before(found, hint)) {
+		hint, ok = found, true
 	}
 	return hint, ok
 }

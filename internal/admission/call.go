@@ -18,9 +18,12 @@ const minPause = time.Millisecond
 // use. Make it with Begin; the exported fields may then be set before its first
 // method is called.
 type Call struct {
-	Key      string // of limit and cooldown; "" is none
-	Cost     int    // what an attempt takes from the limiter
-	Attempts int    // at most
+	Key string // of limit and cooldown; "" is none
+	// Scopes are keys for parts of Key that have cooldowns of their own, for which the
+	// call waits, too.
+	Scopes   []string
+	Cost     int // what an attempt takes from the limiter
+	Attempts int // at most
 	Allow    wait.Allowance
 	Throttle *retry.Throttle // of the host; nil is none
 	Budget   *retry.Budget   // of retries
@@ -99,26 +102,39 @@ func (x *Call) Slow() {
 	}
 }
 
-// Cool makes the key cool down for the time that its server asks for, in this process
-// and, where the limiter can, in the fleet. It returns for how long, or 0 when the key
-// cools down at least as long already. host names the server in the log.
-func (x *Call) Cool(asked time.Duration, source string, host string) time.Duration {
-	if x.Key == "" || asked <= 0 {
+// Cooldown is what a server asks for.
+type Cooldown struct {
+	For    time.Duration
+	Source string // what asked for it, for the log
+	Host   string // the server, for the log
+	Scope  string // one of the scopes; "" is the key itself
+	Said   any    // what the server answered, for Stop
+}
+
+// Cool makes the key, or one of its scopes, cool down, in this process and, where the
+// limiter can, in the fleet. It returns for how long, or 0 when that is so already for at
+// least as long.
+func (x *Call) Cool(c Cooldown) time.Duration {
+	if x.Key == "" || c.For <= 0 {
 		return 0
 	}
-	d := min(asked, Max)
-	wasOpen, longer := x.c.gates.Close(x.Key, asked)
+	key, gates := x.Key, x.c.gates
+	if c.Scope != "" {
+		key, gates = c.Scope, x.c.scopes
+	}
+	d := min(c.For, Max)
+	wasOpen, longer := gates.Close(key, c.For, c.Said)
 	if longer <= 0 {
 		return 0
 	}
 	if wasOpen {
 		x.c.logger.LogAttrs(x.ctx, slog.LevelInfo, "holdfast: cooling down",
-			slog.String("host", host), slog.Duration("for", d), slog.Time("until", time.Now().Add(d)), slog.String("source", source))
+			slog.String("host", c.Host), slog.Duration("for", d), slog.Time("until", time.Now().Add(d)), slog.String("source", c.Source))
 	}
 	if x.c.block != nil && prolongs(longer, d) {
 		// When Redis is unavailable this process still waits for the gate, which is all
 		// that can be done.
-		_ = x.c.block.Block(x.ctx, x.Key, d)
+		_ = x.c.block.Block(x.ctx, key, d)
 	}
 	return d
 }
@@ -199,41 +215,66 @@ func (x *Call) throttle() *Stop {
 	return &Stop{Reason: HostFailing, Wait: th.Wait()}
 }
 
-// cooldown waits until the key does not cool down, which may be prolonged meanwhile. The
-// waiters of one cooldown come back spread over half its length.
+// cooldown waits until neither the key nor one of its scopes cools down, which may be
+// prolonged meanwhile. The waiters of one cooldown come back spread over half its length.
 func (x *Call) cooldown() *Stop {
 	for {
-		left, over, asked := x.c.gates.Left(x.Key)
-		if left <= 0 {
+		key, c := x.Key, x.c.gates.Left(x.Key)
+		for _, scope := range x.Scopes {
+			if s := x.c.scopes.Left(scope); s.left > c.left {
+				key, c = scope, s
+			}
+		}
+		if c.left <= 0 {
 			return nil
 		}
-		if s := x.pause(left, over, Cooldown, CoolingDown); s != nil {
-			s.Wait = asked
+		if s := x.pause(c.left, c.spread, Cooling, CoolingDown); s != nil {
+			s.Key, s.Wait, s.Said = key, c.asked, c.said
 			return s
 		}
 	}
 }
 
-// limit waits until the limiter admits the call.
+// limit waits until the limiter admits the call. That another process has made a scope cool
+// down is a block of the scope, which is asked about without taking anything.
 func (x *Call) limit() *Stop {
-	for x.c.s.Limiter != nil {
-		res, err := x.c.s.Limiter.AllowN(x.ctx, x.Key, x.Cost)
+	if x.c.s.Limiter == nil {
+		return nil
+	}
+	if x.c.block != nil {
+		for _, scope := range x.Scopes {
+			if s := x.allow(scope, 0); s != nil {
+				return s
+			}
+		}
+	}
+	return x.allow(x.Key, x.Cost)
+}
+
+// allow waits until the limiter admits n units of a key.
+func (x *Call) allow(key string, n int) *Stop {
+	for {
+		res, err := x.c.s.Limiter.AllowN(x.ctx, key, n)
 		switch {
 		case err != nil && x.gone():
 			return &Stop{}
 		case err != nil:
-			return &Stop{Reason: LimiterFailed, Err: err}
+			return &Stop{Reason: LimiterFailed, Key: key, Err: err}
 		}
 		d, over := res.Delay, time.Duration(0)
-		if !res.Allowed {
+		switch {
+		case res.Allowed && n == 0: // the delay would be that of a call
+			return nil
+		case !res.Allowed:
 			d = max(minPause, res.RetryAfter)
 			rate := res.Limit.Rate()
-			over = wait.Crowd(d, rate.N, rate.Per, x.Cost)
+			over = wait.Crowd(d, rate.N, rate.Per, n)
 		}
 		if d <= 0 {
 			return nil
 		}
 		if s := x.pause(d, over, Limiter, Throttled); s != nil {
+			s.Key = key
 			return s
 		}
 		// A cooldown may have begun during the wait.
@@ -241,7 +282,6 @@ func (x *Call) limit() *Stop {
 			return s
 		}
 	}
-	return nil
 }
 
 // adapt waits for the turn of adaptive pacing.

@@ -55,7 +55,8 @@ func (s *Settings) validate() *configerr.Error {
 type Client struct {
 	s      Settings
 	logger *slog.Logger
-	gates  *Gates
+	gates  *Gates       // of keys
+	scopes *Gates       // of parts of keys
 	paces  *Table[pace] // nil is not adaptive
 	block  blocker      // nil if the limiter can't
 }
@@ -70,7 +71,7 @@ func New(s Settings) (*Client, *configerr.Error) {
 	if e := s.validate(); e != nil {
 		return nil, e
 	}
-	c := &Client{s: s, logger: cmp.Or(s.Logger, slog.Default()), gates: newGates(maxGates)}
+	c := &Client{s: s, logger: cmp.Or(s.Logger, slog.Default()), gates: newGates(maxGates), scopes: newGates(maxScopes)}
 	if s.Adaptive {
 		c.paces = newPaces(maxPaces)
 	}

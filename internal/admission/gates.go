@@ -10,8 +10,12 @@ import (
 // no harm. Callers get the wait that the server named.
 const Max = time.Hour
 
-// maxGates is how many keys may cool down at once, at about 150 bytes each.
-const maxGates = 1 << 16
+// How many keys may cool down at once, at about 150 bytes each. Servers name the scopes
+// within a key: who names many must not take the place of another's key.
+const (
+	maxGates  = 1 << 16
+	maxScopes = 1 << 14
+)
 
 // Gates holds the cooldowns of this process: until when nothing may be sent to
 // a key because its server asked for a pause. Keys that never had one take no
@@ -28,38 +32,44 @@ type gate struct {
 	asked time.Time
 	// spread is the time after until over which waiters come back.
 	spread time.Duration
+	// said is what the server answered.
+	said any
+}
+
+// cooling is what is left of a cooldown.
+type cooling struct {
+	left   time.Duration // at most 0 is over
+	spread time.Duration // after that, over which its waiters come back
+	asked  time.Duration // left of what the server asked for, which may be longer than Max
+	said   any           // what the server answered
 }
 
 // newGates returns gates for max keys, all open.
 func newGates(max int) *Gates {
 	return &Gates{NewTable(max, func(g *gate) bool {
-		left, _, _ := g.left()
-		return left > 0
+		return g.cooling().left > 0
 	})}
 }
 
-// Left returns how long key still cools down, over which time after that its
-// waiters spread, and what is left of the wait that the server asked for, which
-// may be longer than [Max].
-func (gs *Gates) Left(key string) (left, spread, asked time.Duration) {
+// Left returns what is left of the cooldown of a key.
+func (gs *Gates) Left(key string) cooling {
 	g := gs.t.Get(key)
 	if g == nil {
-		return 0, 0, 0
+		return cooling{}
 	}
-	return g.left()
+	return g.cooling()
 }
 
 // Close makes key cool down for the time that its server asked for, at most
-// [Max], and never shortens a longer cooldown. It reports whether it was open,
-// and by how much the cooldown now lasts longer.
+// [Max], and never shortens a longer cooldown. said is what the server answered. It reports whether it was open, and by how much the cooldown now lasts longer.
 // When every gate in the table is closed the new cooldown is lost: the request
 // that met it waits, others find out for themselves.
-func (gs *Gates) Close(key string, asked time.Duration) (wasOpen bool, longer time.Duration) {
+func (gs *Gates) Close(key string, asked time.Duration, said any) (wasOpen bool, longer time.Duration) {
 	g := gs.t.GetOrAdd(key, func() *gate { return new(gate) })
 	if g == nil {
 		return false, 0
 	}
-	return g.close(asked)
+	return g.close(asked, said)
 }
 
 // prolongs reports whether the fleet needs to know a cooldown of d that lasts
@@ -67,13 +77,13 @@ func (gs *Gates) Close(key string, asked time.Duration) (wasOpen bool, longer ti
 // rejection each prolongs it by a moment.
 func prolongs(longer, d time.Duration) bool { return longer > d/10 }
 
-func (g *gate) left() (left, spread, asked time.Duration) {
+func (g *gate) cooling() cooling {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return time.Until(g.until), g.spread, time.Until(g.asked)
+	return cooling{time.Until(g.until), g.spread, time.Until(g.asked), g.said}
 }
 
-func (g *gate) close(asked time.Duration) (wasOpen bool, longer time.Duration) {
+func (g *gate) close(asked time.Duration, said any) (wasOpen bool, longer time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
@@ -85,7 +95,7 @@ func (g *gate) close(asked time.Duration) (wasOpen bool, longer time.Duration) {
 	if d <= old {
 		return false, 0
 	}
-	g.until = now.Add(d)
+	g.until, g.said = now.Add(d), said
 	// The spread belongs to the cooldown as a whole: were it a part of what is
 	// left of it, those who come late would all leave right at its end.
 	g.spread = max(g.spread, d/2)

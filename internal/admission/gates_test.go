@@ -13,24 +13,24 @@ import (
 func TestFloodNeverForgetsACooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gs := newGates(10)
-		gs.Close("hot", time.Hour)
+		gs.Close("hot", time.Hour, nil)
 		for i := range 1000 {
-			gs.Close(fmt.Sprint("short", i), time.Second)
+			gs.Close(fmt.Sprint("short", i), time.Second, nil)
 			time.Sleep(time.Second)
 		}
-		if left, _, _ := gs.Left("hot"); left <= 0 {
+		if gs.Left("hot").left <= 0 {
 			t.Error("the cooldown was forgotten")
 		}
 		for i := range 1000 {
-			gs.Close(fmt.Sprint("long", i), 10*time.Hour)
+			gs.Close(fmt.Sprint("long", i), 10*time.Hour, nil)
 		}
-		if left, _, _ := gs.Left("hot"); left <= 0 {
+		if gs.Left("hot").left <= 0 {
 			t.Error("the cooldown was forgotten when all were in force")
 		}
 		if n := gs.t.Len(); n > 10 {
 			t.Errorf("%d keys are remembered, want at most 10", n)
 		}
-		if wasOpen, longer := gs.Close("one more", time.Hour); wasOpen || longer != 0 {
+		if wasOpen, longer := gs.Close("one more", time.Hour, nil); wasOpen || longer != 0 {
 			t.Error("a full table took another key")
 		}
 	})
@@ -39,24 +39,24 @@ func TestFloodNeverForgetsACooldown(t *testing.T) {
 func TestGateNeverShortens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gs := newGates(10)
-		if wasOpen, longer := gs.Close("k", 10*time.Second); !wasOpen || longer != 10*time.Second {
+		if wasOpen, longer := gs.Close("k", 10*time.Second, nil); !wasOpen || longer != 10*time.Second {
 			t.Error(wasOpen, longer)
 		}
-		if wasOpen, longer := gs.Close("k", time.Second); wasOpen || longer != 0 {
+		if wasOpen, longer := gs.Close("k", time.Second, nil); wasOpen || longer != 0 {
 			t.Error(wasOpen, longer)
 		}
-		if left, spread, _ := gs.Left("k"); left != 10*time.Second || spread != 5*time.Second {
-			t.Error(left, spread)
+		if c := gs.Left("k"); c.left != 10*time.Second || c.spread != 5*time.Second {
+			t.Error(c)
 		}
-		if wasOpen, longer := gs.Close("k", 12*time.Second); wasOpen || longer != 2*time.Second {
+		if wasOpen, longer := gs.Close("k", 12*time.Second, nil); wasOpen || longer != 2*time.Second {
 			t.Error(wasOpen, longer)
 		}
 		time.Sleep(12 * time.Second)
-		if wasOpen, longer := gs.Close("k", 2*time.Second); !wasOpen || longer != 2*time.Second {
+		if wasOpen, longer := gs.Close("k", 2*time.Second, nil); !wasOpen || longer != 2*time.Second {
 			t.Error(wasOpen, longer)
 		}
-		if left, spread, _ := gs.Left("k"); left != 2*time.Second || spread != time.Second {
-			t.Error(left, spread)
+		if c := gs.Left("k"); c.left != 2*time.Second || c.spread != time.Second {
+			t.Error(c)
 		}
 	})
 }
@@ -68,22 +68,22 @@ func TestGateKnowsWhatWasAsked(t *testing.T) {
 		gs := newGates(10)
 		check := func(wantLeft, wantAsked time.Duration) {
 			t.Helper()
-			if left, _, asked := gs.Left("k"); left != wantLeft || asked != wantAsked {
-				t.Errorf("%v left of %v, want %v of %v", left, asked, wantLeft, wantAsked)
+			if c := gs.Left("k"); c.left != wantLeft || c.asked != wantAsked {
+				t.Errorf("%v left of %v, want %v of %v", c.left, c.asked, wantLeft, wantAsked)
 			}
 		}
-		if _, longer := gs.Close("k", 2*time.Hour); longer != time.Hour {
+		if _, longer := gs.Close("k", 2*time.Hour, nil); longer != time.Hour {
 			t.Error(longer)
 		}
 		check(time.Hour, 2*time.Hour)
-		gs.Close("k", time.Second)
+		gs.Close("k", time.Second, nil)
 		check(time.Hour, 2*time.Hour)
-		gs.Close("k", 24*time.Hour)
+		gs.Close("k", 24*time.Hour, nil)
 		check(time.Hour, 24*time.Hour)
-		gs.Close("k", math.MaxInt64)
+		gs.Close("k", math.MaxInt64, nil)
 		check(time.Hour, math.MaxInt64)
 		time.Sleep(time.Hour)
-		gs.Close("k", 3*time.Second)
+		gs.Close("k", 3*time.Second, nil)
 		check(3*time.Second, 3*time.Second)
 	})
 }

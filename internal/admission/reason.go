@@ -12,6 +12,10 @@ type Stop struct {
 	Wait time.Duration
 	// Err is the cause, if there is one.
 	Err error
+	// Key is the key or scope that cools down or is limited; "" is not one of them.
+	Key string
+	// Said is what the server answered when it asked for the cooldown that is the reason.
+	Said any
 }
 
 // Reason is why. Packages have types of their own, with those of these values that they
@@ -32,6 +36,7 @@ const (
 	NotIdempotent
 	NotReplayable
 	ReplayFailed
+	OuterRetries
 )
 
 var reasons = [...]string{
@@ -46,6 +51,7 @@ var reasons = [...]string{
 	NotIdempotent: "not idempotent",
 	NotReplayable: "body not replayable",
 	ReplayFailed:  "body replay failed",
+	OuterRetries:  "left to the outer layer",
 }
 
 // String returns the reason in lower-case words.
@@ -78,12 +84,12 @@ type Why uint8
 const (
 	Server Why = iota
 	Backoff
-	Cooldown
+	Cooling
 	Limiter
 	Adaptive
 )
 
-var whys = [...]string{Server: "server", Backoff: "backoff", Cooldown: "cooldown", Limiter: "limiter", Adaptive: "adaptive"}
+var whys = [...]string{Server: "server", Backoff: "backoff", Cooling: "cooldown", Limiter: "limiter", Adaptive: "adaptive"}
 
 // String returns it in one lower-case word.
 func (w Why) String() string {

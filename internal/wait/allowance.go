@@ -4,6 +4,7 @@ package wait
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -22,14 +23,23 @@ const (
 	Deadline
 	// Budget: the budget of retries is spent.
 	Budget
+	// Expiry: what is to be sent is not valid any more after it.
+	Expiry
 )
 
-// Err returns context.DeadlineExceeded if the deadline forbids the wait, else nil.
+var errExpiry = errors.New("the request's signature expires before")
+
+// Err returns context.DeadlineExceeded if the deadline forbids the wait, an error that says
+// so of the expiry, else nil.
 func (b Bound) Err() error {
-	if b == Deadline {
+	switch b {
+	case Deadline:
 		return context.DeadlineExceeded
+	case Expiry:
+		return errExpiry
+	default:
+		return nil
 	}
-	return nil
 }
 
 // Allowance is how long one call may still wait. Every wait of a call goes
@@ -38,6 +48,8 @@ func (b Bound) Err() error {
 type Allowance struct {
 	Each  time.Duration // the longest single wait
 	Total time.Duration // the longest sum of waits
+	// Until is when what is to be sent expires; zero is never.
+	Until time.Time
 
 	waited time.Duration // so far
 }
@@ -56,6 +68,12 @@ func (a *Allowance) fits(ctx context.Context, d time.Duration) (most time.Durati
 		return most, Each
 	case d > most:
 		return most, Total
+	}
+	if !a.Until.IsZero() {
+		most = min(most, max(0, time.Until(a.Until)-1))
+		if d > most {
+			return most, Expiry
+		}
 	}
 	if deadline, has := ctx.Deadline(); has {
 		// A wait up to the very deadline leaves no time to send anything.

@@ -36,6 +36,17 @@ func TestAllowance(t *testing.T) {
 		if a.Sleep(ctx, 20*time.Second, nil) || time.Since(start) != 10*time.Second {
 			t.Error("did not leave with its context, but after", time.Since(start))
 		}
+		b := Allowance{Each: time.Minute, Total: time.Minute, Until: time.Now().Add(5 * time.Second)}
+		if most, bound := b.fits(t.Context(), 5*time.Second); most != 5*time.Second-1 || bound != Expiry || bound.Err() == nil {
+			t.Error("up to the very expiry:", most, bound)
+		}
+		if _, bound := b.fits(t.Context(), 4*time.Second); bound != 0 {
+			t.Error(bound)
+		}
+		b.Until = time.Now().Add(-time.Second)
+		if most, bound := b.fits(t.Context(), 0); most != 0 || bound != 0 {
+			t.Error("no wait, after it:", most, bound)
+		}
 		left := make(chan struct{})
 		close(left)
 		if a.Sleep(t.Context(), time.Second, left) {

@@ -1,0 +1,101 @@
+package admission
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// MaxHosts bounds the hosts that are remembered, at about 2 kB each.
+const MaxHosts = 4096
+
+// Host is what is kept for each server. Its fields do not change.
+type Host struct {
+	Name     string
+	Throttle *retry.Throttle // nil is none
+	Budget   *retry.Budget
+}
+
+// Hosts is the bounded map of them. The overflow, which hosts get for which there is no
+// room, has no throttle: the failures of one must not condemn another. It is safe for
+// concurrent use. Make it with NewHosts.
+type Hosts struct {
+	t        *Table[Host]
+	throttle *retry.ThrottleSettings // nil is no throttle
+	shared   *retry.Budget           // nil is one for each host
+	overflow *Host
+}
+
+// NewHosts returns an empty map of max hosts. throttle is that of each, nil is none; shared
+// is the budget of all, nil is one for each. That a host begins or ends to be throttled is
+// logged, and reported to changed, unless it is nil, and to the OnChange of throttle.
+func NewHosts(max int, throttle *retry.ThrottleSettings, shared *retry.Budget, logger *slog.Logger, changed func(context.Context, retry.ThrottleChange)) (*Hosts, *configerr.Error) {
+	hs := &Hosts{shared: shared}
+	if throttle != nil {
+		s := *throttle // its owner may use it again
+		if _, err := retry.NewThrottle(s); err != nil {
+			if e, ok := err.(*retry.ConfigError); ok { //nolint:errorlint // it is not wrapped
+				return nil, (*configerr.Error)(e)
+			}
+		}
+		own := s.OnChange
+		s.OnChange = func(ctx context.Context, c retry.ThrottleChange) {
+			logThrottle(ctx, logger, c)
+			if changed != nil {
+				changed(ctx, c)
+			}
+			if own != nil {
+				own(ctx, c)
+			}
+		}
+		hs.throttle = &s
+	}
+	hs.t = NewTable(max, func(h *Host) bool {
+		return h.Throttle != nil && h.Throttle.Rejecting()
+	})
+	hs.overflow = &Host{Name: "overflow", Budget: hs.newBudget()}
+	return hs, nil
+}
+
+// Get returns the host of a name.
+func (hs *Hosts) Get(name string) *Host {
+	if h := hs.t.Get(name); h != nil {
+		return h
+	}
+	name = strings.Clone(name) // it may be a part of a long URL
+	if h := hs.t.GetOrAdd(name, func() *Host { return hs.make(name) }); h != nil {
+		return h
+	}
+	return hs.overflow
+}
+
+func (hs *Hosts) make(name string) *Host {
+	h := &Host{Name: name, Budget: hs.newBudget()}
+	if hs.throttle != nil {
+		s := *hs.throttle
+		s.Name = name
+		h.Throttle, _ = retry.NewThrottle(s) // NewHosts has made one of these settings
+	}
+	return h
+}
+
+func (hs *Hosts) newBudget() *retry.Budget {
+	if hs.shared != nil {
+		return hs.shared
+	}
+	b, _ := retry.NewBudget(retry.BudgetSettings{}) // the defaults are valid
+	return b
+}
+
+// logThrottle writes that a host fails, or no longer does: an outage is one line of log when
+// it begins and one when it is over.
+func logThrottle(ctx context.Context, logger *slog.Logger, c retry.ThrottleChange) {
+	if c.Throttling {
+		logger.WarnContext(ctx, "holdfast: host fails; throttled", "host", c.Name, "since", c.Since, "requests", c.Requests, "accepts", c.Accepts)
+	} else {
+		logger.InfoContext(ctx, "holdfast: host recovered; not throttled any more", "host", c.Name, "since", c.Since, "outage", c.At.Sub(c.Since))
+	}
+}

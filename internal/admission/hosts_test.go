@@ -1,0 +1,46 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// TestFloodNeverForgetsAThrottle: hosts by the thousand do not make one that is
+// down be forgotten, nor grow the table.
+func TestFloodNeverForgetsAThrottle(t *testing.T) {
+	hs, e := NewHosts(10, &retry.ThrottleSettings{MinRequests: 1}, nil, slog.New(slog.DiscardHandler), nil)
+	if e != nil {
+		t.Fatal(e)
+	}
+	fails := func(name string) *Host {
+		h := hs.Get(name)
+		if h.Throttle != nil {
+			h.Throttle.Report(context.Background(), false)
+		}
+		return h
+	}
+	hot := fails("hot")
+	for i := range 1000 {
+		hs.Get(fmt.Sprint("ok", i))
+	}
+	if hs.Get("hot") != hot {
+		t.Fatal("a throttle was forgotten")
+	}
+	for i := range 1000 {
+		fails(fmt.Sprint("down", i))
+	}
+	if hs.Get("hot") != hot {
+		t.Error("a throttle was forgotten when all were in use")
+	}
+	if n := hs.t.Len(); n > 10 {
+		t.Errorf("%d hosts are remembered, want at most 10", n)
+	}
+	over := hs.Get("one more")
+	if over.Throttle != nil || over != hs.Get("another") || over.Budget == nil {
+		t.Errorf("beyond the table: %+v", over)
+	}
+}

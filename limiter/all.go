@@ -285,12 +285,12 @@ func (a *all) fallBack(ctx context.Context, g group, cause error) (bool, int, er
 		}
 		return false, 0, nil
 	}
-	taken := make([]receipt, len(g.parts))
+	if a.receipts == nil {
+		a.receipts = make([]receipt, len(a.requests))
+	}
 	for k, i := range g.parts {
 		r, l := &a.requests[i], a.m.parts[i].Limiter
-		if r.rc == nil {
-			r.rc = &taken[k]
-		}
+		a.receive(i)
 		res, err := l.fallBack(r, cause)
 		if err == nil && res.Allowed {
 			a.set(i, res)

@@ -1,8 +1,6 @@
 package limiter_test
 
 import (
-	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -24,16 +22,4 @@ func behind(t *testing.T, srv *redisproc.Server, opt redis.Options) (*faultproxy
 		p.Close()
 	})
 	return p, rdb
-}
-
-// callsRunning counts the goroutines that wait for Redis on behalf of callers.
-func callsRunning() int {
-	buf := make([]byte, 1<<20)
-	for {
-		n := runtime.Stack(buf, true)
-		if n < len(buf) {
-			return strings.Count(string(buf[:n]), "redislink.(*queue).run(")
-		}
-		buf = make([]byte, 2*len(buf))
-	}
 }

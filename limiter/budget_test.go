@@ -227,22 +227,26 @@ func TestCallerInAHurry(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, srv.Freeze())
-	for range 20 {
-		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	here := 0
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		res, err := lim.Allow(ctx, "k")
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) || err == nil && res.Source != limiter.SourceLocal {
+		cancel()
+		switch {
+		case err == nil && res.Source == limiter.SourceLocal:
+			here++
+		case !errors.Is(err, context.DeadlineExceeded): // on a machine that is too busy
 			t.Errorf("%+v, %v", res, err)
 		}
-		if err != nil {
-			t.Log("the machine was too busy to answer within 100 ms of the deadline")
-		}
-		cancel()
 		if s := lim.Health().Servers[0].State; s != breaker.Closed {
 			t.Fatalf("callers in a hurry made the breaker %v", s)
 		}
-		if res.Source == limiter.SourceLocal {
+		if here > 0 {
 			break
 		}
+	}
+	if here == 0 {
+		t.Error("no caller in a hurry got an answer in time")
 	}
 	must(t, srv.Thaw())
 }

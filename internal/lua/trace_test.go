@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,8 +20,16 @@ import (
 
 var (
 	traceSeed  = flag.Uint64("trace.seed", 0, "seed of the random traces; 0 draws one")
-	traceSteps = flag.Int("trace.steps", 20_000, "steps of each random trace")
+	traceSteps = flag.Int("trace.steps", defaultSteps(), "steps of each random trace")
 )
+
+// defaultSteps is few for a run while one works, and many with HOLDFAST_LONG=1.
+func defaultSteps() int {
+	if os.Getenv("HOLDFAST_LONG") == "1" {
+		return 100_000
+	}
+	return 5_000
+}
 
 // tracer replays every reply of Redis through the step functions at the time
 // that the reply carries, and fails at the first difference in any field.
@@ -48,7 +57,7 @@ func newTracer(t *testing.T, rdb *redis.Client) *tracer {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("rerun with: go test -run '%s' ./internal/lua -args -trace.seed=%d", t.Name(), seed)
+	t.Logf("rerun with: go test -run '%s' ./internal/lua -args -trace.seed=%d -trace.steps=%d", t.Name(), seed, *traceSteps)
 	return &tracer{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), rdb: rdb, lua: lua.NewClient(rdb),
 		names: lua.NewNamer(fmt.Sprintf("trace-%d", rand.Uint32())),

@@ -177,6 +177,7 @@ func (tr *tracer) window(p algo.Params) int64 {
 // TestTraceGiveBack: what is given back is the same in Redis, whatever was asked
 // before and after.
 func TestTraceGiveBack(t *testing.T) {
+	t.Parallel()
 	for _, kind := range algo.Kinds {
 		t.Run(kind.Short(), func(t *testing.T) {
 			tr := newTracer(t, newClient(t))
@@ -259,6 +260,7 @@ func (tr *tracer) several(limits map[string]algo.Params, now int64) {
 // TestTraceSeveral: many keys and many callers of a key in one call are as many
 // decisions, one after the other.
 func TestTraceSeveral(t *testing.T) {
+	t.Parallel()
 	for _, kind := range algo.Kinds {
 		t.Run(kind.Short(), func(t *testing.T) {
 			tr := newTracer(t, newClient(t))
@@ -283,6 +285,7 @@ func TestTraceSeveral(t *testing.T) {
 // TestTraceAll: several limits of any algorithms in one call are charged all or not
 // at all, as in Go.
 func TestTraceAll(t *testing.T) {
+	t.Parallel()
 	rdb := newClient(t)
 	for _, functions := range []bool{false, true} {
 		t.Run(fmt.Sprint("functions ", functions), func(t *testing.T) {
@@ -426,6 +429,7 @@ func (tr *tracer) limit(kind algo.Kind, shortest, longest time.Duration) algo.Pa
 // TestTraceServerClock: mixed keys, costs, pauses and changes of limit, by the
 // server's clock.
 func TestTraceServerClock(t *testing.T) {
+	t.Parallel()
 	for _, kind := range algo.Kinds {
 		t.Run(kind.Short(), func(t *testing.T) {
 			rdb := newClient(t)
@@ -455,6 +459,7 @@ func TestTraceServerClock(t *testing.T) {
 
 // TestTraceFunctions: the same scripts as functions give the same answers.
 func TestTraceFunctions(t *testing.T) {
+	t.Parallel()
 	for _, kind := range algo.Kinds {
 		t.Run(kind.Short(), func(t *testing.T) {
 			rdb := newClient(t)
@@ -476,6 +481,7 @@ func TestTraceFunctions(t *testing.T) {
 
 // TestTraceGivenClock: the same on a clock that jumps, forward and back.
 func TestTraceGivenClock(t *testing.T) {
+	t.Parallel()
 	for _, kind := range algo.Kinds {
 		t.Run(kind.Short(), func(t *testing.T) {
 			rdb := newClient(t)

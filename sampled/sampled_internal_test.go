@@ -261,9 +261,9 @@ func TestNoWallClock(t *testing.T) {
 
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 15 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }

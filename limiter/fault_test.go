@@ -20,7 +20,8 @@ import (
 
 // Of the decisions of a load, 95 % keep to the budget and usual; none takes longer than the
 // budget and slack, so that a wait of the client's own timeouts, from 1.3 s up, shows. Both
-// get what timers of this machine are late by, which is measured meanwhile.
+// get what timers of this machine are late by, which is measured meanwhile: once for a timer
+// and, at most, once more for the goroutine that it wakes.
 const (
 	usual = 20 * time.Millisecond
 	slack = 500 * time.Millisecond
@@ -143,7 +144,7 @@ func (l *load) end(t *testing.T, budget time.Duration) {
 	if most := budget + usual + at(l.late, 100); at(l.took, 95) > most {
 		t.Errorf("95 %% of the decisions took up to %v, of which %v are allowed", at(l.took, 95), most)
 	}
-	if most := budget + slack + at(l.late, 100); at(l.took, 100) > most {
+	if most := budget + slack + 2*at(l.late, 100); at(l.took, 100) > most {
 		t.Errorf("a decision took %v, of which %v are allowed", at(l.took, 100), most)
 	}
 }

@@ -339,3 +339,107 @@ func TestPolicyNames(t *testing.T) {
 		}
 	}
 }
+
+// TestKeysComeAndGo: over many times its idle time, a store has no more keys than its cap
+// by any count, and keys of every moment have places of their own.
+func TestKeysComeAndGo(t *testing.T) {
+	const limit = 4
+	p := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 1, Per: sec, Burst: 1})
+	now := t0
+	s := storeAt(t, limit, &now)
+	sh := &s.stripes[0]
+	for round := range 50 {
+		for i := range limit {
+			id := fmt.Sprint(round, "-", i)
+			if d := s.Decide(id, p, 1); !d.Allowed || sh.keys[algo.GCRA][id] == nil {
+				t.Fatalf("round %d, key %d has no place: %+v", round, i, d)
+			}
+		}
+		if n := len(sh.keys[algo.GCRA]); n > limit || s.Len() != n {
+			t.Fatalf("round %d: %d keys in the map, %d in the heap", round, n, s.Len())
+		}
+		now += sec
+	}
+}
+
+// TestWhichKeyMakesRoom: the one that is idle, wherever it stands, and not one that was used
+// again.
+func TestWhichKeyMakesRoom(t *testing.T) {
+	p := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 1, Per: sec, Burst: 10})
+	now := t0
+	s := storeAt(t, 4, &now)
+	for i, cost := range []int64{1, 9, 2, 8} { // as many seconds until they are idle
+		s.Decide(string(rune('a'+i)), p, cost)
+	}
+	s.Decide("a", p, 5) // 6 s
+	has := func() (ids string) {
+		for _, id := range []string{"a", "b", "c", "d", "e", "f"} {
+			if s.stripes[0].keys[algo.GCRA][id] != nil {
+				ids += id
+			}
+		}
+		return ids
+	}
+	for _, step := range []struct {
+		at        int64
+		add, want string
+	}{{2*sec - 1, "e", "abcd"}, {2 * sec, "e", "abde"}, {5 * sec, "f", "abdf"}} {
+		now = t0 + step.at
+		s.Decide(step.add, p, 10)
+		if got := has(); got != step.want {
+			t.Errorf("after %d µs: %s, want %s", step.at, got, step.want)
+		}
+		if step.add == "e" && step.want == "abde" {
+			s.stripes[0].keys[algo.GCRA]["e"].idleAt = now // as one that was reset
+		}
+	}
+}
+
+// TestPeekIsWhatDecideSays, also where units are kept back or the key is blocked, and
+// changes nothing.
+func TestPeekIsWhatDecideSays(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		p := mustParams(t, algo.Limit{Kind: rapid.SampledFrom(algo.Kinds[:]).Draw(rt, "kind"), N: 10, Per: sec, Burst: 10})
+		p.Keep = rapid.Int64Range(0, 4).Draw(rt, "keep")
+		now := t0
+		looked, not := storeAt(t, 4, &now), storeAt(t, 4, &now)
+		for range rapid.IntRange(1, 20).Draw(rt, "steps") {
+			if rapid.IntRange(0, 9).Draw(rt, "block") == 0 {
+				looked.Block("k", p, sec/20)
+				not.Block("k", p, sec/20)
+			}
+			n := rapid.Int64Range(0, 10).Draw(rt, "cost")
+			peek, got, want := looked.Peek("k", p, n), looked.Decide("k", p, n), not.Decide("k", p, n)
+			if got != want {
+				rt.Fatalf("a peek changed %+v to %+v", want, got)
+			}
+			if peek.Allowed != want.Allowed || !peek.Allowed && peek.RetryAfter != want.RetryAfter {
+				rt.Fatalf("a cost of %d with %d kept: peek %+v, decided %+v", n, p.Keep, peek, want)
+			}
+			now += rapid.Int64Range(0, sec/10).Draw(rt, "pause")
+		}
+	})
+}
+
+// TestRefundForgivesADebt: what was given back is not charged to Redis afterwards.
+func TestRefundForgivesADebt(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		if kind == algo.LeakyBucketShaping {
+			continue // takes nothing back
+		}
+		p := mustParams(t, algo.Limit{Kind: kind, N: 10, Per: 3600 * sec, Burst: 10})
+		now := t0
+		s := storeAt(t, 4, &now)
+		if d := s.Take("k", p, 7, &p, nil); !d.Allowed {
+			t.Fatalf("%v: %+v", kind, d)
+		}
+		s.Refund("k", p, 3)
+		of := s.Debtors()
+		if len(of) != 1 {
+			t.Fatalf("%v: %d debts", kind, len(of))
+		}
+		if d, ok := s.TakeDebt(of[0]); !ok || d.Units != 4 {
+			t.Errorf("%v: %d units are owed, want 4", kind, d.Units)
+		}
+	}
+}

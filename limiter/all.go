@@ -75,11 +75,10 @@ func (a *multiDecision) callHooks(ctx context.Context, allowed bool, failed int,
 // denies. failed is the part that an error is of.
 func (a *multiDecision) askAll(ctx context.Context) (failed int, err error) {
 	groups := a.groups()
-	if a.receipts == nil && len(groups) > 1 {
-		a.receipts = make([]receipt, len(a.requests))
-	}
-	for i := range a.receipts {
-		a.receive(i)
+	if a.receipts != nil || len(groups) > 1 {
+		for i := range a.requests {
+			a.receive(i)
+		}
 	}
 	for i, g := range groups {
 		ok, failed, err := a.ask(ctx, g)
@@ -190,9 +189,6 @@ func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, 
 // askApart decides a group part by part, which Redis does not take together: its keys are
 // in several slots, or in one that is migrating.
 func (a *multiDecision) askApart(ctx context.Context, g group) (ok bool, failed int, err error) {
-	if a.receipts == nil {
-		a.receipts = make([]receipt, len(a.requests))
-	}
 	for k, i := range g.parts {
 		a.receive(i)
 		if ok, failed, err = a.ask(ctx, group{parts: []int{i}, alone: true}); err != nil || !ok {
@@ -205,6 +201,9 @@ func (a *multiDecision) askApart(ctx context.Context, g group) (ok bool, failed 
 
 // receive lets the i-th part note where its units are taken.
 func (a *multiDecision) receive(i int) {
+	if a.receipts == nil {
+		a.receipts = make([]receipt, len(a.requests))
+	}
 	r := &a.requests[i]
 	r.rc = &a.receipts[i]
 	if r.s.parts == nil {
@@ -259,12 +258,9 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 		}
 		return false, 0, nil
 	}
-	taken := make([]receipt, len(g.parts))
 	for k, i := range g.parts {
 		r, d := &a.requests[i], a.parts[i].Limiter.one
-		if r.rc == nil {
-			r.rc = &taken[k]
-		}
+		a.receive(i)
 		res, err := d.fallBack(r, cause)
 		if err == nil && res.Allowed {
 			a.set(i, res)

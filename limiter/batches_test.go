@@ -57,6 +57,7 @@ func crowded(t *testing.T, limit limiter.Limit, opts ...limiter.Option) (*limite
 // calls, exactly the limit is admitted, and each of those sees another number
 // remaining.
 func TestCallersOfOneKeyAreOneStep(t *testing.T) {
+	t.Parallel()
 	for _, limit := range limitertest.Limits(limiter.PerHour(300)) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
 			lim, calls := crowded(t, limit)
@@ -168,6 +169,7 @@ func TestBrokenKeyInABatch(t *testing.T) {
 // TestClusterBehindAPlainClient: a client that does not know of the cluster
 // behind it gets each slot a call of its own, after the first refusal.
 func TestClusterBehindAPlainClient(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	rdb := redis.NewClient(&redis.Options{Addr: cluster.Nodes()[0].Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })

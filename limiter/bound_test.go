@@ -87,6 +87,7 @@ func allLocal(ps []*process, length time.Duration) time.Duration {
 //
 // where B is 1, or 2 for the algorithms that count in aligned windows.
 func TestOverAdmissionBound(t *testing.T) {
+	t.Parallel()
 	seed := *outageSeed
 	if seed == 0 {
 		seed = rand.Uint64()

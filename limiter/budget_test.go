@@ -24,26 +24,34 @@ import (
 // neither goroutines nor connections pile up beyond the calls allowed in flight.
 func TestFiveHundredCallersOnAFrozenServer(t *testing.T) {
 	srv := redistest.Start(t)
-	// A ring's sockets keep the ring's own timeouts, so that calls get stuck.
-	rdb := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": srv.Addr()}, PoolSize: 4, HeartbeatFrequency: time.Hour})
-	t.Cleanup(func() { _ = rdb.Close() })
 	const inFlight = 16
+	// A ring's sockets keep the ring's own timeouts, so that calls get stuck.
+	rdb := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": srv.Addr()}, PoolSize: 3 * inFlight, HeartbeatFrequency: time.Hour})
+	t.Cleanup(func() { _ = rdb.Close() })
 	lim := newLimiter(t, rdb, good, limiter.WithMaxInFlight(inFlight), limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, ConsecutiveFailures: 1e6}))
 	if _, err := lim.Allow(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
 	must(t, srv.Freeze())
-	for range 3 {
-		var wg sync.WaitGroup
-		for range 500 {
-			wg.Go(func() {
-				start := time.Now()
-				res, err := lim.Allow(context.Background(), "k")
-				if took := time.Since(start); err != nil || res.Source != limiter.SourceLocal || took > limiter.DefaultBudget+slack {
-					t.Errorf("%+v, %v after %v", res, err, took)
-				}
-			})
+	// Each round leaves some calls behind, until as many are stuck as may be in flight.
+	most := 0
+	for round, full := 0, 0; round < 30 && full < 5; round++ {
+		if most > inFlight/2 {
+			full++
 		}
+		var wg sync.WaitGroup
+		started := trace(t)
+		started.do(func() {
+			for range 500 {
+				wg.Go(func() {
+					start := time.Now()
+					res, err := lim.Allow(context.Background(), "k")
+					if took := time.Since(start); err != nil || res.Source != limiter.SourceLocal || took > limiter.DefaultBudget+slack {
+						t.Errorf("%+v, %v after %v", res, err, took)
+					}
+				})
+			}
+		})
 		answered := make(chan struct{})
 		go func() { wg.Wait(); close(answered) }()
 		for done := false; !done; {
@@ -52,10 +60,12 @@ func TestFiveHundredCallersOnAFrozenServer(t *testing.T) {
 				done = true
 			default:
 			}
-			if n := callsRunning(); n > inFlight {
-				t.Fatalf("%d calls are running with %d allowed", n, inFlight)
-			}
+			most = max(most, started.calls())
+			time.Sleep(5 * time.Millisecond)
 		}
+	}
+	if most <= inFlight/2 || most > inFlight {
+		t.Errorf("up to %d calls ran with %d allowed", most, inFlight)
 	}
 	must(t, srv.Thaw())
 }
@@ -63,6 +73,7 @@ func TestFiveHundredCallersOnAFrozenServer(t *testing.T) {
 // TestOneBudgetForAllCalls: what asks several parts of a key, or several servers, or gives
 // back what some of them granted, has one budget for all of it.
 func TestOneBudgetForAllCalls(t *testing.T) {
+	t.Parallel()
 	const budget = 2 * time.Second
 	opts := []limiter.Option{limiter.WithBudget(budget), limiter.WithShare(1), limiter.WithoutDenialCache(),
 		limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, ConsecutiveFailures: 1e6})}
@@ -77,6 +88,7 @@ func TestOneBudgetForAllCalls(t *testing.T) {
 		return res
 	}
 	t.Run("parts of a key", func(t *testing.T) {
+		t.Parallel()
 		srv := redistest.Start(t)
 		lim := newLimiter(t, redistest.Client(t, srv), limiter.FixedWindow(limiter.Per(2, 300*time.Hour)), append(opts, limiter.WithKeyShards(2))...)
 		for range 2 {
@@ -91,6 +103,7 @@ func TestOneBudgetForAllCalls(t *testing.T) {
 	})
 	for name, back := range map[string]bool{"servers of a Multi": false, "what a Multi gives back": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var parts []limiter.Part
 			var freeze []func() error
 			var armed atomic.Bool
@@ -163,14 +176,15 @@ func TestOverloadIsNoFault(t *testing.T) {
 // TestSlowOpensTheBreaker: a Redis that answers within the budget, but slowly,
 // is left alone before a single decision had to be made without it.
 func TestSlowOpensTheBreaker(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{PoolSize: 1})
-	lim := newLimiter(t, rdb, good, limiter.WithShare(1), limiter.WithBudget(800*time.Millisecond),
-		limiter.WithBreaker(breaker.Settings{OpenMin: time.Hour, OpenMax: time.Hour, SlowCall: 0}))
+	lim := newLimiter(t, rdb, good, limiter.WithShare(1), limiter.WithBudget(4*time.Second),
+		limiter.WithBreaker(breaker.Settings{MinRequests: 2, OpenMin: time.Hour, OpenMax: time.Hour, SlowCall: 0}))
 	if _, err := lim.Allow(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
-	proxy.Set(faultproxy.Mode{ReplyDelay: 450 * time.Millisecond})
+	proxy.Set(faultproxy.Mode{ReplyDelay: 2100 * time.Millisecond})
 	for i := 0; lim.Health().Servers[0].State == breaker.Closed; i++ {
 		res, err := lim.Allow(t.Context(), "k")
 		if err != nil || res.Source != limiter.SourceRedis || i > 20 {
@@ -213,22 +227,26 @@ func TestCallerInAHurry(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, srv.Freeze())
-	for range 20 {
-		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	here := 0
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		res, err := lim.Allow(ctx, "k")
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) || err == nil && res.Source != limiter.SourceLocal {
+		cancel()
+		switch {
+		case err == nil && res.Source == limiter.SourceLocal:
+			here++
+		case !errors.Is(err, context.DeadlineExceeded): // on a machine that is too busy
 			t.Errorf("%+v, %v", res, err)
 		}
-		if err != nil {
-			t.Log("the machine was too busy to answer within 100 ms of the deadline")
-		}
-		cancel()
 		if s := lim.Health().Servers[0].State; s != breaker.Closed {
 			t.Fatalf("callers in a hurry made the breaker %v", s)
 		}
-		if res.Source == limiter.SourceLocal {
+		if here > 0 {
 			break
 		}
+	}
+	if here == 0 {
+		t.Error("no caller in a hurry got an answer in time")
 	}
 	must(t, srv.Thaw())
 }

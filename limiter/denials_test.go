@@ -48,6 +48,7 @@ func TestDenialIsRemembered(t *testing.T) {
 // TestDenialIsForgotten: a denial is forgotten with the key, and is believed for
 // at most 1 s and not beyond the time that it named.
 func TestDenialIsForgotten(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	rdb := redistest.Client(t, srv)
 	source := func(lim *limiter.Limiter, key string) (limiter.Source, limiter.Result) {
@@ -67,7 +68,7 @@ func TestDenialIsForgotten(t *testing.T) {
 		t.Fatal("not denied")
 		return limiter.Result{}
 	}
-	slow := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(1), 1), limiter.WithShare(1))
+	slow := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(1), 1), limiter.WithShare(1), unhurried())
 	for name, forget := range map[string]func() error{
 		"reset": func() error { return slow.Reset(t.Context(), "reset") },
 		"block": func() error { return slow.Block(t.Context(), "block", 3*time.Hour) },
@@ -99,7 +100,7 @@ func TestDenialIsForgotten(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 
-	quick := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(4), 1), limiter.WithShare(1), limiter.WithPrefix("quick"))
+	quick := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(4), 1), limiter.WithShare(1), unhurried(), limiter.WithPrefix("quick"))
 	for range 3 {
 		deny(quick, "k")
 		_, res := source(quick, "k")
@@ -108,7 +109,7 @@ func TestDenialIsForgotten(t *testing.T) {
 			t.Errorf("after the time it named: %+v", res)
 		}
 	}
-	always := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(1), 1), limiter.WithShare(1), limiter.WithoutDenialCache())
+	always := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(1), 1), limiter.WithShare(1), unhurried(), limiter.WithoutDenialCache())
 	deny(always, "always")
 	if s, _ := source(always, "always"); s != limiter.SourceRedis {
 		t.Errorf("without the cache decided by %v", s)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -182,10 +181,16 @@ func migrating(s *scene) {
 // TestFaultTable: one row per fault. No caller ever sees an error or waits
 // beyond the budget, what is admitted stays within the published bound, nothing
 // is charged twice, nothing is left behind, and decisions return to Redis.
-func TestFaultTable(t *testing.T) { faultTable(t) }
+func TestFaultTable(t *testing.T) {
+	t.Parallel()
+	faultTable(t)
+}
 
 // TestFaultTableLeases: the same of a limiter that holds leases.
-func TestFaultTableLeases(t *testing.T) { faultTable(t, limiter.WithLease(10, 20*time.Millisecond)) }
+func TestFaultTableLeases(t *testing.T) {
+	t.Parallel()
+	faultTable(t, limiter.WithLease(10, 20*time.Millisecond))
+}
 
 func faultTable(t *testing.T, opts ...limiter.Option) {
 	faultRows(t, func(t *testing.T, s *scene) subject {
@@ -226,6 +231,7 @@ func faultTable(t *testing.T, opts ...limiter.Option) {
 
 // TestFaultTableMulti: the same of several limits at once.
 func TestFaultTableMulti(t *testing.T) {
+	t.Parallel()
 	faultRows(t, func(t *testing.T, s *scene) subject {
 		parts := layers(t, []redis.UniversalClient{s.rdb}, []limiter.Limit{
 			limiter.GCRA(limiter.PerSecond(200), 100), limiter.FixedWindow(limiter.PerSecond(400)), limiter.SlidingWindowLog(limiter.PerSecond(400)),
@@ -266,6 +272,7 @@ func result(r *limiter.Reservation) limiter.Result {
 // TestFaultTableReservations: the same of costs that are settled. Each turn is two
 // calls.
 func TestFaultTableReservations(t *testing.T) {
+	t.Parallel()
 	faultRows(t, func(t *testing.T, s *scene) subject {
 		lim := newLimiter(t, s.rdb, limiter.TokenBucket(limiter.PerSecond(400), 100))
 		return subject{Allower: &reserving{Limiter: lim}, state: stateOf(lim), close: []func() error{lim.Close}, budget: 2 * limiter.DefaultBudget}
@@ -274,6 +281,7 @@ func TestFaultTableReservations(t *testing.T) {
 
 // TestFaultTablePermits: the same of permits, each acquired and released.
 func TestFaultTablePermits(t *testing.T) {
+	t.Parallel()
 	faultRows(t, func(t *testing.T, s *scene) subject {
 		c := newSemaphore(t, s.rdb, 10, semaphore.WithTTL(300*time.Millisecond))
 		check := func(fault, time.Duration) {
@@ -289,6 +297,7 @@ func TestFaultTablePermits(t *testing.T) {
 // TestFaultTableSampled: the same of a process of a sampled fleet, whose decisions
 // never wait. Reports have nobody to wait for, so that a slow connection will do.
 func TestFaultTableSampled(t *testing.T) {
+	t.Parallel()
 	faultRows(t, func(t *testing.T, s *scene) subject {
 		lim := newSampled(t, s.rdb, limiter.PerSecond(1000), sampled.WithInterval(100*time.Millisecond),
 			limiter.WithBreaker(breaker.Settings{ConsecutiveFailures: 2, OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond}))
@@ -308,21 +317,36 @@ type subject struct {
 
 const faultKeys = 5
 
+// servers are those that the row's client knows.
+func (s *scene) servers() []*redisproc.Server {
+	if s.cluster != nil {
+		return s.cluster.Nodes()
+	}
+	return []*redisproc.Server{s.srv}
+}
+
 // faultRows runs every fault against a new subject.
 func faultRows(t *testing.T, made func(*testing.T, *scene) subject) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
 			s := &scene{t: t}
 			if f.setup == nil {
 				f.setup = plain(redis.Options{})
 			}
 			f.setup(s)
 			s.admin = redistest.Admin(t, s.srv)
-			files := openFiles(t)
-			sub := made(t, s)
+			var sub subject
+			started := trace(t)
 			start := time.Now()
-			s.load = startLoad(t, sub, 20, faultKeys)
+			started.do(func() {
+				sub = made(t, s)
+				s.load = startLoad(t, sub, 20, faultKeys)
+			})
 			until(t, "decisions by Redis", s.load.more(limiter.SourceRedis, 200))
+			if n := started.running(""); n < 20 {
+				t.Errorf("%d goroutines are counted where 20 callers run", n)
+			}
 			f.begin(s)
 			if f.stays || f.name == sub.stays {
 				until(t, "decisions go on", s.load.more(limiter.SourceRedis, 200))
@@ -337,33 +361,28 @@ func faultRows(t *testing.T, made func(*testing.T, *scene) subject) {
 			if sub.check != nil {
 				sub.check(f, time.Since(start))
 			}
-			for _, end := range sub.close {
-				must(t, end())
+			must(t, s.admin.Close())
+			if n := clientsOf(t, s.servers()...); n == 0 {
+				t.Error("the client's connections are not counted")
 			}
-			must(t, s.rdb.Close())
-			if s.proxy != nil {
-				s.proxy.Close()
-			}
-			until(t, "no call is left running", func() bool { return callsRunning() == 0 })
-			until(t, "no file is left open", func() bool { return openFiles(t) <= files+5 })
+			started.do(func() {
+				for _, end := range sub.close {
+					must(t, end())
+				}
+				must(t, s.rdb.Close())
+			})
+			rarely(t, "no goroutine is left running", func() bool { return started.running("") == 0 })
+			rarely(t, "no connection is left open", func() bool {
+				return clientsOf(t, s.servers()...) == 0 && (s.proxy == nil || s.proxy.Stats().Open == 0)
+			})
 		})
 	}
-}
-
-// openFiles counts the descriptors of this process, where that is possible.
-func openFiles(t *testing.T) int {
-	t.Helper()
-	if runtime.GOOS != "linux" {
-		return 0
-	}
-	entries, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
-	return len(entries)
 }
 
 // TestEvictionUnderLoad: a server that must evict forgets keys, and each key
 // forgotten is a burst refunded, never an error.
 func TestEvictionUnderLoad(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t, []string{"maxmemory", "3mb"}, []string{"maxmemory-policy", "allkeys-lru"})
 	lim := newLimiter(t, redistest.Client(t, srv), limiter.GCRA(limiter.PerHour(10), 10), patient())
 	ctx := context.Background()

@@ -19,6 +19,7 @@ import (
 
 // TestLeaseEnds: what is not spent within its age is not spent, and goes back.
 func TestLeaseEnds(t *testing.T) {
+	t.Parallel()
 	for _, limit := range leasable(100, 300*time.Hour) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
 			t.Parallel()
@@ -59,6 +60,7 @@ func TestLeaseEnds(t *testing.T) {
 // TestLeaseAsksAhead: with a Redis that takes 20 ms, only the first decision
 // waits for it.
 func TestLeaseAsksAhead(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{})
 	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10_000), 10_000), limiter.WithShare(1), limiter.WithLease(200, 10*time.Second), limiter.WithBudget(5*time.Second))
@@ -155,6 +157,7 @@ func TestLeaseOutlivesRedis(t *testing.T) {
 
 // TestLeaseThatEndsInAnOutage: what is left of it goes back when Redis is there again.
 func TestLeaseThatEndsInAnOutage(t *testing.T) {
+	t.Parallel()
 	const age = 200 * time.Millisecond
 	srv := redistest.Start(t)
 	opts := []limiter.Option{limiter.WithShare(1), hasty(3 * time.Second)}
@@ -201,6 +204,7 @@ func TestCostBeyondALease(t *testing.T) {
 // TestLeaseUnderWayIsDropped: what a call brings that was under way while the key
 // was reset is of the time before.
 func TestLeaseUnderWayIsDropped(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{})
 	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(100), 101), limiter.WithShare(1), limiter.WithLease(40, 5*time.Second), limiter.WithBudget(5*time.Second))
@@ -250,6 +254,7 @@ func (r roomy) WaitN(ctx context.Context, key string, n int, _ ...limiter.CallOp
 
 // TestConformanceLease: a limiter with leases is like any other.
 func TestConformanceLease(t *testing.T) {
+	t.Parallel()
 	limitertest.Run(t, func(t *testing.T, limit limiter.Limit) limiter.Allower {
 		opts := []limiter.Option{limiter.WithShare(1), limiter.WithBudget(5 * time.Second)}
 		rdb := redistest.Client(t, redistest.Start(t))
@@ -277,6 +282,7 @@ func TestConformanceLease(t *testing.T) {
 // Redis is killed, comes back, forgets its scripts, and keys are reset: no caller
 // sees an error, every decision is counted once, and Close leaves nothing behind.
 func TestLeasesOfPartsUnderFaults(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	rdb := redistest.Client(t, srv)
 	lim := newLimiter(t, rdb, limiter.TokenBucket(limiter.PerSecond(2000), 2000), limiter.WithShare(1),

@@ -79,6 +79,7 @@ func TestLeaseIsSpentHere(t *testing.T) {
 // TestLeasesAdmitTheLimit: processes that hold leases of one key admit the limit
 // together, not one more, and not one less.
 func TestLeasesAdmitTheLimit(t *testing.T) {
+	t.Parallel()
 	for _, limit := range leasable(500, 300*time.Hour) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
 			srv := redistest.Start(t)
@@ -128,6 +129,7 @@ func TestLeasesAdmitTheLimit(t *testing.T) {
 // TestLeasesStayWithinTheLimit: over any stretch of time, also where what was
 // charged is spent later, goes back, and is lost with a process.
 func TestLeasesStayWithinTheLimit(t *testing.T) {
+	t.Parallel()
 	const n = 60
 	per := 200 * time.Millisecond
 	for _, limit := range []limiter.Limit{

@@ -53,11 +53,12 @@ func counter(limit int) porcupine.Model {
 // counter that all callers use in turn; a decision whose reply was lost may have
 // been charged once or not at all.
 func TestLinearizable(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
-	const limit, callers, each = 60, 8, 12
-	for round := range 5 {
+	const limit, callers, each = 60, 8, 6
+	for round := range 10 {
 		proxy, rdb := behind(t, srv, redis.Options{})
-		lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(limit, 24*time.Hour)), limiter.WithShare(1),
+		lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(limit, 24*time.Hour)), limiter.WithShare(1), limiter.WithBudget(100*time.Millisecond),
 			limiter.WithPrefix(fmt.Sprint("linear", round)), limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, ConsecutiveFailures: 1e6}))
 		var mu sync.Mutex
 		var history []porcupine.Operation
@@ -68,7 +69,7 @@ func TestLinearizable(t *testing.T) {
 			wg.Go(func() {
 				for i := range each {
 					if id == 0 && round > 0 {
-						d := time.Duration(rand.IntN(3)*30) * time.Millisecond
+						d := time.Duration(rand.IntN(3)*60) * time.Millisecond
 						proxy.Set(faultproxy.Mode{ReplyDelay: d})
 					}
 					n := 1 + rand.IntN(3)
@@ -94,7 +95,7 @@ func TestLinearizable(t *testing.T) {
 		}
 		wg.Wait()
 		t.Logf("%d decisions, %d replies lost", len(history), lost)
-		switch porcupine.CheckOperationsTimeout(counter(limit), history, 20*time.Second) {
+		switch porcupine.CheckOperationsTimeout(counter(limit), history, 3*time.Second) {
 		case porcupine.Illegal:
 			t.Errorf("round %d: not linearizable: %+v", round, history)
 		case porcupine.Unknown:

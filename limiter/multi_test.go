@@ -93,6 +93,7 @@ func TestMultiIsAllOrNothing(t *testing.T) {
 
 // TestConformanceMulti: a Multi is a limiter like any other.
 func TestConformanceMulti(t *testing.T) {
+	t.Parallel()
 	a, b := redistest.Start(t), redistest.Start(t)
 	made := 0
 	one, other := redistest.Client(t, a), redistest.Client(t, b)
@@ -154,6 +155,7 @@ func wheres() map[string]func(t *testing.T, limits []limiter.Limit) *limiter.Mul
 // TestMultiAgreesWithAModel: any sequence of requests, reservations, cancellations
 // and settlements has the outcome of plain counting, wherever it is decided.
 func TestMultiAgreesWithAModel(t *testing.T) {
+	t.Parallel()
 	caps := []int{12, 9, 15}
 	limits := []limiter.Limit{
 		of(limiter.AlgorithmFixedWindow)(caps[0]),
@@ -244,6 +246,7 @@ func TestMultiAgreesWithAModel(t *testing.T) {
 // TestMultiUnderLoad: of many callers at once exactly as many pass as the smallest
 // limit admits, and what they gave back is there again.
 func TestMultiUnderLoad(t *testing.T) {
+	t.Parallel()
 	for name, newIn := range wheres() {
 		t.Run(name, func(t *testing.T) {
 			m := newIn(t, []limiter.Limit{limiter.GCRA(limiter.PerHour(1), 300), of(limiter.AlgorithmFixedWindow)(100), limiter.TokenBucket(limiter.PerHour(1), 200)})
@@ -294,6 +297,7 @@ func TestMultiUnderLoad(t *testing.T) {
 // TestMultiInACluster: keys of one slot take one call, and others are given back
 // when one denies; also when the client does not know of the cluster.
 func TestMultiInACluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -427,5 +431,30 @@ func TestBadMultis(t *testing.T) {
 	must(t, b.Close())
 	if _, err := m.Allow(t.Context(), "k"); !errors.Is(err, limiter.ErrClosed) || !strings.Contains(err.Error(), `part "b"`) {
 		t.Errorf("with a closed limiter: %v", err)
+	}
+}
+
+// TestMultiGivesBackLocally: in an outage, a part that fails leaves nothing charged to the
+// others, neither here nor in Redis afterwards.
+func TestMultiGivesBackLocally(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy, rdb := behind(t, srv, redis.Options{MaxRetries: -1, DialerRetries: 1})
+	limit := limiter.GCRA(limiter.Per(10, 300*time.Hour), 10)
+	local := newLimiter(t, rdb, limit, unhurried(), hasty(50*time.Millisecond), limiter.WithShare(1), limiter.WithPrefix("a"))
+	strict := newLimiter(t, rdb, limit, unhurried(), hasty(50*time.Millisecond), limiter.WithFallback(fallback.Closed), limiter.WithPrefix("b"))
+	m := newMulti(t, limiter.Part{Name: "local", Limiter: local}, limiter.Part{Name: "strict", Limiter: strict})
+	cutOff(t, proxy, local)
+	for range 3 {
+		if res, err := m.AllowN(t.Context(), "k", 2); !errors.Is(err, limiter.ErrUnavailable) {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	if res, err := local.Peek(t.Context(), "k"); err != nil || res.Remaining != 10 {
+		t.Errorf("locally: %+v, %v", res, err)
+	}
+	proxy.Pass()
+	untilCharged(t, local)
+	if res, err := local.Peek(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis || res.Remaining != 10 {
+		t.Errorf("by Redis: %+v, %v", res, err)
 	}
 }

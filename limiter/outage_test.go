@@ -30,6 +30,7 @@ func unhurried() limiter.Option { return limiter.WithBudget(5 * time.Second) }
 // TestShareIsLearnt: processes count each other, keep the count through an
 // outage, and are forgotten when they leave.
 func TestShareIsLearnt(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	var lims []*limiter.Limiter
 	for i := range 4 {
@@ -109,6 +110,7 @@ func TestHeartbeatIsRare(t *testing.T) {
 // TestWarm: a process that knows from Redis that 30 of 100 are left admits its
 // part of 30 when Redis is lost, not of 100.
 func TestWarm(t *testing.T) {
+	t.Parallel()
 	for _, limit := range limitertest.Limits(limiter.PerHour(100)) {
 		srv := redistest.Start(t)
 		lim := newLimiter(t, redistest.Admin(t, srv), limit, limiter.WithShare(0.5), hasty(time.Hour), unhurried())
@@ -135,6 +137,7 @@ func TestWarm(t *testing.T) {
 // TestReconcile: what processes admit on their own is charged when Redis is
 // back, once, and no more than the limit.
 func TestReconcile(t *testing.T) {
+	t.Parallel()
 	for _, limit := range limitertest.Limits(limiter.PerHour(100)) {
 		srv := redistest.Start(t)
 		var lims []*limiter.Limiter
@@ -250,6 +253,7 @@ func TestUnsentIsOwed(t *testing.T) {
 // many decisions and probes there were between them; what changed, why and since when;
 // and no key in either.
 func TestLogsAnOutageOnce(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	var mu sync.Mutex
 	var log bytes.Buffer
@@ -258,7 +262,7 @@ func TestLogsAnOutageOnce(t *testing.T) {
 		defer mu.Unlock()
 		return log.Write(p)
 	}), nil))
-	lim := newLimiter(t, redistest.Admin(t, srv), good, limiter.WithLogger(logger), hasty(20*time.Millisecond), limiter.WithPrefix("shop"))
+	lim := newLimiter(t, redistest.Admin(t, srv), good, limiter.WithLogger(logger), hasty(20*time.Millisecond), unhurried(), limiter.WithPrefix("shop"))
 	made := time.Now()
 	const key = "somebody@example.com"
 	must(t, srv.Kill())

@@ -66,6 +66,7 @@ func admitted(res limiter.Result, err error) (int, error) {
 // TestReadsAnswerWritesAreRejected: answers that charged nothing do not make the limit
 // new again, and do not hide that nothing can be charged.
 func TestReadsAnswerWritesAreRejected(t *testing.T) {
+	t.Parallel()
 	for name, begin := range rejectWrites {
 		for asked, ask := range traffic {
 			t.Run(name+", "+asked, func(t *testing.T) {
@@ -106,6 +107,7 @@ func TestReadsAnswerWritesAreRejected(t *testing.T) {
 // TestFrozenMasterBehindReadOnlyClient: a replica that answers peeks does not hide that
 // its master answers nothing.
 func TestFrozenMasterBehindReadOnlyClient(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 1, 1)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ReadOnly: true})
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -141,10 +143,15 @@ type (
 // TestSlotsShareCalls: in a cluster, keys of many slots that are asked for together
 // leave in a few calls per master, whatever the client's type.
 func TestSlotsShareCalls(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
 	t.Cleanup(func() { _ = cluster.Close() })
-	for name, rdb := range map[string]redis.UniversalClient{"cluster": cluster, "embedded": ownType{cluster}, "hidden": hidden{cluster}} {
+	for _, row := range []struct {
+		name string
+		rdb  redis.UniversalClient
+	}{{"cluster", cluster}, {"embedded", ownType{cluster}}, {"hidden", hidden{cluster}}} {
+		name, rdb := row.name, row.rdb
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int64
 			lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10), 10), limiter.WithBudget(4*time.Second), limiter.WithShare(1), limiter.WithPrefix(name),
@@ -168,6 +175,14 @@ func TestSlotsShareCalls(t *testing.T) {
 			}
 			if n := calls.Load(); n > keys/4 || slow.Load() > 0 {
 				t.Errorf("%d calls for %d keys, %d not decided by Redis", n, keys, slow.Load())
+			}
+			if name == "hidden" {
+				return // which learns it by being told once
+			}
+			for _, srv := range c.Masters {
+				if stats := redistest.Admin(t, srv).Info(t.Context(), "errorstats").Val(); strings.Contains(stats, "errorstat_CROSSSLOT") {
+					t.Errorf("a command had keys of several slots: %s", stats)
+				}
 			}
 		})
 	}
@@ -230,6 +245,7 @@ func untilCharged(t *testing.T, lim *limiter.Limiter) {
 // TestAllDebtsAreCharged: what was admitted locally is charged for every key, however
 // many they are and whatever stands before Redis.
 func TestAllDebtsAreCharged(t *testing.T) {
+	t.Parallel()
 	plain := func(t *testing.T) (*faultproxy.Proxy, redis.UniversalClient) {
 		proxy, rdb := behind(t, redistest.Start(t), redis.Options{MaxRetries: -1, DialerRetries: 1})
 		return proxy, rdb
@@ -251,6 +267,7 @@ func TestAllDebtsAreCharged(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			proxy, rdb := c.make(t)
 			lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10), 10), unhurried(), limiter.WithShare(1), hasty(time.Second))
 			cutOff(t, proxy, lim)
@@ -276,6 +293,7 @@ func TestAllDebtsAreCharged(t *testing.T) {
 // TestReconciledLogIsChargedInPieces: no script has more units to add than others should
 // wait for.
 func TestReconciledLogIsChargedInPieces(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{MaxRetries: -1, DialerRetries: 1})
 	const keys, each = 10, 4000
@@ -302,6 +320,7 @@ func TestReconciledLogIsChargedInPieces(t *testing.T) {
 // TestOneShardClusterKeepsPermits: the heartbeat of permits of several keys, and leases that
 // go back, also learn that there is a cluster behind a plain client.
 func TestOneShardClusterKeepsPermits(t *testing.T) {
+	t.Parallel()
 	_, rdb, srv := oneShard(t)
 	admin := redistest.Admin(t, srv)
 	c := newSemaphore(t, rdb, 1, patient(), semaphore.WithTTL(600*time.Millisecond))
@@ -417,6 +436,7 @@ func TestBlockReachesRedisFromAProcessThatUsesNothingElse(t *testing.T) {
 // TestBreakerClosesWithoutCharges: when writes are accepted again, traffic of nothing but
 // denials or peeks shows it, under every policy: a probe writes a key of its own.
 func TestBreakerClosesWithoutCharges(t *testing.T) {
+	t.Parallel()
 	for name, ask := range map[string]func(context.Context, *limiter.Limiter) error{
 		"denials": func(ctx context.Context, lim *limiter.Limiter) error { _, err := lim.Allow(ctx, "k"); return err },
 		"peeks":   func(ctx context.Context, lim *limiter.Limiter) error { _, err := lim.Peek(ctx, "k"); return err },
@@ -453,6 +473,7 @@ func TestBreakerClosesWithoutCharges(t *testing.T) {
 // TestCancelledUnitsComeBackToAFullKey: what waits to be given back may be what denies
 // everything else.
 func TestCancelledUnitsComeBackToAFullKey(t *testing.T) {
+	t.Parallel()
 	proxy, rdb := behind(t, redistest.Start(t), redis.Options{MaxRetries: -1, DialerRetries: 1})
 	lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(10, 24*time.Hour)), unhurried(), limiter.WithShare(1), limiter.WithoutDenialCache())
 	r, err := lim.Reserve(t.Context(), "k", 10)
@@ -479,6 +500,7 @@ func (*panics) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 // TestPanicOfAClientsHook does not end the program, which no caller could prevent: calls
 // are made by goroutines of the limiter.
 func TestPanicOfAClientsHook(t *testing.T) {
+	t.Parallel()
 	rdb := redistest.Client(t, redistest.Start(t))
 	lim := newLimiter(t, rdb, good, limiter.WithShare(1))
 	rdb.AddHook(new(panics))

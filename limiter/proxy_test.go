@@ -1,8 +1,6 @@
 package limiter_test
 
 import (
-	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -17,16 +15,4 @@ import (
 func behind(t *testing.T, srv *redisproc.Server, opt redis.Options) (*faultproxy.Proxy, *redis.Client) {
 	t.Helper()
 	return redistest.Behind(t, srv, opt)
-}
-
-// callsRunning counts the goroutines that wait for Redis on behalf of callers.
-func callsRunning() int {
-	buf := make([]byte, 1<<20)
-	for {
-		n := runtime.Stack(buf, true)
-		if n < len(buf) {
-			return strings.Count(string(buf[:n]), "redislink.(*queue).run(")
-		}
-		buf = make([]byte, 2*len(buf))
-	}
 }

@@ -17,6 +17,7 @@ import (
 )
 
 func TestConformanceRedis(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	made := 0
 	limitertest.Run(t, func(t *testing.T, limit limiter.Limit) limiter.Allower {
@@ -26,6 +27,7 @@ func TestConformanceRedis(t *testing.T) {
 }
 
 func TestConformanceLocal(t *testing.T) {
+	t.Parallel()
 	limitertest.Run(t, func(t *testing.T, limit limiter.Limit) limiter.Allower {
 		lim, err := limiter.NewLocal(limit)
 		if err != nil {
@@ -37,6 +39,7 @@ func TestConformanceLocal(t *testing.T) {
 }
 
 func TestConformanceRedisDown(t *testing.T) {
+	t.Parallel()
 	limitertest.Run(t, func(t *testing.T, limit limiter.Limit) limiter.Allower { return down(t, limit) })
 }
 
@@ -72,6 +75,7 @@ func same(a, b map[string]string) bool {
 }
 
 func TestDeniedChangesNothingInRedis(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	admin := redistest.Admin(t, srv)
 	for _, limit := range limitertest.Limits(limiter.PerHour(10)) {
@@ -99,6 +103,7 @@ func TestDeniedChangesNothingInRedis(t *testing.T) {
 
 // TestEveryKeyExpires, also one that lost its TTL: the next write sets it again.
 func TestEveryKeyExpires(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	admin := redistest.Admin(t, srv)
 	for _, limit := range limitertest.Limits(limiter.PerHour(10)) {
@@ -148,6 +153,7 @@ func TestRedisTypes(t *testing.T) {
 // TestForeignState: a key that something else uses is an error that names it,
 // not a reason to fall back, and does not count against Redis.
 func TestForeignState(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	admin := redistest.Admin(t, srv)
 	for _, limit := range limitertest.Limits(limiter.PerHour(10)) {

@@ -81,6 +81,7 @@ func left(t *testing.T, lim reserver, key string) int {
 
 // TestReservations: what each algorithm does with what is given back.
 func TestReservations(t *testing.T) {
+	t.Parallel()
 	eachKind(t, 10, nil, func(t *testing.T, lim reserver, limit limiter.Limit) {
 		ctx := t.Context()
 		shaping := limit.Algorithm() == limiter.AlgorithmLeakyBucketShaping
@@ -144,6 +145,7 @@ func TestReservations(t *testing.T) {
 // TestSettledOnce: what is settled stays so, whoever tries again, at once or
 // later, and bad input settles nothing.
 func TestSettledOnce(t *testing.T) {
+	t.Parallel()
 	eachKind(t, 10, nil, func(t *testing.T, lim reserver, limit limiter.Limit) {
 		ctx, end := context.WithCancel(t.Context())
 		r := reserve(t, lim, "k", 6)
@@ -188,6 +190,7 @@ func TestSettledOnce(t *testing.T) {
 // TestReservationsAgreeWithAModel: any sequence of reservations, settlements,
 // refunds and looks has the outcome of plain counting.
 func TestReservationsAgreeWithAModel(t *testing.T) {
+	t.Parallel()
 	var keys atomic.Int64
 	eachKind(t, 12, nil, func(t *testing.T, lim reserver, limit limiter.Limit) {
 		if limit.Algorithm() == limiter.AlgorithmLeakyBucketShaping {
@@ -253,8 +256,10 @@ func TestReservationsAgreeWithAModel(t *testing.T) {
 // TestReservationsInAnOutage: what is cancelled while Redis is away goes back when
 // it returns, once; what was taken and given back on our own is not owed.
 func TestReservationsInAnOutage(t *testing.T) {
+	t.Parallel()
 	for _, limit := range slow(100) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
+			t.Parallel()
 			if limit.Algorithm() == limiter.AlgorithmLeakyBucketShaping {
 				t.Skip("takes nothing back")
 			}
@@ -338,6 +343,7 @@ func TestLostGiveBack(t *testing.T) {
 // TestConservation: whatever 200 callers reserve and give back at once, Redis is
 // charged exactly the difference; with leases too, once they are returned.
 func TestConservation(t *testing.T) {
+	t.Parallel()
 	const callers = 200
 	for _, leases := range []bool{false, true} {
 		// What drains between taking and giving back is not given back: next to nothing
@@ -348,6 +354,7 @@ func TestConservation(t *testing.T) {
 			limiter.TokenBucket(year, 10_000), limiter.LeakyBucket(year, 10_000), limiter.GCRA(year, 10_000),
 		} {
 			t.Run(fmt.Sprint(limit.Algorithm(), ", leases ", leases), func(t *testing.T) {
+				t.Parallel()
 				srv := redistest.Start(t)
 				opts := []limiter.Option{patient()}
 				if leases {
@@ -433,6 +440,7 @@ func TestReservationsOfParts(t *testing.T) {
 // TestReserveForCritical: the last part is for critical calls, in Redis, in
 // process and in the fallback.
 func TestReserveForCritical(t *testing.T) {
+	t.Parallel()
 	eachKind(t, 10, []limiter.HeadroomOption{limiter.WithCriticalHeadroom(0.2)}, func(t *testing.T, lim reserver, limit limiter.Limit) {
 		ctx := t.Context()
 		critical := limiter.Critical(ctx)
@@ -472,6 +480,7 @@ func TestReserveForCritical(t *testing.T) {
 // TestReserveUnderLoad: of many callers of both kinds at once, exactly the
 // reserve is left to the critical ones.
 func TestReserveUnderLoad(t *testing.T) {
+	t.Parallel()
 	for _, limit := range slow(100) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
 			lim := newLimiter(t, redistest.Client(t, redistest.Start(t)), limit, patient(), limiter.WithCriticalHeadroom(0.25))

@@ -29,6 +29,7 @@ func splittable(rate limiter.Rate) []limiter.Limit {
 // TestKeyShardsAdmitTheLimit: the parts together are the limit, also where it
 // cannot be divided evenly: not one more, and not one less.
 func TestKeyShardsAdmitTheLimit(t *testing.T) {
+	t.Parallel()
 	for _, limit := range splittable(limiter.PerHour(101)) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
 			srv := redistest.Start(t)
@@ -127,8 +128,10 @@ func TestKeyShardsAsASingleKey(t *testing.T) {
 // TestKeyShardsRetryAfter: a caller who is alone, and sleeps for exactly what it
 // was told, is admitted when it comes back.
 func TestKeyShardsRetryAfter(t *testing.T) {
+	t.Parallel()
 	for _, limit := range splittable(limiter.Per(12, 200*time.Millisecond)) {
 		t.Run(limit.Algorithm().String(), func(t *testing.T) {
+			t.Parallel()
 			srv := redistest.Start(t)
 			lim := newLimiter(t, redistest.Client(t, srv), limit, limiter.WithShare(1), limiter.WithKeyShards(3), limiter.WithBudget(time.Second))
 			denials := 0
@@ -154,6 +157,7 @@ func TestKeyShardsRetryAfter(t *testing.T) {
 // TestKeyShardsInACluster: the parts are on every master, and a master that dies
 // takes its parts along, not the key.
 func TestKeyShardsInACluster(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
 	defer rdb.Close()

@@ -193,6 +193,10 @@ func TestForwardedSyntax(t *testing.T) {
 		`=1.2.3.4`:                                       "10.0.0.1",
 		`for="";for=9.9.9.9`:                             "10.0.0.1",
 		`for=1.2.3.4 for=5.6.7.8`:                        "10.0.0.1",
+		`for=1.2.3.4;what`:                               "10.0.0.1",
+		`for=1.2.3.4;what?=5`:                            "10.0.0.1",
+		`for=1.2.3.4;, for=10.0.0.2`:                     "1.2.3.4",
+		`for=1.2.3.4;what, for=10.0.0.2`:                 "10.0.0.2",
 	} {
 		got := keyOf(t, middleware.Forwarded(proxies...), func(r *http.Request) {
 			r.RemoteAddr = "10.0.0.1:1"

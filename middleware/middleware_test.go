@@ -190,6 +190,26 @@ func TestUnauthorized(t *testing.T) {
 	}
 }
 
+// TestMultiThatFails: an error of several limits is the request's, as that of one.
+func TestMultiThatFails(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	lim, err := limiter.New(rdb, limiter.FixedWindow(limiter.PerHour(10)), limiter.WithFallback(fallback.Closed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lim.Close() })
+	m, err := limiter.NewMulti(limiter.Part{Name: "strict", Limiter: lim})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last middleware.Decision
+	h := wrap(t, m, middleware.Header("X-User"), middleware.WithHook(func(_ context.Context, d middleware.Decision) { last = d }))
+	if resp := get(h, with("X-User", "a")); resp.StatusCode != http.StatusServiceUnavailable || !errors.Is(last.Err, limiter.ErrUnavailable) {
+		t.Errorf("%d, %+v", resp.StatusCode, last)
+	}
+}
+
 // TestPermits: so many at a time, and the permit is released when the handler has returned,
 // also when it panics.
 func TestPermits(t *testing.T) {

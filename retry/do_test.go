@@ -371,6 +371,29 @@ func TestBudgetForgets(t *testing.T) {
 	})
 }
 
+// TestBudgetForgetsRetries: one that was paid for leaves the window as what paid for it does.
+func TestBudgetForgetsRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget(t, retry.BudgetSettings{Floor: -1, Ratio: 0.2, Window: 10 * time.Second})
+		for second := range 60 {
+			for range 8 {
+				b.Deposit()
+			}
+			// As many as pay for themselves, in each second anew: 8 × 0.2 by 10 s are 16.
+			if second >= 10 && second%10 == 0 {
+				n := 0
+				for b.Withdraw() {
+					n++
+				}
+				if n != 16 {
+					t.Errorf("after %d s: %d retries, want 16", second, n)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
 // TestBudgetIsShared: many goroutines take no more than there is.
 func TestBudgetIsShared(t *testing.T) {
 	b := budget(t, retry.BudgetSettings{Floor: -1, Window: time.Hour})

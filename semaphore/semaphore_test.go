@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/semaphore"
@@ -363,4 +364,44 @@ func TestBadSemaphore(t *testing.T) {
 	if _, err := c.TryAcquire(t.Context(), "k"); !errors.Is(err, limiter.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
+}
+
+// TestWaiterInAnOutage: one who waits when Redis goes away is granted what this process has
+// left, and nothing is lost by it.
+func TestWaiterInAnOutage(t *testing.T) {
+	proxy, rdb := redistest.Behind(t, redistest.Start(t), redis.Options{MaxRetries: -1, DialerRetries: 1})
+	s, err := semaphore.New(rdb, 1, quiet, fast, patient(), semaphore.WithTTL(time.Hour))
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	held, err := s.Acquire(t.Context(), "k")
+	must(t, err)
+	got := make(chan *semaphore.Permit, 1)
+	go func() {
+		p, err := s.Acquire(context.Background(), "k")
+		if err != nil {
+			t.Error(err)
+		}
+		got <- p
+	}()
+	redistest.Until(t, "somebody waits", func() bool {
+		n, err := rdb.ZCard(t.Context(), "holdfast:v1:slots:{k}").Result()
+		return err == nil && n > 1
+	})
+	proxy.Set(faultproxy.Mode{Refuse: true})
+	proxy.Reset()
+	must(t, held.Release())
+	select {
+	case p := <-got:
+		if p == nil || !p.Allowed || p.Source != limiter.SourceLocal {
+			t.Fatalf("%+v", p)
+		}
+		must(t, p.Release())
+	case <-time.After(time.Minute):
+		t.Fatal("the one who waits gets nothing")
+	}
+	again, err := s.TryAcquire(t.Context(), "k")
+	if err != nil || !again.Allowed || again.Source != limiter.SourceLocal {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	must(t, again.Release())
 }

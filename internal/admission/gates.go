@@ -61,7 +61,8 @@ func (gs *Gates) Left(key string) cooling {
 }
 
 // Close makes key cool down for the time that its server asked for, at most
-// [Max], and never shortens a longer cooldown. said is what the server answered. It reports whether it was open, and by how much the cooldown now lasts longer.
+// [Max], and never shortens a longer cooldown. said is what the server answered. It
+// reports whether it was open, and by how much the cooldown now lasts longer.
 // When every gate in the table is closed the new cooldown is lost: the request
 // that met it waits, others find out for themselves.
 func (gs *Gates) Close(key string, asked time.Duration, said any) (wasOpen bool, longer time.Duration) {

@@ -36,6 +36,49 @@ func TestFloodNeverForgetsACooldown(t *testing.T) {
 	})
 }
 
+// TestFullTableMakesRoom: cooldowns that are over give their places to others, one for one.
+func TestFullTableMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gs := newGates(3)
+		for i := range 3 {
+			gs.Close(fmt.Sprint("short", i), time.Second, nil)
+		}
+		time.Sleep(time.Second)
+		for i := range 3 {
+			key := fmt.Sprint("long", i)
+			if wasOpen, longer := gs.Close(key, time.Hour, nil); !wasOpen || longer != time.Hour {
+				t.Errorf("%s found no room: %v, %v", key, wasOpen, longer)
+			}
+			if c := gs.Left(key); c.left != time.Hour {
+				t.Errorf("%s is closed for %v", key, c.left)
+			}
+			if n, all := gs.t.Len(), len(gs.t.m); n != 3 || all != 3 {
+				t.Errorf("%d keys, %d in the map", n, all)
+			}
+		}
+	})
+}
+
+// TestSpreadOfAProlongedCooldown: it is that of the longest, as long as any lasts.
+func TestSpreadOfAProlongedCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gs := newGates(10)
+		check := func(asked, left, spread time.Duration) {
+			t.Helper()
+			gs.Close("k", asked, nil)
+			if c := gs.Left("k"); c.left != left || c.spread != spread {
+				t.Errorf("after another %v: %v left, spread over %v, want %v and %v", asked, c.left, c.spread, left, spread)
+			}
+		}
+		check(10*time.Second, 10*time.Second, 5*time.Second)
+		check(20*time.Second, 20*time.Second, 10*time.Second)
+		time.Sleep(19 * time.Second)
+		check(2*time.Second, 2*time.Second, 10*time.Second)
+		time.Sleep(3 * time.Second)
+		check(2*time.Second, 2*time.Second, time.Second)
+	})
+}
+
 func TestGateNeverShortens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gs := newGates(10)

@@ -55,3 +55,43 @@ func TestPace(t *testing.T) {
 		}
 	})
 }
+
+// TestPaceThatDoesNotFit: a turn that comes too late ends the call at once, and one that
+// fits is waited for.
+func TestPaceThatDoesNotFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := Defaults()
+		s.Adaptive, s.MaxWait = true, time.Minute
+		c, bad := New(s)
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		admit := func(most time.Duration) *Stop {
+			x := Begin(t.Context(), c, "k")
+			x.Allow.Each = most
+			return x.Admit()
+		}
+		first := Begin(t.Context(), c, "k")
+		if s := first.Admit(); s != nil {
+			t.Fatalf("%+v", s)
+		}
+		first.Send()
+		first.Slow() // to 0.7 per second
+		if s := admit(time.Minute); s != nil {
+			t.Fatalf("the first turn: %+v", s)
+		}
+		start := time.Now()
+		if s := admit(time.Second); s == nil || s.Reason != Throttled || s.Wait <= time.Second {
+			t.Errorf("a turn that does not fit: %+v", s)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("a turn that does not fit was waited for: %v", took)
+		}
+		if s := admit(time.Minute); s != nil {
+			t.Errorf("a turn that fits: %+v", s)
+		}
+		if took := time.Since(start); took < time.Second || took > 2*time.Second {
+			t.Errorf("a turn came after %v, want 1.4 s", took)
+		}
+	})
+}

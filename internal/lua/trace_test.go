@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,8 +19,16 @@ import (
 
 var (
 	traceSeed  = flag.Uint64("trace.seed", 0, "seed of the random traces; 0 draws one")
-	traceSteps = flag.Int("trace.steps", 20_000, "steps of each random trace")
+	traceSteps = flag.Int("trace.steps", defaultSteps(), "steps of each random trace")
 )
+
+// defaultSteps is few for a run while one works, and many with HOLDFAST_LONG=1.
+func defaultSteps() int {
+	if os.Getenv("HOLDFAST_LONG") == "1" {
+		return 100_000
+	}
+	return 5_000
+}
 
 // tracer replays every reply of Redis through the step functions at the time
 // that the reply carries, and fails at the first difference in any field.
@@ -47,7 +56,7 @@ func newTracer(t *testing.T, rdb *redis.Client) *tracer {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("rerun with: go test -run '%s' ./internal/lua -args -trace.seed=%d", t.Name(), seed)
+	t.Logf("rerun with: go test -run '%s' ./internal/lua -args -trace.seed=%d -trace.steps=%d", t.Name(), seed, *traceSteps)
 	return &tracer{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), rdb: rdb, lua: lua.NewClient(rdb),
 		names: lua.NewNamer(fmt.Sprintf("trace-%d", rand.Uint32())),
@@ -167,6 +176,7 @@ func (tr *tracer) window(p algo.Params) int64 {
 // TestTraceGiveBack: what is given back is the same in Redis, whatever was asked
 // before and after.
 func TestTraceGiveBack(t *testing.T) {
+	t.Parallel()
 	for _, kind := range algo.Kinds {
 		t.Run(kind.Short(), func(t *testing.T) {
 			tr := newTracer(t, newClient(t))
@@ -249,6 +259,7 @@ func (tr *tracer) several(limits map[string]algo.Params, now int64) {
 // TestTraceSeveral: many keys and many callers of a key in one call are as many
 // decisions, one after the other.
 func TestTraceSeveral(t *testing.T) {
+	t.Parallel()
 	for _, kind := range algo.Kinds {
 		t.Run(kind.Short(), func(t *testing.T) {
 			tr := newTracer(t, newClient(t))
@@ -273,6 +284,7 @@ func TestTraceSeveral(t *testing.T) {
 // TestTraceAll: several limits of any algorithms in one call are charged all or not
 // at all, as in Go.
 func TestTraceAll(t *testing.T) {
+	t.Parallel()
 	rdb := newClient(t)
 	for _, functions := range []bool{false, true} {
 		t.Run(fmt.Sprint("functions ", functions), func(t *testing.T) {
@@ -351,6 +363,7 @@ func (tr *tracer) limit(kind algo.Kind, shortest, longest time.Duration) algo.Pa
 // TestTraceServerClock: mixed keys, costs, pauses and changes of limit, by the
 // server's clock.
 func TestTraceServerClock(t *testing.T) {
+	t.Parallel()
 	for _, kind := range algo.Kinds {
 		t.Run(kind.Short(), func(t *testing.T) {
 			rdb := newClient(t)
@@ -380,6 +393,7 @@ func TestTraceServerClock(t *testing.T) {
 
 // TestTraceFunctions: the same scripts as functions give the same answers.
 func TestTraceFunctions(t *testing.T) {
+	t.Parallel()
 	for _, kind := range algo.Kinds {
 		t.Run(kind.Short(), func(t *testing.T) {
 			rdb := newClient(t)
@@ -401,6 +415,7 @@ func TestTraceFunctions(t *testing.T) {
 
 // TestTraceGivenClock: the same on a clock that jumps, forward and back.
 func TestTraceGivenClock(t *testing.T) {
+	t.Parallel()
 	for _, kind := range algo.Kinds {
 		t.Run(kind.Short(), func(t *testing.T) {
 			rdb := newClient(t)

@@ -1,4 +1,4 @@
-.PHONY: simulate mutants help check lint cross api demo outage-demo screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
+.PHONY: simulate mutants sdks help check lint cross api demo outage-demo screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
 
 # Lists the targets.
 help:
@@ -66,6 +66,10 @@ test:
 # Simulates fleets in virtual time for a minute: make simulate SIM=10m SEED=7
 simulate:
 	@cd internal/sim && GOWORK=off go test -count=1 -timeout 0 -run 'TestSimulate$$'
+
+# Runs SDKs above the transport, and counts what they send; compiles for minutes.
+sdks:
+	@cd bench/sdks && GOWORK=off go test -count=1 ./...
 
 # Takes protections out one at a time, and shows what finds that.
 mutants:

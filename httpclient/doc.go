@@ -43,7 +43,7 @@
 // A 429 or 503 with a wait makes its key cool down, for at most an hour. So does any
 // response that says that nothing is left of a quota until its reset; where a server has
 // several quotas for one caller, only the requests that belong to that quota wait. A 429
-// for an account without credit stops nobody: docs/providers.md has what is understood. Requests to that key
+// for an account without credit stops no other request: docs/providers.md has what is understood. Requests to that key
 // wait until the cooldown ends. When the wait does not fit, they get at once a response like
 // the one by which the server asked for it, with Retry-After and the header
 // Holdfast-Not-Sent, or with [WithCooldownErrors] an [*Error]. After the cooldown, requests start

@@ -137,9 +137,9 @@ func WithAdaptive() Option { return func(c *config) { c.admission.Adaptive = tru
 
 // WithCooldownErrors returns an [*Error] for a request that is not sent because its key
 // cools down. By default there is a response like the one by which the server asked for
-// that, so that whoever expects the server's errors, such as an SDK, finds them: its status
+// that, so that a caller that expects the server's errors, such as an SDK, finds them: its status
 // (429 if it was no error), Retry-After with what is left, its X-RateLimit headers, a body
-// of application/problem+json, and the header Holdfast-Not-Sent, by which it can be told
+// of application/problem+json, and the header Holdfast-Not-Sent, by which it differs
 // from an answer of the server. [GaveUp] has the Error of it.
 func WithCooldownErrors() Option { return func(c *config) { c.cooldownErrors = true } }
 

@@ -41,7 +41,7 @@ type grant struct {
 	returned atomic.Int64 // units that were given back, from the last one
 	until    time.Time    // the last moment at which they may be spent
 
-	dropped          bool // nobody's any more, guarded by Lease.mu
+	dropped          bool // not used any more; guarded by Lease.mu
 	total, at, first int64
 	member           string
 }

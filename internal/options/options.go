@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
-// Config is what a constructor can be told; each uses what applies to it. D is
+// Config is the configuration of a constructor; each uses what applies to it. D is
 // limiter.DecisionInfo, which this package cannot import.
 type Config[D any] struct {
 	Link         redislink.Config

@@ -59,7 +59,7 @@ func New(link *redislink.Link, local *fallback.Store) *Outbox {
 func (b *Outbox) Reconciled() uint64 { return b.reconciled.Load() }
 
 // Decided says that Redis has decided on units, and whether it has charged them. A charge
-// shows that Redis can be told everything. Units that wait to be given back may be what
+// shows that Redis takes everything. Units that wait to be given back may be what
 // denies; one that Redis does not take is kept.
 func (b *Outbox) Decided(charged bool) {
 	switch {
@@ -111,7 +111,7 @@ func (b *Outbox) send(ctx context.Context, items []adjustment) bool {
 	return took
 }
 
-// reconcile tells Redis what it could not be told: an outage refunds nothing. What may
+// reconcile sends Redis what it does not know: an outage refunds nothing. What may
 // have been executed is sent once: what is lost with a reply is forgotten rather than
 // charged twice. What was not executed stays for the next time.
 func (b *Outbox) reconcile(ctx context.Context) {

@@ -13,13 +13,12 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-type chargeKind uint8
-
-const (
-	decisions chargeKind = iota
-	debts
-	returns
-)
+// rule is what the ledger must know of a limit.
+type rule struct {
+	rate, burst float64
+	aligned     bool // windows that begin at multiples of their length
+	windowed    bool
+}
 
 // Violation is a promise that did not hold.
 type Violation struct {
@@ -49,7 +48,7 @@ type account struct {
 	// asked and admitted are units, by who decided. unknown is what was asked for and may
 	// have been charged although it was decided locally: a reply was lost.
 	asked, admittedRemote, admittedLocal, unknown int64
-	// leftOver is what may have been charged for nobody: it was denied locally, or its
+	// leftOver is what may have been charged and is used by no caller: it was denied locally, or its
 	// caller had left.
 	leftOver                int64
 	charged, owed, returned int64
@@ -58,8 +57,14 @@ type account struct {
 
 // ledger sees every decision, in the processes and in the servers.
 type ledger struct {
-	w  *World
-	mu sync.Mutex
+	plan      *Plan
+	began     time.Time
+	rules     map[string]*rule // by the key in Redis
+	stretches [][2]time.Duration
+	tracing   bool
+
+	mu      sync.Mutex
+	stepped []time.Duration // when the clock of a server was
 	// accounts by the key in Redis.
 	accounts   map[string]*account
 	violations []Violation
@@ -71,21 +76,30 @@ type ledger struct {
 	nonces     map[string]bool     // of the commands that were executed
 }
 
-// waiting counts the decisions that waited for the whole budget in vain since Redis was
-// last heard of.
+// waiting counts the decisions that asked Redis without being charged, since it last
+// charged one.
 type waiting struct {
 	n     int
 	since time.Duration
 }
 
-func newLedger(w *World) *ledger {
-	return &ledger{w: w, accounts: map[string]*account{}, waits: map[[2]int]*waiting{}, nonces: map[string]bool{}}
+func newLedger(p *Plan, rules map[string]*rule, tracing bool) *ledger {
+	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[2]int]*waiting{}, nonces: map[string]bool{}}
+}
+
+func (l *ledger) now() time.Duration { return time.Since(l.began) }
+
+// clockStepped notes that the clock of a server is about to step.
+func (l *ledger) clockStepped() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stepped = append(l.stepped, l.now())
 }
 
 // violated notes a violation. mu is held.
 func (l *ledger) violated(promise, format string, args ...any) {
 	if len(l.violations) < 20 {
-		l.violations = append(l.violations, Violation{promise, l.w.now(), fmt.Sprintf(format, args...)})
+		l.violations = append(l.violations, Violation{promise, l.now(), fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -98,11 +112,11 @@ func (l *ledger) check(ok bool, promise, format string, args ...any) {
 
 // note adds to the hash, and to the trace if there is one.
 func (l *ledger) note(format string, args ...any) {
-	line := fmt.Sprintf("%12.6f %s", l.w.now().Seconds(), fmt.Sprintf(format, args...))
+	line := fmt.Sprintf("%12.6f %s", l.now().Seconds(), fmt.Sprintf(format, args...))
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(line))
 	l.hash += h.Sum64()
-	if l.w.tracing {
+	if l.tracing {
 		l.trace = append(l.trace, line)
 	}
 }
@@ -117,21 +131,21 @@ func (l *ledger) fault(format string, args ...any) {
 func (l *ledger) of(key string) *account {
 	a := l.accounts[key]
 	if a == nil {
-		a = &account{rule: l.w.rules[key]}
+		a = &account{rule: l.rules[key]}
 		l.accounts[key] = a
 	}
 	return a
 }
 
 // lost notes that a server has lost what it kept of a key.
-func (l *ledger) lost(s *Server, key string) {
+func (l *ledger) lost(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.w.rules[key] == nil {
+	if l.rules[key] == nil {
 		return
 	}
 	a := l.of(key)
-	a.lostAt = append(a.lostAt, l.w.now())
+	a.lostAt = append(a.lostAt, l.now())
 }
 
 // executed checks that no command is executed twice that charges.
@@ -143,22 +157,22 @@ func (l *ledger) executed(nonce string) {
 }
 
 // charged notes units that a server has charged.
-func (l *ledger) charged(_ *Server, key string, kind chargeKind, units, _ int64) {
+func (l *ledger) charged(c charge) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.w.rules[key] == nil || units == 0 {
+	if l.rules[c.key] == nil || c.units == 0 {
 		return
 	}
-	a := l.of(key)
-	switch kind {
+	a := l.of(c.key)
+	switch c.kind {
 	case decisions:
-		a.charged += units
+		a.charged += c.units
 	case debts:
-		a.owed += units
+		a.owed += c.units
 	case returns:
-		a.returned -= units
+		a.returned -= c.units
 	}
-	l.note("%s charges %d (%d)", key, units, kind)
+	l.note("%s charges %d (%d)", c.key, c.units, c.kind)
 }
 
 // timely checks what holds for every call but waits.
@@ -192,7 +206,7 @@ func (l *ledger) unused(process int, key string, units int64) {
 	defer l.mu.Unlock()
 	if units > 0 {
 		a := l.of(key)
-		a.events = append(a.events, event{at: l.w.now(), process: process, units: -units, allowed: true, settled: true})
+		a.events = append(a.events, event{at: l.now(), process: process, units: -units, allowed: true, settled: true})
 	}
 }
 
@@ -200,7 +214,7 @@ func (l *ledger) unused(process int, key string, units int64) {
 func (l *ledger) decided(process, lim int, key string, d limiter.DecisionInfo, left bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.w.rules[key] == nil {
+	if l.rules[key] == nil {
 		return
 	}
 	l.decisions++
@@ -234,22 +248,22 @@ func (l *ledger) decided(process, lim int, key string, d limiter.DecisionInfo, l
 	}
 	l.note("process %d: %s %d %v by %v after %v", process, key, units, res.Allowed, res.Source, took)
 	if err == nil && res.Source != limiter.SourceCache {
-		a.events = append(a.events, event{at: l.w.now(), process: process, units: units, allowed: res.Allowed, local: local, claim: l.w.claim(l.w.now())})
+		a.events = append(a.events, event{at: l.now(), process: process, units: units, allowed: res.Allowed, local: local, claim: l.plan.claim(l.now())})
 	}
 }
 
-// patience checks that a Redis that cannot charge is not asked in vain again and again:
+// patience checks that a Redis that cannot charge is not asked again and again:
 // until the breaker opens, and then by one probe at a time. mu is held.
 func (l *ledger) patience(of [2]int, units int64, res limiter.Result, took time.Duration) {
 	w := l.waits[of]
 	if w == nil || res.Source == limiter.SourceRedis && res.Allowed && units > 0 {
-		w = &waiting{since: l.w.now()}
+		w = &waiting{since: l.now()}
 		l.waits[of] = w
 	}
 	if res.Source == limiter.SourceLocal && took > 0 {
 		w.n++
-		most := 10 + 2*l.w.Callers + int((l.w.now()-w.since)/(400*time.Millisecond))
-		l.check(w.n <= most, "P2", "process %d, limiter %d: %d decisions asked Redis in vain within %v", of[0], of[1], w.n, l.w.now()-w.since)
+		most := 10 + 2*l.plan.Callers + int((l.now()-w.since)/(400*time.Millisecond))
+		l.check(w.n <= most, "P2", "process %d, limiter %d: %d decisions asked Redis and were not charged within %v", of[0], of[1], w.n, l.now()-w.since)
 	}
 }
 
@@ -266,7 +280,7 @@ func (l *ledger) finish() {
 		a := l.accounts[key]
 		l.check(a.admittedRemote <= a.charged, "P1", "%s: %d units were admitted in the name of Redis, %d were charged there", key, a.admittedRemote, a.charged)
 		l.check(a.charged <= a.admittedRemote+a.unknown, "P1", "%s: %d units were charged, %d admitted, and %d may have been", key, a.charged, a.admittedRemote, a.unknown)
-		l.check(a.charged+a.owed <= a.admittedRemote+a.admittedLocal+a.leftOver, "P1", "%s: %d units were charged at once and %d later; %d were admitted by Redis and %d locally, and %d may have been charged for nobody",
+		l.check(a.charged+a.owed <= a.admittedRemote+a.admittedLocal+a.leftOver, "P1", "%s: %d units were charged at once and %d later; %d were admitted by Redis and %d locally, and %d may have been charged for no caller",
 			key, a.charged, a.owed, a.admittedRemote, a.admittedLocal, a.leftOver)
 		l.bound(key, a)
 	}
@@ -274,8 +288,8 @@ func (l *ledger) finish() {
 
 // bound checks P5 for the whole history of a key, and for stretches of it around faults.
 func (l *ledger) bound(key string, a *account) {
-	l.stretch(key, a, 0, l.w.now())
-	for _, f := range l.w.stretches {
+	l.stretch(key, a, 0, l.now())
+	for _, f := range l.stretches {
 		l.stretch(key, a, f[0], f[1])
 	}
 }
@@ -338,17 +352,16 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		}
 	}
 	losses := 0
-	for _, at := range a.lostAt {
+	for _, at := range slices.Concat(a.lostAt, l.stepped) {
 		if at >= from && at <= to {
 			losses++
 		}
 	}
-	losses += l.w.steps(from, to)
 	b := 1.0
 	if r.aligned {
 		b = 2
 	}
-	// A decision is counted when its caller hears of it.
+	// A decision is counted when its caller knows it.
 	bound := r.rate*(union(spans).Seconds()+local+0.1) + r.burst*(b+b*float64(losses)+b*claims)
 	l.check(float64(admitted) <= math.Ceil(bound)+1, "P5", "%s from %v to %v: %d units admitted, the bound is %.1f = %.3g/s·(%.1f s by Redis + %.2f s locally) + %.3g·(%g + %d losses + %.2f transitions)",
 		key, from, to, admitted, bound, r.rate, union(spans).Seconds(), local, r.burst, b, losses, claims)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -23,6 +24,12 @@ type Path struct {
 	Delay, Jitter time.Duration
 }
 
+// host is what a connection leads to.
+type host interface {
+	listens() bool
+	receive(c *conn, b []byte)
+}
+
 // network connects processes with servers.
 type network struct {
 	mu    sync.Mutex
@@ -30,12 +37,12 @@ type network struct {
 	paths map[[2]string]*Path // by process and address
 	conns map[*conn]struct{}  // the client's ends
 	// servers by address.
-	servers map[string]*Server
+	servers map[string]host
 	usual   time.Duration
 }
 
 func newNetwork(rng *rand.Rand, usual time.Duration) *network {
-	return &network{rng: rng, paths: map[[2]string]*Path{}, conns: map[*conn]struct{}{}, servers: map[string]*Server{}, usual: usual}
+	return &network{rng: rng, paths: map[[2]string]*Path{}, conns: map[*conn]struct{}{}, servers: map[string]host{}, usual: usual}
 }
 
 // path is that between a process and an address. mu is held.
@@ -140,7 +147,7 @@ type conn struct {
 	process, addr string
 	id            uint64
 	peer          *conn
-	server        *Server
+	server        host
 
 	mu       sync.Mutex
 	arrived  sync.Cond
@@ -329,3 +336,15 @@ func (c *conn) LocalAddr() net.Addr { return address(c.process) }
 
 // RemoteAddr names the server.
 func (c *conn) RemoteAddr() net.Addr { return address(c.addr) }
+
+func sortConns(cs []*conn) {
+	slices.SortFunc(cs, func(a, b *conn) int {
+		switch {
+		case a.id < b.id:
+			return -1
+		case a.id > b.id:
+			return 1
+		}
+		return 0
+	})
+}

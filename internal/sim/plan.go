@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -8,6 +9,33 @@ import (
 
 	"github.com/holdfast-go/holdfast/limiter"
 )
+
+// Plan says what a world is like. New plans are drawn from a seed; a shrinker makes
+// smaller ones.
+type Plan struct {
+	Seed      uint64
+	Processes int
+	Callers   int // of each process
+	Keys      int // of each limit
+	Limits    []limiter.Limit
+	Life      time.Duration
+	Think     time.Duration // of a caller, on average
+	Looks     float64       // the part of calls that are peeks
+	Faults    []Fault
+	// Joins are when further processes start, and Leaves when one ends.
+	Joins   []time.Duration
+	Leaves  []Leave
+	Options options
+}
+
+type options struct{ Lease, Shards, NoDenials bool }
+
+// Leave is the end of a process: it closes its limiters, or crashes.
+type Leave struct {
+	At      time.Duration
+	Process int
+	Crash   bool
+}
 
 // Draw draws a plan.
 func Draw(seed uint64) Plan {
@@ -81,4 +109,91 @@ func drawLimit(rng *rand.Rand, perSecond float64) limiter.Limit {
 		return limiter.LeakyBucketShaping(rate, burst)
 	}
 	return limiter.GCRA(rate, burst)
+}
+
+// claim is the part of a limit that each process may use locally at a time: one of as many
+// as could reach Redis lately.
+func (p *Plan) claim(at time.Duration) float64 {
+	cut := map[int]bool{}
+	for _, f := range p.Faults {
+		if f.Of != nil && f.For > 2*time.Second && f.At < at && f.At+f.For+20*time.Second > at {
+			for _, n := range f.Of {
+				cut[n] = true
+			}
+		}
+	}
+	// Who joins or leaves is noticed within 15 s.
+	n, least := p.Processes, p.Processes
+	type change struct {
+		at time.Duration
+		by int
+	}
+	var changes []change
+	for _, j := range p.Joins {
+		changes = append(changes, change{j, 1})
+	}
+	for _, l := range p.Leaves {
+		changes = append(changes, change{l.At, -1})
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
+	for _, c := range changes {
+		if c.at > at {
+			break
+		}
+		if c.at <= at-15*time.Second {
+			least = n + c.by
+		}
+		n += c.by
+		least = min(least, n)
+	}
+	return 1 / float64(max(1, least-len(cut)))
+}
+
+// alive is how many processes there are at the end.
+func (p *Plan) alive() int { return p.Processes + len(p.Joins) - len(p.Leaves) }
+
+// smaller lists plans with one thing less.
+func (p Plan) smaller() (plans []Plan) {
+	for i := range p.Faults {
+		q := p
+		q.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
+		plans = append(plans, q)
+	}
+	for i := range p.Joins {
+		q := p
+		q.Joins = slices.Delete(slices.Clone(p.Joins), i, i+1)
+		plans = append(plans, q)
+	}
+	for i := range p.Leaves {
+		q := p
+		q.Leaves = slices.Delete(slices.Clone(p.Leaves), i, i+1)
+		plans = append(plans, q)
+	}
+	if p.Processes > 1 && len(p.Leaves) == 0 {
+		q := p
+		q.Processes--
+		q.Faults = slices.Clone(p.Faults)
+		for i := range q.Faults {
+			if of := q.Faults[i].Of; of != nil {
+				q.Faults[i].Of = slices.DeleteFunc(slices.Clone(of), func(n int) bool { return n >= q.Processes })
+			}
+		}
+		plans = append(plans, q)
+	}
+	if p.Callers > 1 {
+		q := p
+		q.Callers--
+		plans = append(plans, q)
+	}
+	if len(p.Limits) > 1 {
+		q := p
+		q.Limits = p.Limits[:len(p.Limits)-1]
+		plans = append(plans, q)
+	}
+	if p.Looks > 0 {
+		q := p
+		q.Looks = 0
+		plans = append(plans, q)
+	}
+	return plans
 }

@@ -9,13 +9,36 @@ import (
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
+// value is what a server keeps under a key.
+type value struct {
+	state   algo.State
+	kind    algo.Kind // of state; 0 is a set
+	set     map[string]int64
+	expires int64 // by the server's clock
+}
+
+func (v *value) clone() *value {
+	c := *v
+	c.state.Log = slices.Clone(v.state.Log)
+	c.set = maps.Clone(v.set)
+	return &c
+}
+
 // run is one execution of a script.
 type run struct {
-	s       *Server
+	get     func(key string) *value // what the server keeps
 	now     int64
 	changes map[string]*value
 	charges []charge
 }
+
+type chargeKind uint8
+
+const (
+	decisions chargeKind = iota
+	debts
+	returns
+)
 
 // charge is units that a script takes (or, below 0, gives back).
 type charge struct {
@@ -24,47 +47,28 @@ type charge struct {
 	units int64
 }
 
-// script executes one by the step functions, and answers. mu is held.
-func (s *Server) script(name string, keys, argv []string) []byte {
-	r := &run{s: s, now: number(argv[0]), changes: map[string]*value{}}
-	if r.now == 0 {
-		r.now = s.now()
+// script executes one by the step functions, and returns its reply; ok is false for one that
+// is not known here.
+func (r *run) script(name string, keys, argv []string) (reply []int64, ok bool) {
+	if n := number(argv[0]); n != 0 {
+		r.now = n
 	}
-	var reply []int64
 	kind, what, _ := strings.Cut(name, "_")
 	switch {
 	case name == "all":
-		reply = r.all(keys, argv)
+		return r.all(keys, argv), true
 	case name == "beat":
-		reply = r.beat(keys[0], argv)
+		return r.beat(keys[0], argv), true
 	case kindOf(kind) == 0:
-		return failure("ERR the simulation does not know the script " + name)
+		return nil, false
 	case what == "":
-		reply = r.decide(kindOf(kind), keys, argv)
+		return r.decide(kindOf(kind), keys, argv), true
 	case what == "back":
-		reply = r.back(kindOf(kind), keys, argv)
+		return r.back(kindOf(kind), keys, argv), true
 	case what == "block":
-		reply = r.block(kindOf(kind), keys[0], argv)
-	default:
-		return failure("ERR the simulation does not know the script " + name)
+		return r.block(kindOf(kind), keys[0], argv), true
 	}
-	if len(r.changes) > 0 && s.health.RejectsWrites != "" {
-		return failure(s.health.RejectsWrites)
-	}
-	for k, v := range r.changes {
-		if v.kind == 0 && len(v.set) == 0 {
-			delete(s.keys, k)
-			continue
-		}
-		s.keys[k] = v
-	}
-	if len(r.charges) > 0 {
-		s.w.ledger.executed(argv[1])
-	}
-	for _, c := range r.charges {
-		s.w.ledger.charged(s, c.key, c.kind, c.units, r.now)
-	}
-	return integers(reply)
+	return nil, false
 }
 
 func kindOf(short string) algo.Kind {
@@ -93,7 +97,7 @@ func numbers(args []string) []int64 {
 func (r *run) load(key string, kind algo.Kind) *value {
 	v := r.changes[key]
 	if v == nil {
-		v = r.s.get(key)
+		v = r.get(key)
 	}
 	if v == nil {
 		return &value{kind: kind}

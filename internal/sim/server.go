@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
@@ -27,21 +26,6 @@ type Health struct {
 	Slow time.Duration
 }
 
-// value is what a server keeps under a key.
-type value struct {
-	state   algo.State
-	kind    algo.Kind // of state; 0 is a set
-	set     map[string]int64
-	expires int64 // by the server's clock
-}
-
-func (v *value) clone() *value {
-	c := *v
-	c.state.Log = slices.Clone(v.state.Log)
-	c.set = maps.Clone(v.set)
-	return &c
-}
-
 // work is a command that has arrived.
 type work struct {
 	from *conn
@@ -50,8 +34,9 @@ type work struct {
 
 // Server is a Redis server.
 type Server struct {
-	w    *World
-	addr string
+	net    *network
+	ledger *ledger
+	addr   string
 
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -67,8 +52,8 @@ type Server struct {
 	commands int
 }
 
-func newServer(w *World, addr string, seed uint64) *Server {
-	return &Server{w: w, addr: addr, rng: rand.New(rand.NewPCG(seed, 7)), keys: map[string]*value{}, scripts: map[string]bool{}}
+func newServer(net *network, l *ledger, addr string, seed uint64) *Server {
+	return &Server{net: net, ledger: l, addr: addr, rng: rand.New(rand.NewPCG(seed, 7)), keys: map[string]*value{}, scripts: map[string]bool{}}
 }
 
 func (s *Server) listens() bool {
@@ -102,7 +87,7 @@ func (s *Server) lose(is func(key string) bool) {
 	for _, k := range slices.Sorted(maps.Keys(s.keys)) {
 		if is(k) {
 			delete(s.keys, k)
-			s.w.ledger.lost(s, k)
+			s.ledger.lost(k)
 		}
 	}
 }
@@ -132,7 +117,7 @@ func (s *Server) restore() {
 		return
 	}
 	for k := range s.keys {
-		s.w.ledger.lost(s, k)
+		s.ledger.lost(k)
 	}
 	s.keys, s.saved = s.saved, nil
 	clear(s.scripts)
@@ -189,30 +174,18 @@ func (s *Server) crash() {
 	s.mu.Lock()
 	s.queue = nil
 	s.mu.Unlock()
-	s.w.net.mu.Lock()
+	s.net.mu.Lock()
 	var ends []*conn
-	for c := range s.w.net.conns {
+	for c := range s.net.conns {
 		if c.addr == s.addr {
 			ends = append(ends, c)
 		}
 	}
 	sortConns(ends)
-	s.w.net.mu.Unlock()
+	s.net.mu.Unlock()
 	for _, c := range ends {
 		c.reset()
 	}
-}
-
-func sortConns(cs []*conn) {
-	slices.SortFunc(cs, func(a, b *conn) int {
-		switch {
-		case a.id < b.id:
-			return -1
-		case a.id > b.id:
-			return 1
-		}
-		return 0
-	})
 }
 
 // parse reads one request: an array of bulk strings.
@@ -289,6 +262,32 @@ func (s *Server) execute(args []string) []byte {
 	return failure("ERR unknown command '" + args[0] + "'")
 }
 
+// script executes one, and writes what it changes if nothing is against that. mu is held.
+func (s *Server) script(name string, keys, argv []string) []byte {
+	r := &run{get: s.get, now: s.now(), changes: map[string]*value{}}
+	reply, ok := r.script(name, keys, argv)
+	if !ok {
+		return failure("ERR the simulation does not know the script " + name)
+	}
+	if len(r.changes) > 0 && s.health.RejectsWrites != "" {
+		return failure(s.health.RejectsWrites)
+	}
+	for k, v := range r.changes {
+		if v.kind == 0 && len(v.set) == 0 {
+			delete(s.keys, k)
+			continue
+		}
+		s.keys[k] = v
+	}
+	if len(r.charges) > 0 {
+		s.ledger.executed(argv[1])
+	}
+	for _, c := range r.charges {
+		s.ledger.charged(c)
+	}
+	return integers(reply)
+}
+
 func (s *Server) remove(command string, args []string) (n int64) {
 	if command == "zrem" {
 		v := s.get(args[0])
@@ -309,7 +308,7 @@ func (s *Server) remove(command string, args []string) (n int64) {
 	for _, k := range args {
 		if s.get(k) != nil {
 			delete(s.keys, k)
-			s.w.ledger.lost(s, k)
+			s.ledger.lost(k)
 			n++
 		}
 	}

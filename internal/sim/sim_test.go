@@ -5,8 +5,10 @@ package sim
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -70,7 +72,7 @@ func TestSimulate(t *testing.T) {
 		}
 	}
 	var faults []string
-	for _, k := range sorted(sum.Faults) {
+	for _, k := range slices.Sorted(maps.Keys(sum.Faults)) {
 		faults = append(faults, fmt.Sprintf("%s %d", k, sum.Faults[k]))
 	}
 	took := time.Since(began)
@@ -125,4 +127,30 @@ func TestSameSeedSameTrace(t *testing.T) {
 			}
 		}
 	}
+}
+
+// shrink looks for a smaller plan that breaks the same promise, in at most so many runs.
+func shrink(t *testing.T, p Plan, promise string, runs int) Plan {
+	breaks := func(smaller Plan) bool {
+		if runs == 0 {
+			return false
+		}
+		runs--
+		for _, v := range Run(t, smaller, false).Violations {
+			if v.Promise == promise {
+				return true
+			}
+		}
+		return false
+	}
+	for again := true; again && runs > 0; {
+		again = false
+		for _, smaller := range p.smaller() {
+			if breaks(smaller) {
+				p, again = smaller, true
+				break
+			}
+		}
+	}
+	return p
 }

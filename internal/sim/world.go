@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,7 +8,6 @@ import (
 	rand1 "math/rand"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -24,40 +22,6 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-// Plan says what a world is like. New plans are drawn from a seed; a shrinker makes
-// smaller ones.
-type Plan struct {
-	Seed      uint64
-	Processes int
-	Callers   int // of each process
-	Keys      int // of each limit
-	Limits    []limiter.Limit
-	Life      time.Duration
-	Think     time.Duration // of a caller, on average
-	Looks     float64       // the part of calls that are peeks
-	Faults    []Fault
-	// Joins are when further processes start, and Leaves when one ends.
-	Joins   []time.Duration
-	Leaves  []Leave
-	Options options
-}
-
-type options struct{ Lease, Shards, NoDenials bool }
-
-// Leave is the end of a process: it closes its limiters, or crashes.
-type Leave struct {
-	At      time.Duration
-	Process int
-	Crash   bool
-}
-
-// rule is what the ledger must know of a limit.
-type rule struct {
-	rate, burst float64
-	aligned     bool // windows that begin at multiples of their length
-	windowed    bool
-}
-
 // World is a fleet and its servers.
 type World struct {
 	Plan
@@ -68,67 +32,11 @@ type World struct {
 	ledger    *ledger
 	rules     map[string]*rule // by the key in Redis
 	keys      []string
-	stretches [][2]time.Duration
-	stepped   []time.Duration
-	tracing   bool
 	mu        sync.Mutex
 	done      chan struct{}
 }
 
 func (w *World) now() time.Duration { return time.Since(w.began) }
-
-// claim is the part of a limit that each process may use locally at a time: one of as many
-// as could be heard of lately.
-func (w *World) claim(at time.Duration) float64 {
-	cut := map[int]bool{}
-	for _, f := range w.Faults {
-		if f.Of != nil && f.For > 2*time.Second && f.At < at && f.At+f.For+20*time.Second > at {
-			for _, p := range f.Of {
-				cut[p] = true
-			}
-		}
-	}
-	// Who joins or leaves is noticed within 15 s.
-	n, least := w.Processes, w.Processes
-	type change struct {
-		at time.Duration
-		by int
-	}
-	var changes []change
-	for _, j := range w.Joins {
-		changes = append(changes, change{j, 1})
-	}
-	for _, l := range w.Leaves {
-		changes = append(changes, change{l.At, -1})
-	}
-	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
-	for _, c := range changes {
-		if c.at > at {
-			break
-		}
-		if c.at <= at-15*time.Second {
-			least = n + c.by
-		}
-		n += c.by
-		least = min(least, n)
-	}
-	return 1 / float64(max(1, least-len(cut)))
-}
-
-// alive is how many processes there are at the end.
-func (w *World) alive() int { return w.Processes + len(w.Joins) - len(w.Leaves) }
-
-// steps is how many clocks of servers were stepped.
-func (w *World) steps(from, to time.Duration) (n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, at := range w.stepped {
-		if at >= from && at <= to {
-			n++
-		}
-	}
-	return n
-}
 
 // Report is what came of a world.
 type Report struct {
@@ -153,10 +61,10 @@ func Run(t *testing.T, p Plan, tracing bool) (rep Report) {
 }
 
 func live(p Plan, tracing bool) Report {
-	w := &World{Plan: p, began: time.Now(), rules: map[string]*rule{}, tracing: tracing, done: make(chan struct{})}
-	w.ledger = newLedger(w)
+	w := &World{Plan: p, began: time.Now(), rules: map[string]*rule{}, done: make(chan struct{})}
+	w.ledger = newLedger(&w.Plan, w.rules, tracing)
 	w.net = newNetwork(rand.New(rand.NewPCG(p.Seed, 1)), 200*time.Microsecond)
-	srv := newServer(w, "10.0.0.1:6379", p.Seed)
+	srv := newServer(w.net, w.ledger, "10.0.0.1:6379", p.Seed)
 	w.servers = append(w.servers, srv)
 	w.net.servers[srv.addr] = srv
 	for k := range p.Keys {
@@ -178,7 +86,7 @@ func live(p Plan, tracing bool) Report {
 	for i, f := range p.Faults {
 		counts[f.Kind.String()]++
 		from, to := f.At-time.Second, f.At+f.For+15*time.Second
-		w.stretches = append(w.stretches, [2]time.Duration{max(0, from), min(to, p.Life)})
+		w.ledger.stretches = append(w.ledger.stretches, [2]time.Duration{max(0, from), min(to, p.Life)})
 		wg.Go(func() { w.inject(f, rand.New(rand.NewPCG(p.Seed, 1000+uint64(i)))) })
 	}
 	for i, at := range p.Joins {
@@ -227,8 +135,8 @@ type process struct {
 	gone     bool
 }
 
-// leave ends the process. One that crashes is not heard of any more; what is left of it
-// is closed where nobody sees it.
+// leave ends the process. One that crashes reaches nothing any more; what is left of it
+// is still closed, so that no goroutine remains.
 func (p *process) leave(crash bool) {
 	p.w.ledger.fault("process %d leaves, crash: %v", p.n, crash)
 	p.gone = true
@@ -410,11 +318,78 @@ func (w *World) settled() {
 	}
 }
 
-func sorted[T any](m map[string]T) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
+// inject lets a fault happen.
+func (w *World) inject(f Fault, rng *rand.Rand) {
+	time.Sleep(f.At + time.Duration(rng.Int64N(1000)))
+	s := w.servers[0]
+	w.ledger.fault("%v", f)
+	of := f.Of
+	if of == nil {
+		for i := range w.processes {
+			of = append(of, i)
+		}
 	}
-	slices.Sort(keys)
-	return keys
+	paths := func(change func(*Path)) {
+		for _, i := range of {
+			w.net.set(w.processes[i].name, s.addr, change)
+		}
+	}
+	end := func() {}
+	switch f.Kind {
+	case Refused:
+		paths(func(p *Path) { p.Refused = true })
+		end = func() { paths(func(p *Path) { p.Refused = false }) }
+	case BlackHole:
+		paths(func(p *Path) { p.Lost = true })
+		end = func() { paths(func(p *Path) { p.Lost = false }) }
+	case RepliesLost:
+		paths(func(p *Path) { p.RepliesLost = true })
+		end = func() { paths(func(p *Path) { p.RepliesLost = false }) }
+	case Far:
+		paths(func(p *Path) { p.Delay += f.By; p.Jitter += f.By / 2 })
+		end = func() { paths(func(p *Path) { p.Delay -= f.By; p.Jitter -= f.By / 2 }) }
+	case Reset:
+		paths(func(p *Path) { p.Refused = true })
+		paths(func(p *Path) { p.Refused = false })
+	case Frozen:
+		s.set(func(h *Health) { h.Frozen = true })
+		end = func() { s.set(func(h *Health) { h.Frozen = false }) }
+	case Sluggish:
+		s.set(func(h *Health) { h.Slow += f.By })
+		end = func() { s.set(func(h *Health) { h.Slow -= f.By }) }
+	case Rejecting:
+		s.set(func(h *Health) { h.Rejects = f.Text })
+		end = func() { s.set(func(h *Health) { h.Rejects = "" }) }
+	case RejectingWrites:
+		s.set(func(h *Health) { h.RejectsWrites = f.Text })
+		end = func() { s.set(func(h *Health) { h.RejectsWrites = "" }) }
+	case Restarted, RestartedEmpty:
+		s.set(func(h *Health) { h.Down = true })
+		s.crash()
+		end = func() {
+			if f.Kind == RestartedEmpty {
+				s.lose(func(string) bool { return true })
+			}
+			s.forgetScripts()
+			s.set(func(h *Health) { h.Down = false })
+		}
+	case FailedOver:
+		s.save()
+		end = func() {
+			s.crash()
+			s.restore()
+		}
+	case Flushed:
+		s.lose(func(string) bool { return true })
+	case Evicted:
+		s.lose(func(string) bool { return rng.IntN(3) == 0 })
+	case ScriptsForgotten:
+		s.forgetScripts()
+	case ClockSteps:
+		w.ledger.clockStepped()
+		s.step(f.By)
+	}
+	time.Sleep(f.For)
+	end()
+	w.ledger.fault("over: %v", f)
 }

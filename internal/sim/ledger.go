@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -369,12 +370,7 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 
 // union is how long at least one of the spans lasts.
 func union(spans [][2]time.Duration) (d time.Duration) {
-	slices.SortFunc(spans, func(a, b [2]time.Duration) int {
-		if a[0] != b[0] {
-			return int(a[0] - b[0])
-		}
-		return int(a[1] - b[1])
-	})
+	slices.SortFunc(spans, func(a, b [2]time.Duration) int { return cmp.Compare(a[0], b[0]) })
 	var end time.Duration
 	for i, s := range spans {
 		if i == 0 || s[0] > end {

@@ -10,7 +10,7 @@ import (
 type Health struct {
 	// Servers has one entry per Redis server that can fail on its own: the only
 	// one, each master of a cluster, each node of a ring; sorted by name. In a
-	// cluster one entry has no address: for what came before the masters were known.
+	// cluster one entry has no address until the masters are known: it stands for all.
 	Servers []ServerHealth
 	// Share is the part of the limit that this process may use while Redis
 	// cannot decide.

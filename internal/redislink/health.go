@@ -17,7 +17,9 @@ type ServerHealth[S ~uint8] struct {
 	Decisions   map[S]uint64
 }
 
-// Health returns the state of the servers seen so far, and the decisions on all of them.
+// Health returns the state of the servers in use, and the decisions on all that were. A
+// master that has left the cluster, or what stood for all of them until they were known, is
+// not in use: no key is sent there any more, so its breaker would stay as it is for ever.
 func Health[S ~uint8](l *Link) (servers []ServerHealth[S], decisions map[S]uint64) {
 	decisions = make(map[S]uint64)
 	for _, srv := range l.Servers() {
@@ -29,7 +31,9 @@ func Health[S ~uint8](l *Link) (servers []ServerHealth[S], decisions map[S]uint6
 				decisions[S(i)] += n
 			}
 		}
-		servers = append(servers, h)
+		if l.slots == nil || l.slots.serves(srv.Addr) {
+			servers = append(servers, h)
+		}
 	}
 	return servers, decisions
 }

@@ -47,6 +47,9 @@ func (s *Server) Answers() bool { return s.Breaker.State() == breaker.Closed }
 // ones share a breaker.
 const maxServers = 4096
 
+// others names the server that they share.
+const others = "others"
+
 // servers finds the server of a key, and makes it when it is new.
 type servers struct {
 	wire *wire
@@ -104,7 +107,7 @@ func (s *servers) get(name string) *Server {
 		return srv
 	}
 	if len(s.all) >= maxServers {
-		name = "others"
+		name = others
 		if srv = s.all[name]; srv != nil {
 			return srv
 		}

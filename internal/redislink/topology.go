@@ -2,6 +2,7 @@ package redislink
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,6 +63,13 @@ func (m *slotMap) master(id string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.slots[slot]
+}
+
+// serves reports whether keys of a slot are sent to a server.
+func (m *slotMap) serves(addr string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return addr == others || slices.Contains(m.slots[:], addr)
 }
 
 // watch keeps the map up to date: soon after a call has failed, perhaps because its

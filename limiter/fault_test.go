@@ -24,7 +24,7 @@ import (
 // and, at most, once more for the goroutine that it wakes.
 const (
 	usual = 20 * time.Millisecond
-	slack = 500 * time.Millisecond
+	slack = time.Second
 )
 
 // fast makes recovery quick enough for a test.

@@ -107,28 +107,6 @@ func explain(t *testing.T, rep Report) {
 	}
 }
 
-// TestSameSeedSameTrace: a seed can be replayed.
-func TestSameSeedSameTrace(t *testing.T) {
-	seeds := uint64(10)
-	if testing.Short() {
-		seeds = 2
-	}
-	for seed := range seeds {
-		p := Draw(seed + 100)
-		p.Life = min(p.Life, 90*time.Second)
-		first, second := Run(t, p, true), Run(t, p, true)
-		if first.Hash == second.Hash {
-			continue
-		}
-		for i := range first.Trace {
-			if i >= len(second.Trace) || first.Trace[i] != second.Trace[i] {
-				t.Errorf("seed %d: line %d of the trace differs:\n%s\n%s", p.Seed, i, first.Trace[i], second.Trace[min(i, len(second.Trace)-1)])
-				break
-			}
-		}
-	}
-}
-
 // shrink looks for a smaller plan that breaks the same promise, in at most so many runs.
 func shrink(t *testing.T, p Plan, promise string, runs int) Plan {
 	breaks := func(smaller Plan) bool {

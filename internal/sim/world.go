@@ -32,7 +32,6 @@ type World struct {
 	ledger    *ledger
 	rules     map[string]*rule // by the key in Redis
 	keys      []string
-	mu        sync.Mutex
 	done      chan struct{}
 }
 
@@ -62,6 +61,7 @@ func Run(t *testing.T, p Plan, tracing bool) (rep Report) {
 
 func live(p Plan, tracing bool) Report {
 	w := &World{Plan: p, began: time.Now(), rules: map[string]*rule{}, done: make(chan struct{})}
+	w.processes = make([]*process, p.Processes+len(p.Joins))
 	w.ledger = newLedger(&w.Plan, w.rules, tracing)
 	w.net = newNetwork(rand.New(rand.NewPCG(p.Seed, 1)), 200*time.Microsecond)
 	srv := newServer(w.net, w.ledger, "10.0.0.1:6379", p.Seed)
@@ -79,7 +79,7 @@ func live(p Plan, tracing bool) Report {
 		}
 	}
 	for i := range p.Processes {
-		w.processes = append(w.processes, w.start(i))
+		w.processes[i] = w.start(i)
 	}
 	counts := map[string]int{}
 	var wg sync.WaitGroup
@@ -92,10 +92,7 @@ func live(p Plan, tracing bool) Report {
 	for i, at := range p.Joins {
 		wg.Go(func() {
 			time.Sleep(at)
-			pr := w.start(p.Processes + i)
-			w.mu.Lock()
-			w.processes = append(w.processes, pr)
-			w.mu.Unlock()
+			w.processes[p.Processes+i] = w.start(p.Processes + i)
 		})
 	}
 	for _, l := range p.Leaves {
@@ -325,7 +322,7 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 	w.ledger.fault("%v", f)
 	of := f.Of
 	if of == nil {
-		for i := range w.processes {
+		for i := range w.Processes {
 			of = append(of, i)
 		}
 	}

@@ -1,0 +1,31 @@
+//go:build !race
+
+package sim
+
+import (
+	"testing"
+	"time"
+)
+
+// TestSameSeedSameTrace: a seed can be replayed. Not with the race detector, with which the
+// scheduler of Go draws the order of what happens at one time.
+func TestSameSeedSameTrace(t *testing.T) {
+	seeds := uint64(10)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
+		p := Draw(seed + 100)
+		p.Life = min(p.Life, 90*time.Second)
+		first, second := Run(t, p, true), Run(t, p, true)
+		if first.Hash == second.Hash {
+			continue
+		}
+		for i := range first.Trace {
+			if i >= len(second.Trace) || first.Trace[i] != second.Trace[i] {
+				t.Errorf("seed %d: line %d of the trace differs:\n%s\n%s", p.Seed, i, first.Trace[i], second.Trace[min(i, len(second.Trace)-1)])
+				break
+			}
+		}
+	}
+}

@@ -115,7 +115,8 @@ func TestFrozenMasterBehindReadOnlyClient(t *testing.T) {
 	until(t, "the limiter knows the master, and its replica the key", func() bool {
 		_, err := lim.Allow(t.Context(), "other")
 		must(t, err)
-		return len(lim.Health().Servers) > 1
+		servers := lim.Health().Servers
+		return len(servers) == 1 && strings.Contains(servers[0].Name, "@")
 	})
 	if res, err := lim.AllowN(t.Context(), "k", 2); err != nil || !res.Allowed || res.Source != limiter.SourceRedis {
 		t.Fatalf("%+v, %v", res, err)

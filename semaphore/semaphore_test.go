@@ -384,7 +384,7 @@ func TestWaiterInAnOutage(t *testing.T) {
 		got <- p
 	}()
 	redistest.Until(t, "somebody waits", func() bool {
-		n, err := rdb.ZCard(t.Context(), "holdfast:v1:slots:{k}").Result()
+		n, err := rdb.ZCard(t.Context(), "holdfast:v1:permits:{k}").Result()
 		return err == nil && n > 1
 	})
 	proxy.Set(faultproxy.Mode{Refuse: true})

@@ -169,7 +169,7 @@ func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 15 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }

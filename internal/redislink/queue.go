@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
 const (
@@ -61,6 +62,14 @@ func (q *queue) do(ctx context.Context, o *Op, budget time.Duration) (breaker.Cl
 // start begins a request, and reports whether there is something to await. A caller whose
 // context ends before the budget has three quarters of what is left.
 func (q *queue) start(ctx context.Context, o *Op, budget time.Duration) bool {
+	if o.Taken != nil && o.Taken.Params.Kind == algo.LeakyBucketShaping {
+		// It takes nothing back, so there is nothing to ask. A call without a command
+		// would count as an answer of the server.
+		o.fail(breaker.ClassOK, nil)
+		o.state = left
+		o.finished(false)
+		return false
+	}
 	if o.done == nil {
 		o.done = make(chan struct{}, 1)
 	}

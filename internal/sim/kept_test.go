@@ -23,6 +23,12 @@ func TestKept(t *testing.T) {
 				{Kind: Refused, At: 42 * time.Second, For: 30 * time.Second},
 			},
 		},
+		"what shaping does not take back is no answer": {
+			Seed: 2013, Processes: 6, Callers: 1, Keys: 2, Limits: []limiter.Limit{limiter.LeakyBucketShaping(limiter.Per(236, 982*time.Millisecond), 753)},
+			Life: 151956013333, Think: 22793402, Options: options{NoDenials: true},
+			Faults: []Fault{{Kind: RepliesLost, At: 118252762761, For: 1973349216, Of: []int{5}}},
+			Leaves: []Leave{{At: 103981517357}, {At: 92791191738, Process: 2, Crash: true}, {At: 83462488065, Process: 4, Crash: true}},
+		},
 		"a slow log": {
 			Seed: 1, Processes: 3, Callers: 2, Keys: 2, Limits: []limiter.Limit{limiter.SlidingWindowLog(limiter.PerMinute(200))},
 			Life: 3 * time.Minute, Think: 100 * time.Millisecond,

@@ -26,7 +26,7 @@ func leasable(n int, per time.Duration) []limiter.Limit {
 	}
 }
 
-// TestLeaseIsSpentHere: k decisions take one call, what is told of them is what
+// TestLeaseIsSpentHere: k decisions take one call, what callers are told of them is what
 // single calls would tell, and what is not spent goes back with Close.
 func TestLeaseIsSpentHere(t *testing.T) {
 	for _, limit := range leasable(100, 300*time.Hour) {

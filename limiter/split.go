@@ -45,7 +45,7 @@ type splitter struct {
 }
 
 // decide decides with a budget for all calls together. Of a split key it asks the part
-// whose turn it is; when that denies, another one, in what is left of the budget.
+// whose turn it is. When that part denies, another one decides, in what is left of the budget.
 func (p *splitter) decide(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
 	switch {
 	case s.parts == nil:

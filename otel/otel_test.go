@@ -37,7 +37,7 @@ func TestNew(t *testing.T) {
 	if _, err := holdfastotel.New(nil); err == nil || err.Error() != "holdfastotel: option is nil: must not be nil" {
 		t.Errorf("an option that is nil: %v", err)
 	}
-	// Without options the global providers are told, which by default tell nobody.
+	// Without options the global providers are used, which by default export nothing.
 	in, err := holdfastotel.New()
 	must(t, err)
 	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(1), 1), in.Limiter("p"))

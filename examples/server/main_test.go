@@ -123,7 +123,7 @@ next:
 	return sum
 }
 
-// admitted is how many of n requests in a row were served.
+// admitted is how many of n consecutive requests were served.
 func (s *served) admitted(n int, path, credential string) (ok int, last *http.Response) {
 	for range n {
 		if last = s.get(path, credential); last.StatusCode == 200 {

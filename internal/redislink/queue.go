@@ -184,7 +184,7 @@ func (q *queue) leave(ctx context.Context, o *Op, why error) (breaker.Class, err
 func (q *queue) ready() bool { return q.flying-q.stuck < depth && q.flying < q.max }
 
 // next makes the next call of those who wait, if there is one and its turn has come, and
-// takes out those for whom it would come too late. mu is held.
+// takes out those whose budget would end before its answer. mu is held.
 func (q *queue) next() (f *flight, late []*Op) {
 	if !q.ready() {
 		return nil, nil

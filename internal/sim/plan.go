@@ -28,7 +28,8 @@ type Plan struct {
 	Options options
 }
 
-type options struct{ Lease, Shards, NoDenials bool }
+// options are those of the limiters.
+type options struct{ NoDenials bool }
 
 // Leave is the end of a process: it closes its limiters, or crashes.
 type Leave struct {

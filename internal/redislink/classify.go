@@ -55,8 +55,11 @@ func classify(ctx context.Context, err error, took, fair time.Duration) breaker.
 	case errors.Is(err, errNoTurn):
 		return breaker.ClassAborted
 	case errors.Is(err, errBudget):
-		if took < fair {
+		switch {
+		case took < fair:
 			return breaker.ClassAborted
+		case errors.Is(err, errUnsent):
+			return breaker.ClassUnavailable // no connection: the client still dials, or waits for one
 		}
 		return breaker.ClassSlow
 	}

@@ -72,10 +72,10 @@ func TestLeavingIsNoVerdict(t *testing.T) {
 	if class, _ := q.leave(ctx, first, context.Canceled); class != breaker.ClassCaller {
 		t.Errorf("who cancels is %v", class)
 	}
-	if class, err := q.leave(t.Context(), second, errBudget); class != breaker.ClassSlow || err != errUnsent {
+	if class, err := q.leave(t.Context(), second, errBudget); class != breaker.ClassUnavailable || err != errUnsent {
 		t.Errorf("the last to leave is %v with %v", class, err)
 	}
-	if got := q.breaker.Snapshot().LastFailure; got != breaker.ClassSlow {
+	if got := q.breaker.Snapshot().LastFailure; got != breaker.ClassUnavailable {
 		t.Errorf("the breaker has heard of %v", got)
 	}
 }
@@ -92,6 +92,12 @@ func TestShortBudgetIsNoVerdict(t *testing.T) {
 	} {
 		if got := only(l).classify(t.Context(), errBudget, took); got != want {
 			t.Errorf("no answer after %v is %v, want %v", took, got, want)
+		}
+		if want == breaker.ClassSlow {
+			want = breaker.ClassUnavailable
+		}
+		if got := only(l).classify(t.Context(), errUnsent, took); got != want {
+			t.Errorf("no connection after %v is %v, want %v", took, got, want)
 		}
 	}
 }

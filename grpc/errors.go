@@ -65,14 +65,8 @@ type Error struct {
 
 // Error names the method, the key, the reason and the wait.
 func (e *Error) Error() string {
-	s := "holdfastgrpc: " + e.Method + " for " + strconv.Quote(e.Key) + ": " + e.message()
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	return s
+	return "holdfastgrpc: " + e.Method + " for " + strconv.Quote(e.Key) + ": " + admission.Reason(e.Reason).Then(e.Wait, e.Err)
 }
-
-func (e *Error) message() string { return admission.Reason(e.Reason).Then(e.Wait) }
 
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
@@ -88,7 +82,7 @@ func (e *Error) GRPCStatus() *status.Status {
 	case HostFailing:
 		code = codes.Unavailable
 	}
-	st := status.New(code, "holdfastgrpc: "+e.message())
+	st := status.New(code, "holdfastgrpc: "+admission.Reason(e.Reason).Then(e.Wait, nil))
 	if e.Wait > 0 {
 		if with, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(e.Wait)}); err == nil {
 			return with

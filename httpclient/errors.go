@@ -70,11 +70,7 @@ type Error struct {
 
 // Error names the key, the reason and the wait.
 func (e *Error) Error() string {
-	s := "httpclient: " + strconv.Quote(e.Key) + ": " + admission.Reason(e.Reason).Then(e.Wait)
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	return s
+	return "httpclient: " + strconv.Quote(e.Key) + ": " + admission.Reason(e.Reason).Then(e.Wait, e.Err)
 }
 
 // Unwrap returns Err.

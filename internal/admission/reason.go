@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"context"
+	"errors"
 	"strconv"
 	"time"
 )
@@ -62,12 +64,20 @@ func (r Reason) String() string {
 	return "reason(" + strconv.Itoa(int(r)) + ")"
 }
 
-// Then says the reason, and the wait until another try makes sense.
-func (r Reason) Then(wait time.Duration) string {
+// Then says the reason, the wait until another try makes sense, and the cause, if there
+// is one.
+func (r Reason) Then(wait time.Duration, err error) string {
+	s := r.String()
 	if wait > 0 {
-		return r.String() + ", retry in " + wait.String()
+		s += ", retry in " + wait.String()
 	}
-	return r.String()
+	switch {
+	case err == nil:
+		return s
+	case wait > 0 && errors.Is(err, context.DeadlineExceeded):
+		s += ", after the deadline"
+	}
+	return s + ": " + err.Error()
 }
 
 // Wait is a wait that fits.

@@ -245,7 +245,7 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 		if d.policy != fallback.Local {
 			continue
 		}
-		own := r.s.local(d.redis.Share())
+		own := r.s.local(d.redis.UseShare())
 		res := r.s.result(d.local.Peek(r.key, own, int64(r.n)), SourceLocal)
 		a.set(i, res)
 		ok = ok && res.Allowed

@@ -233,7 +233,7 @@ func down(t *testing.T, limit limiter.Limit, opts ...limiter.Option) *limiter.Li
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = rdb.Close() })
 	opts = append([]limiter.Option{unhurried()}, append(opts, limiter.WithBreaker(breaker.Settings{MinRequests: 1, OpenMin: time.Hour, OpenMax: time.Hour}), quiet())...)
-	lim, err := limiter.New(rdb, limit, opts...)
+	lim, err := limiter.New(rdb, limit, append(opts, limiter.WithExpectedProcesses(1))...)
 	if err != nil {
 		t.Fatal(err)
 	}

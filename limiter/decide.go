@@ -305,7 +305,7 @@ func (d *decider) fallBack(r *request, cause error) (Result, error) {
 		}
 		return count(srv, res), fmt.Errorf("%w: %w", ErrUnavailable, cause)
 	}
-	out := d.local.Take(r.key, s.local(d.redis.Share()), int64(r.n), home(s, cause), r.rc.forLocal())
+	out := d.local.Take(r.key, s.local(d.redis.UseShare()), int64(r.n), home(s, cause), r.rc.forLocal())
 	return count(srv, s.result(out, SourceLocal)), nil
 }
 
@@ -358,7 +358,7 @@ func (d *decider) charge(ctx context.Context, rc *receipt, n int) error {
 	case !redislink.FallsBack(err) || d.policy == fallback.Closed:
 		return unavailable(ctx, rc.key, err)
 	case d.policy == fallback.Local:
-		d.local.Charge(rc.key, s.local(d.redis.Share()), int64(n), home(s, err))
+		d.local.Charge(rc.key, s.local(d.redis.UseShare()), int64(n), home(s, err))
 	}
 	return nil
 }

@@ -13,6 +13,9 @@ import (
 )
 
 // Nothing listens at this address: the limiter decides in process.
+// alone is for examples without a Redis: theirs is the only process.
+var alone = limiter.WithExpectedProcesses(1)
+
 func ExampleNew() {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
@@ -52,7 +55,7 @@ func ExampleNewLocal() {
 func ExampleLimiter_WaitN() {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
-	lim, err := limiter.New(rdb, limiter.TokenBucket(limiter.PerHour(10), 10), quiet())
+	lim, err := limiter.New(rdb, limiter.TokenBucket(limiter.PerHour(10), 10), alone, quiet())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -76,7 +79,7 @@ func ExampleWithLease() {
 	// Of 10,000 per second this process takes 500 at a time, and asks Redis for
 	// more before they are spent; 1,000 of the burst are held back for that.
 	lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(10_000), 10_000),
-		limiter.WithLease(500, 100*time.Millisecond), quiet())
+		limiter.WithLease(500, 100*time.Millisecond), alone, quiet())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -90,7 +93,7 @@ func ExampleWithLease() {
 func ExampleWithKeyShards() {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
-	lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(10_000), 1_000), limiter.WithKeyShards(4), quiet())
+	lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(10_000), 1_000), limiter.WithKeyShards(4), alone, quiet())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -217,7 +220,7 @@ func ExamplePer() {
 func ExampleLimiter_Reserve() {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
-	lim, err := limiter.New(rdb, limiter.SlidingWindowLog(limiter.PerHour(1000)), limiter.WithPrefix("tokens"), quiet())
+	lim, err := limiter.New(rdb, limiter.SlidingWindowLog(limiter.PerHour(1000)), limiter.WithPrefix("tokens"), alone, quiet())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -241,13 +244,13 @@ func ExampleLimiter_Reserve() {
 func ExampleNewMulti() {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
-	perSecond, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(10), 10), limiter.WithPrefix("api:second"), quiet())
+	perSecond, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(10), 10), limiter.WithPrefix("api:second"), alone, quiet())
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer perSecond.Close()
-	perDay, err := limiter.New(rdb, limiter.FixedWindow(limiter.Per(12, 24*time.Hour)), limiter.WithPrefix("api:day"), quiet())
+	perDay, err := limiter.New(rdb, limiter.FixedWindow(limiter.Per(12, 24*time.Hour)), limiter.WithPrefix("api:day"), alone, quiet())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -301,4 +304,22 @@ func ExampleLocal_SetLimit() {
 	after, _ := lim.Peek(ctx, "customer:42")
 	fmt.Println(before.Remaining, after.Remaining)
 	// Output: 0 2
+}
+
+// A deploy during an outage of Redis keeps the limit: processes count each other by DNS.
+func ExamplePeersFromDNS() {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(100), 100), quiet(),
+		limiter.WithPeerCount(limiter.PeersFromDNS("api-workers.default.svc.cluster.local")), // a headless service
+		limiter.WithExpectedProcesses(20), // until that is known
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	h := lim.Health()
+	fmt.Println(h.Processes, h.Share, h.ShareOrigin)
+	// Output: 20 0.05 assumed
 }

@@ -32,9 +32,10 @@ func fast() limiter.RedisOption {
 	return limiter.WithBreaker(breaker.Settings{OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond})
 }
 
+// newLimiter returns a limiter that is alone until it learns of others.
 func newLimiter(t *testing.T, rdb redis.UniversalClient, limit limiter.Limit, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
-	lim, err := limiter.New(rdb, limit, append([]limiter.Option{quiet(), fast()}, opts...)...)
+	lim, err := limiter.New(rdb, limit, append([]limiter.Option{quiet(), fast(), limiter.WithExpectedProcesses(1)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -227,7 +227,7 @@ func (l *Limiter) Health() Health {
 	link := l.one.redis
 	servers, decisions := redislink.Health[Source](link)
 	h := Health{
-		Share: link.Share(), Processes: link.Processes(), Decisions: decisions,
+		Share: link.Share(), ShareOrigin: ShareOrigin(link.ShareOrigin()), Processes: link.Processes(), Decisions: decisions,
 		Reconciled: l.one.outbox.Reconciled(), Owed: l.one.local.Owed(), LocalKeys: l.one.local.Len(),
 		FunctionsError: link.FunctionsError(),
 	}

@@ -145,12 +145,40 @@ func WithFallback(p fallback.Policy) RedisOption {
 // cannot decide: 1/n for one of n processes. In (0, 1]. A share never rounds a
 // limit below one unit. By default the share is 1 divided by the number of
 // processes alive with the same prefix, which they learn from a heartbeat in
-// Redis while they make decisions there, and keep through an outage; a process
-// that has never reached Redis takes itself for the only one.
+// Redis while they make decisions there, and keep through an outage; see
+// WithExpectedProcesses for a process that has never reached Redis.
 func WithShare(share float64) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Share = share
 		return require(share > 0 && share <= 1, "share", share, "must be above 0 and at most 1") // also NaN
+	})
+}
+
+// WithExpectedProcesses sets as how many processes this one counts itself until it has
+// heard from Redis once, by default 10. At least 1. The first decision without Redis
+// before that logs a warning, and Health says that the share is assumed. A number that is
+// too high leaves a part of the limit unused, one that is too low exceeds it: 20 processes
+// that expect 10 admit twice the limit.
+func WithExpectedProcesses(n int) RedisOption {
+	return option(func(c *config) error {
+		c.Link.Expected = n
+		return require(n >= 1, "expected processes", n, "must be at least 1")
+	})
+}
+
+// WithPeerCount asks count how many processes share the limit, this one included, every
+// two seconds while there are decisions: also during an outage of Redis, and before Redis
+// has been reached. The larger number of count's and of the heartbeat's is used. An error,
+// and a number that is not between 1 and 1,000,000, leave the last good one; a number that
+// is lower is taken over when it has been lower for three seconds.
+//
+// count is called in the background, by one goroutine at a time, and must return when its
+// context ends: after 5 s, or when the limiter is closed, which waits for it. See
+// PeersFromDNS.
+func WithPeerCount(count func(context.Context) (int, error)) RedisOption {
+	return option(func(c *config) error {
+		c.Link.PeerCount = count
+		return require(count != nil, "peer count", "nil", "must be a function")
 	})
 }
 

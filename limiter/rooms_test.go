@@ -37,7 +37,7 @@ func patient() patience {
 
 func newSemaphore(t *testing.T, rdb redis.UniversalClient, n int, opts ...semaphore.Option) *semaphore.Semaphore {
 	t.Helper()
-	s, err := semaphore.New(rdb, n, append([]semaphore.Option{quiet(), fast()}, opts...)...)
+	s, err := semaphore.New(rdb, n, append([]semaphore.Option{quiet(), fast(), limiter.WithExpectedProcesses(1)}, opts...)...)
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
@@ -55,7 +55,7 @@ func acquire(t *testing.T, s *semaphore.Semaphore, key string) *semaphore.Permit
 
 func newSampled(t *testing.T, rdb redis.UniversalClient, rate limiter.Rate, opts ...sampled.Option) *sampled.Limiter {
 	t.Helper()
-	s, err := sampled.New(rdb, rate, append([]sampled.Option{quiet(), fast()}, opts...)...)
+	s, err := sampled.New(rdb, rate, append([]sampled.Option{quiet(), fast(), limiter.WithExpectedProcesses(1)}, opts...)...)
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s

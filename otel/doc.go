@@ -18,7 +18,7 @@
 //	holdfast.redis.call.duration         s             histogram: policy, server, error.type
 //	holdfast.breaker.transitions         {transition}  counter: policy, server, breaker.state, cause
 //	holdfast.breaker.state               {breaker}     gauge: policy, server, breaker.state
-//	holdfast.limiter.share               1             gauge: policy
+//	holdfast.limiter.share               1             gauge: policy, share.origin
 //	holdfast.limiter.processes           {process}     gauge: policy
 //	holdfast.fallback.keys               {key}         gauge: policy; stored in the process
 //	holdfast.fallback.owed               {key}         gauge: policy; with local use that Redis has not charged
@@ -37,7 +37,7 @@
 //
 // All labels except error.type and those of HTTP have the prefix holdfast. The outcome of a
 // decision is allowed, denied, spared (it had room, but another part of a Multi denied)
-// or error; the outcome of a request is served, rejected, shadowed or error. Limiters with
+// or error. The origin of a share is assumed, learnt or fixed. The outcome of a request is served, rejected, shadowed or error. Limiters with
 // the same name are counted together; give them different names to see them separately.
 // Prometheus gets all of it through its exporter.
 //

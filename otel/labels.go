@@ -20,6 +20,7 @@ const (
 	sourceKey     = attribute.Key("holdfast.source")
 	serverKey     = attribute.Key("holdfast.server")
 	stateKey      = attribute.Key("holdfast.breaker.state")
+	originKey     = attribute.Key("holdfast.share.origin")
 	causeKey      = attribute.Key("holdfast.cause")
 	reasonKey     = attribute.Key("holdfast.reason")
 	throttlingKey = attribute.Key("holdfast.throttling")

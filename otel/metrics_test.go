@@ -151,7 +151,7 @@ func TestPrometheusSeesALimiter(t *testing.T) {
 		"redis_call_duration_seconds{policy=per-customer,server=shop}":                             3,
 		"breaker_state{breaker_state=closed,policy=per-customer,server=shop}":                      1,
 		"breaker_state{breaker_state=open,policy=per-customer,server=shop}":                        0,
-		"limiter_share_ratio{policy=per-customer}":                                                 1,
+		"limiter_share_ratio{policy=per-customer,share_origin=fixed}":                              1,
 		"limiter_processes{policy=per-customer}":                                                   1,
 		"fallback_owed{policy=per-customer}":                                                       0,
 		"fallback_reconciled_total{policy=per-customer}":                                           0,
@@ -161,7 +161,7 @@ func TestPrometheusSeesALimiter(t *testing.T) {
 	}
 	stop()
 	stop()
-	if _, there := s.series()["limiter_share_ratio{policy=per-customer}"]; there {
+	if _, there := s.series()["limiter_share_ratio{policy=per-customer,share_origin=fixed}"]; there {
 		t.Error("a limiter that is not observed any more still reports its share")
 	}
 }

@@ -21,13 +21,11 @@ type reporter struct {
 	number int64 // of this process
 	// life is for how long a process counts that does not report.
 	life     time.Duration
-	fleet    atomic.Int64 // processes at the last report
 	reported atomic.Int64 // when that was, by the clock of redis
 }
 
 func newReporter(link *redislink.Link, life time.Duration) *reporter {
 	r := &reporter{redis: link, number: 1 + rand.Int64N(1<<52), life: life}
-	r.fleet.Store(1)
 	r.reported.Store(math.MinInt64 / 2)
 	return r
 }
@@ -45,7 +43,7 @@ func (r *reporter) report(ctx context.Context, asked []lua.Asked, buries bool) b
 		return false
 	}
 	r.reported.Store(int64(r.redis.Now()))
-	r.fleet.Store(max(1, cmd.Alive))
+	r.redis.Counted(max(1, cmd.Alive))
 	if buries && cmd.Dead > 0 {
 		r.bury(cmd.Dead, r.life, buriesPerInterval, func(cmd lua.Command) bool { return r.redis.Exec(ctx, lua.Sampled, cmd) == nil })
 	}

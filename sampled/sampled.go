@@ -55,7 +55,6 @@ type Limiter struct {
 	redis    *redislink.Link
 	claimed  *redislink.Name
 	policy   fallback.Policy
-	share    float64                                     // WithShare; 0 is learnt from the reports
 	decision func(context.Context, limiter.DecisionInfo) // nil without a hook
 	interval time.Duration
 	topKeys  int
@@ -107,7 +106,7 @@ func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter
 		return nil, configError(err)
 	}
 	s := &Limiter{
-		redis: link, policy: c.Link.Policy, share: c.Link.Share, decision: c.Decision,
+		redis: link, policy: c.Link.Policy, decision: c.Decision,
 		interval: c.Interval, topKeys: c.TopKeys, reporter: newReporter(link, staleIntervals*c.Interval+time.Second),
 	}
 	// What is decided by share may come at once, up to an interval's part.
@@ -240,7 +239,7 @@ func (s *Limiter) track(key string, h uint64) *sample {
 // prepare gives a key that is tracked from now on its first units, as far as the local
 // state has not seen them used.
 func (s *Limiter) prepare(k *sample) {
-	share := s.ownShare()
+	share := s.redis.Share()
 	units, p := first(s.units, share), s.local(share)
 	if left := s.store.Decide(k.key, p, 0).Remaining; left < p.Cap {
 		units = min(units, float64(left))
@@ -255,18 +254,10 @@ func (s *Limiter) prepare(k *sample) {
 // is asked for now and then would begin again each time.
 func (s *Limiter) drop(k *sample) {
 	s.table.drop(k)
-	p := s.local(s.ownShare())
+	p := s.local(s.redis.Share())
 	if used := s.store.Decide(k.key, p, 0).Remaining - max(0, k.left.Load()); used > 0 {
 		s.store.Decide(k.key, p, used)
 	}
-}
-
-// ownShare is the part of the rate that is this process's.
-func (s *Limiter) ownShare() float64 {
-	if s.share > 0 {
-		return s.share
-	}
-	return 1 / float64(max(1, s.reporter.fleet.Load()))
 }
 
 // local returns the parameters for a process with the given share.
@@ -288,7 +279,7 @@ func (s *Limiter) beyond(key string, h uint64, n int) limiter.Result {
 		s.candidates.Load().Add(h, key, int64(n))
 	}
 	s.counts[1].Add(uint64(n))
-	d := s.store.Decide(key, s.local(s.ownShare()), int64(n))
+	d := s.store.Decide(key, s.local(s.redis.Share()), int64(n))
 	return limiter.Result{
 		Allowed: d.Allowed, Limit: s.limit, Remaining: int(d.Remaining), Source: limiter.SourceLocal,
 		RetryAfter: time.Duration(d.RetryAfter) * time.Microsecond, ResetAfter: time.Duration(d.ResetAfter) * time.Microsecond,
@@ -306,7 +297,7 @@ func (s *Limiter) Health() limiter.Health {
 	servers, decisions := redislink.Health[limiter.Source](s.redis)
 	decisions[limiter.SourceSampled], decisions[limiter.SourceLocal] = s.counts[0].Load(), s.counts[1].Load()
 	h := limiter.Health{
-		Share: s.ownShare(), Processes: int(s.reporter.fleet.Load()), Decisions: decisions,
+		Share: s.redis.Share(), ShareOrigin: limiter.ShareOrigin(s.redis.ShareOrigin()), Processes: s.redis.Processes(), Decisions: decisions,
 		LocalKeys: int(s.table.count.Load()) + s.store.Len(), FunctionsError: s.redis.FunctionsError(),
 	}
 	for _, srv := range servers {
@@ -423,12 +414,12 @@ func (s *Limiter) plan(keys []*sample, asked []lua.Asked, own map[*sample]float6
 		switch {
 		case ok:
 			fleet := float64(asked[i].Fleet) / milli * s.seconds()
-			k.begin(k.demand.next(own[k], fleet, s.units, int(s.reporter.fleet.Load())), false)
+			k.begin(k.demand.next(own[k], fleet, s.units, s.redis.Processes()), false)
 		case k.demand.known:
 			// One report failed: what the fleet was asked for before has to do.
-			k.begin(k.demand.next(own[k], k.demand.fleet, s.units, int(s.reporter.fleet.Load())), false)
+			k.begin(k.demand.next(own[k], k.demand.fleet, s.units, s.redis.Processes()), false)
 		default:
-			k.begin(alone(own[k], s.units, s.ownShare()), true)
+			k.begin(alone(own[k], s.units, s.redis.Share()), true)
 		}
 	}
 }
@@ -436,9 +427,10 @@ func (s *Limiter) plan(keys []*sample, asked []lua.Asked, own map[*sample]float6
 // outage plans without Redis, by the policy.
 func (s *Limiter) outage(all []*sample, own map[*sample]float64) {
 	s.unanswered.Store(s.policy == fallback.Closed)
+	share := s.redis.UseShare()
 	for _, k := range all {
 		k.demand = demand{}
-		part := alone(own[k], s.units, s.ownShare())
+		part := alone(own[k], s.units, share)
 		if s.policy == fallback.Open {
 			part = plan{quota: math.MaxInt32, most: math.MaxInt32}
 		}
@@ -497,11 +489,11 @@ func (s *Limiter) seconds() float64 { return s.interval.Seconds() }
 // register makes this process known to Redis, and gives the keys that it tracks already their
 // share among those that are.
 func (s *Limiter) register(ctx context.Context) {
-	before := s.ownShare()
+	before := s.redis.Share()
 	if !s.reporter.report(ctx, nil, true) {
 		return
 	}
 	for _, k := range s.table.all() {
-		k.left.Add(int64(first(s.units, s.ownShare())) - int64(first(s.units, before)))
+		k.left.Add(int64(first(s.units, s.redis.Share())) - int64(first(s.units, before)))
 	}
 }

@@ -24,7 +24,7 @@ import (
 
 func newSampled(t *testing.T, rdb redis.UniversalClient, rate limiter.Rate, opts ...sampled.Option) *sampled.Limiter {
 	t.Helper()
-	s, err := sampled.New(rdb, rate, append([]sampled.Option{quiet, fast}, opts...)...)
+	s, err := sampled.New(rdb, rate, append([]sampled.Option{quiet, fast, limiter.WithExpectedProcesses(1)}, opts...)...)
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s

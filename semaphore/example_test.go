@@ -14,7 +14,7 @@ import (
 func ExampleNew() {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
-	exports, err := semaphore.New(rdb, 2, limiter.WithPrefix("exports"), quiet)
+	exports, err := semaphore.New(rdb, 2, limiter.WithPrefix("exports"), limiter.WithExpectedProcesses(1), quiet)
 	if err != nil {
 		fmt.Println(err)
 		return

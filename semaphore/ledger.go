@@ -156,7 +156,7 @@ func (l *ledger) fallBack(k *key, caller string, critical bool, cause error) (*P
 
 // share is this process's part of the permits, and of those kept for critical callers.
 func (l *ledger) share() (permits, keep int) {
-	share := l.redis.Share()
+	share := l.redis.UseShare()
 	part := l.shared.Load()
 	if part == nil || part.share != share {
 		part = &scaled{share: share, permits: scale(l.permits, share)}

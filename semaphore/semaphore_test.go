@@ -23,7 +23,7 @@ import (
 
 func newSemaphore(t *testing.T, rdb redis.UniversalClient, max int, opts ...semaphore.Option) *semaphore.Semaphore {
 	t.Helper()
-	c, err := semaphore.New(rdb, max, append([]semaphore.Option{quiet, fast}, opts...)...)
+	c, err := semaphore.New(rdb, max, append([]semaphore.Option{quiet, fast, limiter.WithExpectedProcesses(1)}, opts...)...)
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c

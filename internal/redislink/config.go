@@ -2,6 +2,7 @@ package redislink
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -19,6 +20,7 @@ const (
 	DefaultBudget      = 50 * time.Millisecond
 	DefaultPrefix      = "holdfast"
 	DefaultMaxInFlight = 128
+	DefaultExpected    = 10
 )
 
 // Config is what a link needs to know. The zero value of a field is its default.
@@ -37,6 +39,10 @@ type Config struct {
 	// names the process in it; empty is a random name.
 	Share   float64
 	Process string
+	// Expected is as how many processes this one counts itself until it has heard from
+	// Redis, or from PeerCount, which may be nil.
+	Expected  int
+	PeerCount func(context.Context) (int, error)
 
 	Logger *slog.Logger
 	// OnCall, if set, is called after each call, and OnChange for each change of a
@@ -66,6 +72,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, err
 	}
 	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
+	c.Expected = cmp.Or(c.Expected, DefaultExpected)
 	c.Budget = cmp.Or(c.Budget, DefaultBudget)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
 	c.Logger = cmp.Or(c.Logger, slog.Default())

@@ -1,6 +1,8 @@
 package redislink
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"sync"
@@ -20,7 +22,12 @@ const (
 	// lower number is used: a Redis that lost its state knows each of them only
 	// when it has sent its next heartbeat.
 	fewerAfter = beatEvery + time.Second
+	// peersWithin is how long the function of the user's may take.
+	peersWithin = 5 * time.Second
 )
+
+// maxProcesses is the most processes that share a limit. A count beyond it is an error.
+const maxProcesses = 1_000_000
 
 // processID names this process among all that share a prefix.
 var processID = func() string {
@@ -36,28 +43,48 @@ var present = struct {
 	links map[[2]string]int
 }{links: map[[2]string]int{}}
 
-// fleet knows how many processes are alive. It asks Redis while there is traffic, off the
-// caller's path, and keeps the last answer through an outage.
+// Origin says where the number of processes comes from by which a limit is shared.
+type Origin uint8
+
+// The origins.
+const (
+	Assumed Origin = iota // nothing is known yet
+	Learnt                // from the heartbeat, or from the function of the user's
+	Fixed                 // by WithShare
+)
+
+// fleet knows how many processes there are. It asks Redis while there is traffic, off the
+// caller's path, and keeps the last answer through an outage; and it asks the function of
+// the user's, if there is one, also during an outage.
 type fleet struct {
 	prefix, id string
+	expected   int64 // until something is known
 	turn       Every
-	alive      atomic.Int64
+	alive      atomic.Int64 // 0 until something is known
 	joined     atomic.Bool
 
-	mu    sync.Mutex
-	heard bool
-	fewer int64     // the most counted since there were fewer than alive
+	ask     func(context.Context) (int, error) // nil without
+	askTurn Every
+	asking  atomic.Bool
+
+	mu sync.Mutex
+	// Whichever is the larger number is used.
+	beats, peers census
+}
+
+// census is a number of processes, of which a lower one is taken over after a while.
+type census struct {
+	n     int64     // 0 until something is known
+	fewer int64     // the most counted since there were fewer than n
 	since time.Time // when that began; zero while there are not fewer
 }
 
-func newFleet(prefix, id string) *fleet {
-	if id == "" {
-		id = processID
-	}
-	f := &fleet{prefix: prefix, id: id}
-	f.alive.Store(1)
-	return f
+func newFleet(c *Config) *fleet {
+	return &fleet{prefix: c.Prefix, id: cmp.Or(c.Process, processID), expected: int64(c.Expected), ask: c.PeerCount}
 }
+
+// size is how many processes there are, as far as is known.
+func (f *fleet) size() int64 { return cmp.Or(f.alive.Load(), f.expected) }
 
 // join counts this link in, at its first heartbeat.
 func (f *fleet) join() {
@@ -86,25 +113,38 @@ func (f *fleet) leave() (last bool) {
 }
 
 // count notes that n are alive, and reports whether to ask again soon.
-func (f *fleet) count(n int64, now time.Time) (again bool) {
+func (f *fleet) count(of *census, n int64, now time.Time) (again bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	first, alive := !f.heard, f.alive.Load()
-	f.heard = true
-	if n >= alive {
-		f.since = time.Time{}
-		f.alive.Store(n)
-		return first || n > alive
+	again = of.count(n, now)
+	f.alive.Store(max(f.beats.n, f.peers.n))
+	return again
+}
+
+func (c *census) count(n int64, now time.Time) (again bool) {
+	if n >= c.n {
+		again = n > c.n
+		c.n, c.since = n, time.Time{}
+		return again
 	}
-	if f.since.IsZero() {
-		f.since, f.fewer = now, n
+	if c.since.IsZero() {
+		c.since, c.fewer = now, n
 		return true
 	}
-	f.fewer = max(f.fewer, n)
-	if now.Sub(f.since) < fewerAfter {
+	c.fewer = max(c.fewer, n)
+	if now.Sub(c.since) < fewerAfter {
 		return false
 	}
-	f.since = time.Time{}
-	f.alive.Store(f.fewer)
+	c.n, c.since = c.fewer, time.Time{}
 	return true
+}
+
+// askPeers asks the function of the user's. What is no answer changes nothing.
+func (f *fleet) askPeers(ctx context.Context) {
+	defer f.asking.Store(false)
+	ctx, cancel := context.WithTimeout(ctx, peersWithin)
+	defer cancel()
+	if n, err := f.ask(ctx); err == nil && n >= 1 && n <= maxProcesses {
+		f.count(&f.peers, int64(n), time.Now())
+	}
 }

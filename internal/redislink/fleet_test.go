@@ -43,7 +43,7 @@ func TestShareOutlivesLostState(t *testing.T) {
 // TestFewerProcesses: those who stay away are believed gone after a while, and
 // more are believed at once.
 func TestFewerProcesses(t *testing.T) {
-	f := newFleet("holdfast", "a")
+	f := newFleet(&Config{Prefix: "holdfast", Process: "a"})
 	start := time.Now()
 	for _, step := range []struct {
 		after time.Duration
@@ -61,7 +61,7 @@ func TestFewerProcesses(t *testing.T) {
 		{5*time.Second + fewerAfter, 2, 4},
 		{7*time.Second + fewerAfter, 2, 2},
 	} {
-		f.count(step.count, start.Add(step.after))
+		f.count(&f.beats, step.count, start.Add(step.after))
 		if got := f.alive.Load(); got != step.want {
 			t.Errorf("after %v and a count of %d: %d alive, want %d", step.after, step.count, got, step.want)
 		}

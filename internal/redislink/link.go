@@ -51,7 +51,7 @@ func New(c Config) (*Link, error) {
 	w.fair = min(c.Budget, settings.SlowCall)
 	l := &Link{
 		Background: newBackground(), Names: w.names, client: c.Client, prefix: c.Prefix, budget: c.Budget, share: c.Share,
-		started: time.Now(), wire: w, fleet: newFleet(c.Prefix, c.Process),
+		started: time.Now(), wire: w, fleet: newFleet(&c),
 	}
 	of, oneSlot, slots := topology(c.Client)
 	l.slots = slots
@@ -211,8 +211,24 @@ func (l *Link) Last(o *Op) error {
 // Beat sends the heartbeat in the background if it is due. It is called where Redis has
 // just answered, and does nothing where the share is fixed.
 func (l *Link) Beat() {
-	if l.share == 0 && l.fleet.turn.Due(l.Now(), beatEvery) {
+	if l.share != 0 {
+		return
+	}
+	if l.fleet.turn.Due(l.Now(), beatEvery) {
 		l.Background.Start(l.beat)
+	}
+	l.askPeers()
+}
+
+// askPeers asks the function of the user's for the number of processes, if it is due. One
+// that does not return is not asked again.
+func (l *Link) askPeers() {
+	f := l.fleet
+	if f.ask == nil || !f.askTurn.Due(l.Now(), beatEvery) || !f.asking.CompareAndSwap(false, true) {
+		return
+	}
+	if !l.Background.Start(f.askPeers) {
+		f.asking.Store(false)
 	}
 }
 
@@ -223,7 +239,12 @@ func (l *Link) beat(ctx context.Context) {
 	if err := l.Exec(ctx, l.Names.Peers(), &b); err != nil || b.Alive < 1 {
 		return
 	}
-	if l.fleet.count(b.Alive, time.Now()) {
+	l.Counted(b.Alive)
+}
+
+// Counted notes how many processes Redis knows.
+func (l *Link) Counted(alive int64) {
+	if l.fleet.count(&l.fleet.beats, alive, time.Now()) {
 		l.fleet.turn.Soon(l.Now() + beatAgain)
 	}
 }
@@ -236,13 +257,37 @@ func (l *Link) deregister() {
 	}
 }
 
-// Processes is how many were alive when Redis was last asked, this one included.
-func (l *Link) Processes() int { return int(l.fleet.alive.Load()) }
+// Processes is as how many this process counts itself and the others: what was learnt
+// last, or what is assumed until then.
+func (l *Link) Processes() int { return int(l.fleet.size()) }
 
 // Share is the part of a limit that this process may use on its own.
 func (l *Link) Share() float64 {
 	if l.share > 0 {
 		return l.share
 	}
-	return 1 / float64(l.fleet.alive.Load())
+	return 1 / float64(l.fleet.size())
+}
+
+// ShareOrigin says where Share comes from.
+func (l *Link) ShareOrigin() Origin {
+	switch {
+	case l.share > 0:
+		return Fixed
+	case l.fleet.alive.Load() > 0:
+		return Learnt
+	}
+	return Assumed
+}
+
+// UseShare is Share for a decision that this process makes on its own.
+func (l *Link) UseShare() float64 {
+	if l.share > 0 {
+		return l.share
+	}
+	if l.fleet.alive.Load() == 0 {
+		l.wire.events.assumed(l.fleet.expected)
+	}
+	l.askPeers()
+	return l.Share()
 }

@@ -16,7 +16,7 @@ type events struct {
 	onCall   func(Call)           // nil without
 	onChange func(breaker.Change) // nil without
 
-	denied, evalOnly sync.Once
+	denied, evalOnly, guessed sync.Once
 }
 
 // changed reports a change of a breaker's state. An outage is one line when it begins and
@@ -52,5 +52,12 @@ func (e *events) called(c Call) {
 func (e *events) noFunctions(why error) {
 	e.evalOnly.Do(func() {
 		e.logger.Warn("holdfast: functions cannot be used; using EVALSHA", "prefix", e.prefix, "error", why)
+	})
+}
+
+// assumed logs once that a limit is shared by a number that is assumed.
+func (e *events) assumed(processes int64) {
+	e.guessed.Do(func() {
+		e.logger.Warn("holdfast: redis has not been reached since the start; assuming a number of processes", "prefix", e.prefix, "processes", processes)
 	})
 }

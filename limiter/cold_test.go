@@ -1,0 +1,191 @@
+package limiter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/sampled"
+	"github.com/holdfast-go/holdfast/semaphore"
+)
+
+// TestColdStart: processes that start while Redis is down admit the limit together, if
+// they are as many as was expected.
+func TestColdStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		processes int
+		opts      []limiter.Option
+		most      int
+		origin    limiter.ShareOrigin
+	}{
+		"10 by default":            {10, nil, 100, limiter.ShareAssumed},
+		"20 that were expected":    {20, []limiter.Option{limiter.WithExpectedProcesses(20)}, 100, limiter.ShareAssumed},
+		"20 that count each other": {20, []limiter.Option{limiter.WithPeerCount(func(context.Context) (int, error) { return 20, nil })}, 110, limiter.ShareLearnt},
+		"4 with fixed shares":      {4, []limiter.Option{limiter.WithShare(0.25)}, 100, limiter.ShareFixed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rdb := nowhere(t)
+			admitted := 0
+			for i := range c.processes {
+				opts := append([]limiter.Option{quiet(), hasty(1 << 40), limiter.WithProcess(fmt.Sprint("p", i))}, c.opts...)
+				lim, err := limiter.New(rdb, limiter.TokenBucket(limiter.PerHour(100), 100), opts...)
+				must(t, err)
+				t.Cleanup(func() { _ = lim.Close() })
+				if c.origin == limiter.ShareLearnt {
+					until(t, "the others are counted", func() bool {
+						_, err := lim.Peek(t.Context(), "k")
+						return err == nil && lim.Health().Processes == 20
+					})
+				}
+				for range 30 {
+					if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceLocal {
+						t.Fatalf("%+v, %v", res, err)
+					} else if res.Allowed {
+						admitted++
+					}
+				}
+				if h := lim.Health(); h.ShareOrigin != c.origin {
+					t.Errorf("the share of %v is %v", h.Share, h.ShareOrigin)
+				}
+			}
+			if admitted > c.most || admitted < c.most/2 {
+				t.Errorf("%d processes admitted %d of 100", c.processes, admitted)
+			}
+		})
+	}
+}
+
+// TestAssumedIsLoggedOnce: when the number is used, and not before.
+func TestAssumedIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	lim, err := limiter.New(nowhere(t), good, limiter.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), limiter.WithExpectedProcesses(7), limiter.WithPrefix("shop"))
+	must(t, err)
+	lim.Health()
+	if log.Len() > 0 {
+		t.Errorf("before it is used: %s", log.String())
+	}
+	for range 50 {
+		if _, err := lim.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, lim.Close())
+	if n := strings.Count(log.String(), "assuming a number of processes"); n != 1 || !strings.Contains(log.String(), "processes=7") || !strings.Contains(log.String(), "prefix=shop") {
+		t.Errorf("%d lines in\n%s", n, log.String())
+	}
+}
+
+// TestColdRooms: permits and sampled rates are shared with those that are expected, too.
+func TestColdRooms(t *testing.T) {
+	rdb := nowhere(t)
+	sem, err := semaphore.New(rdb, 40, quiet(), limiter.WithExpectedProcesses(8))
+	must(t, err)
+	defer func() { _ = sem.Close() }()
+	held := 0
+	for range 40 {
+		p, err := sem.TryAcquire(t.Context(), "k")
+		must(t, err)
+		if p.Allowed {
+			held++
+		}
+	}
+	if h := sem.Health(); held != 5 || h.ShareOrigin != limiter.ShareAssumed || h.Processes != 8 {
+		t.Errorf("%d of 40 permits for one of 8 processes: %+v", held, h)
+	}
+	s, err := sampled.New(rdb, limiter.PerSecond(400), quiet(), limiter.WithExpectedProcesses(8), sampled.WithInterval(time.Minute))
+	must(t, err)
+	defer func() { _ = s.Close() }()
+	if h := s.Health(); h.ShareOrigin != limiter.ShareAssumed || h.Share != 1.0/8 {
+		t.Errorf("%+v", h)
+	}
+}
+
+// TestBadPeerCounts: what is no number of processes leaves the last good one.
+func TestBadPeerCounts(t *testing.T) {
+	answers := []struct {
+		n   int
+		err error
+	}{{6, nil}, {0, nil}, {-1, nil}, {1 << 40, nil}, {0, errors.New("no such host")}, {12, errors.New("half an answer")}, {7, nil}}
+	var asked atomic.Int64
+	for i := range answers {
+		lim := newLimiter(t, nowhere(t), good, limiter.WithPeerCount(func(context.Context) (int, error) {
+			asked.Add(1)
+			return answers[i].n, answers[i].err
+		}))
+		asked.Store(0)
+		until(t, "it is asked", func() bool {
+			if _, err := lim.Allow(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			return asked.Load() > 0
+		})
+		must(t, lim.Close()) // waits for it
+		want, origin := 1, limiter.ShareAssumed
+		if answers[i].n == 6 || answers[i].n == 7 {
+			want, origin = answers[i].n, limiter.ShareLearnt
+		}
+		if h := lim.Health(); h.Processes != want || h.ShareOrigin != origin {
+			t.Errorf("after %+v: %+v", answers[i], h)
+		}
+	}
+}
+
+// TestPeerCountThatHangs: it is asked by one goroutine at a time, holds nobody up, and ends
+// with the limiter.
+func TestPeerCountThatHangs(t *testing.T) {
+	var asked, ended atomic.Int64
+	lim := newLimiter(t, nowhere(t), good, limiter.WithExpectedProcesses(3), limiter.WithPeerCount(func(ctx context.Context) (int, error) {
+		asked.Add(1)
+		<-ctx.Done()
+		ended.Add(1)
+		return 0, ctx.Err()
+	}))
+	until(t, "it is asked", func() bool {
+		if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceLocal {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		return asked.Load() > 0
+	})
+	if h := lim.Health(); h.Processes != 3 || h.ShareOrigin != limiter.ShareAssumed {
+		t.Errorf("%+v", h)
+	}
+	must(t, lim.Close())
+	if asked.Load() != ended.Load() {
+		t.Errorf("asked %d times, %d of them have ended", asked.Load(), ended.Load())
+	}
+}
+
+// TestPeersFromDNS: each address is a process; one of the two families counts.
+func TestPeersFromDNS(t *testing.T) {
+	if n, err := limiter.PeersFromDNS("127.0.0.1")(t.Context()); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if n, err := limiter.PeersFromDNS("name.invalid")(ctx); err == nil {
+		t.Errorf("%d addresses of a name that does not exist", n)
+	}
+}
+
+// TestLearntOnce: Redis is believed before what was expected, also when it knows fewer.
+func TestLearntOnce(t *testing.T) {
+	lim := newLimiter(t, redistest.Client(t, redistest.Start(t)), good, limiter.WithExpectedProcesses(10), unhurried())
+	if h := lim.Health(); h.Processes != 10 || h.Share != 0.1 || h.ShareOrigin != limiter.ShareAssumed {
+		t.Errorf("%+v", h)
+	}
+	until(t, "the heartbeat", func() bool {
+		_, err := lim.Peek(t.Context(), "k")
+		return err == nil && lim.Health().Processes == 1
+	})
+	if h := lim.Health(); h.Share != 1 || h.ShareOrigin != limiter.ShareLearnt {
+		t.Errorf("%+v", h)
+	}
+}

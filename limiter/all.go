@@ -224,7 +224,7 @@ func (a *multiDecision) decided(g group, items []lua.Item, asking []denial.Askin
 			d.remember(asking[k], r.s, r.n, out, start, end)
 		}
 		if ok {
-			r.rc.fromRedis(items[k].Keys, r.n, &redislink.Op{At: items[k].At, First: 1, Member: lua.Member(nonce, k)})
+			r.rc.fromRedis(items[k].Keys, r.n, &redislink.Op{At: items[k].At, First: 1, Member: lua.Member(nonce, 0)})
 		}
 		charged := 0
 		if ok {

@@ -147,8 +147,8 @@ func TestBrokenKeyInABatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin := redistest.Admin(t, srv)
-	must(t, admin.Del(t.Context(), "p:v1:gcra:{broken}").Err())
-	must(t, admin.LPush(t.Context(), "p:v1:gcra:{broken}", "x").Err())
+	must(t, admin.Del(t.Context(), "p:v2:gcra:{broken}").Err())
+	must(t, admin.LPush(t.Context(), "p:v2:gcra:{broken}", "x").Err())
 	proxy.Set(faultproxy.Mode{ReplyDelay: 50 * time.Millisecond})
 	for i, a := range together(100, func(i int) (limiter.Result, error) {
 		if i%10 == 0 {

@@ -216,8 +216,8 @@ func TestLostRepliesAreNotReconciled(t *testing.T) {
 		res, err := lim.Allow(t.Context(), "other")
 		return err == nil && res.Source == limiter.SourceRedis
 	})
-	value := admin.Get(t.Context(), "holdfast:v1:fw:{k}").Val()
-	_, count, _ := strings.Cut(value, ":")
+	value := admin.Get(t.Context(), "holdfast:v2:fw:{k}").Val()
+	count := value[strings.LastIndexByte(value, ':')+1:]
 	var charged int
 	if _, err := fmt.Sscan(count, &charged); err != nil || charged > 1+decisions {
 		t.Errorf("%d decisions were charged %d times (%q, %v)", 1+decisions, charged, value, err)

@@ -115,9 +115,9 @@ func TestKeyShardsAsASingleKey(t *testing.T) {
 	if res, err := lim.Allow(t.Context(), "k", limiter.UseLimit(limiter.GCRA(limiter.PerHour(3), 3))); !errors.Is(err, limiter.ErrInvalidConfig) {
 		t.Errorf("a limit with fewer units than parts: %+v, %v", res, err)
 	}
-	must(t, rdb.Del(t.Context(), "holdfast:v1:gcra:{broken%0001}").Err())
+	must(t, rdb.Del(t.Context(), "holdfast:v2:gcra:{broken%0001}").Err())
 	for i := range 4 {
-		must(t, rdb.HSet(t.Context(), fmt.Sprintf("holdfast:v1:gcra:{broken%%000%d}", i), "f", 1).Err())
+		must(t, rdb.HSet(t.Context(), fmt.Sprintf("holdfast:v2:gcra:{broken%%000%d}", i), "f", 1).Err())
 	}
 	var state *limiter.StateError
 	if _, err := lim.Allow(t.Context(), "broken"); !errors.As(err, &state) || state.Key != "broken" {

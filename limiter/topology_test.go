@@ -200,7 +200,7 @@ func everyOperation(t *testing.T, lim *limiter.Limiter) {
 // The minimum permissions of a Redis user. docs/operations.md quotes them.
 const (
 	handshake = "+hello"
-	inScripts = "+time +get +set +mget +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"
+	inScripts = "+time +get +set +setrange +mget +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"
 	inPermits = "+zrank +zscore +zrange +pttl" // in addition, for a semaphore
 	inSampled = "+zscore +exists +hget +hmget +hset +hdel +hrandfield"
 	evalUser  = "user limiter on >secret ~holdfast:* -@all " + handshake + " +evalsha +evalsha_ro +eval +eval_ro +del " + inScripts

@@ -262,7 +262,7 @@ func TestThrottledForgetsEarly(t *testing.T) {
 	if err != nil || before > 59*time.Second {
 		t.Errorf("throttled: %v, %v", before, err)
 	}
-	after, err := rdb.PTTL(ctx, "holdfast:v1:gcra:{k}").Result()
+	after, err := rdb.PTTL(ctx, "holdfast:v2:gcra:{k}").Result()
 	if err != nil || after <= before {
 		t.Errorf("Holdfast: %v, %v", after, err)
 	}
@@ -274,9 +274,9 @@ func TestKeys(t *testing.T) {
 		change        int
 		before, after string
 	}{
-		{0, "rate:user:{1}", "holdfast:v1:gcra:{user:%7B1%7D}"},
-		{1, "throttled:user:{1}", "holdfast:v1:gcra:{user:%7B1%7D}"},
-		{2, "limiter:user:{1}", "holdfast:v1:fw:{user:%7B1%7D}"},
+		{0, "rate:user:{1}", "holdfast:v2:gcra:{user:%7B1%7D}"},
+		{1, "throttled:user:{1}", "holdfast:v2:gcra:{user:%7B1%7D}"},
+		{2, "limiter:user:{1}", "holdfast:v2:fw:{user:%7B1%7D}"},
 	} {
 		rdb, c := redistest.Client(t, redistest.Start(t)), changes[test.change]
 		for _, a := range []ask{c.before(t, rdb, 5, slow, 5), c.after(t, rdb, 5, slow, 5)} {

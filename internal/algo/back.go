@@ -24,7 +24,7 @@ func GiveBack(p Params, s *State, now, at, taken, n int64) int64 {
 	if back <= 0 {
 		return 0
 	}
-	p.store(s, now, level-back, false)
+	p.store(s, now, level-back)
 	return back / p.Den
 }
 
@@ -51,15 +51,15 @@ func Refund(p Params, s *State, now, n int64) int64 {
 // that counts.
 func giveBackWindow(p Params, s *State, now, at, n int64) int64 {
 	w := p.Den
-	count, start, until := &s.V, at-at%w, w
+	count, end, over := &s.V, at-at%w+w, at-at%w+w
 	if p.Kind == SlidingWindowCounter {
-		until += w
+		over += w
 	}
-	switch begun := s.At - s.At%w; {
-	case now >= start+until:
+	switch {
+	case now >= over:
 		return 0
-	case begun == start:
-	case p.Kind == SlidingWindowCounter && begun == start+w:
+	case s.At == end:
+	case p.Kind == SlidingWindowCounter && s.At == end+w:
 		count = &s.W
 	default:
 		return 0

@@ -1,36 +1,50 @@
 package algo
 
+import "math/bits"
+
 // stepBucket is one algorithm with four names: a level that drains continuously at
 // Num/Den units per microsecond, and admits what fits below full. It is what a leaky
 // bucket as a meter (policing) says itself. A token bucket has what the level leaves
 // free. GCRA is the same by ITU-T I.371, whose two forms, virtual scheduling and the
-// continuous-state leaky bucket, are equivalent. As a queue (shaping) it also says
-// how long what is ahead takes to drain.
+// continuous-state leaky bucket, are equivalent: the state holds the theoretical arrival
+// time of the first, which is when the bucket of the second is empty. As a queue
+// (shaping) it also says how long what is ahead takes to drain.
 func stepBucket(p Params, s *State, now, n int64) Decision {
-	full, cost := p.Full(), n*p.Den
 	level, rebased := p.level(s, now)
-	unused := level == 0
-	var d Decision
-	if over := level + cost - full; over > 0 {
-		d.RetryAfter = ceilDiv(over, p.Num)
+	most := p.Full() - n*p.Den
+	if p.Kind == LeakyBucketShaping && p.MaxDelay > 0 {
+		most = min(most, p.maxQueue())
 	}
-	if p.Kind == LeakyBucketShaping {
-		d.Delay = ceilDiv(level, p.Num)
-		if p.MaxDelay > 0 && d.Delay > p.MaxDelay {
-			d.RetryAfter = max(d.RetryAfter, d.Delay-p.MaxDelay)
+	allowed, after := level <= most, level
+	if allowed {
+		after += n * p.Den
+	}
+	if n > 0 && (allowed || rebased) {
+		p.store(s, now, after)
+	}
+	return p.answerBucket(after, n, allowed)
+}
+
+// maxQueue is the highest level at which what is ahead drains within MaxDelay.
+func (p Params) maxQueue() int64 {
+	if hi, lo := bits.Mul64(uint64(p.MaxDelay), uint64(p.Num)); hi == 0 && lo <= MaxExact {
+		return int64(lo)
+	}
+	return MaxExact
+}
+
+// answerBucket is the decision on n units that has left a level behind.
+func (p Params) answerBucket(level, n int64, allowed bool) Decision {
+	full := p.Full()
+	d := Decision{Allowed: allowed, Remaining: (full - level) / p.Den, ResetAfter: ceilDiv(level, p.Num)}
+	if !allowed {
+		d.RetryAfter = ceilDiv(max(0, level+n*p.Den-full), p.Num)
+		if p.MaxDelay > 0 && p.Kind == LeakyBucketShaping {
+			d.RetryAfter = max(d.RetryAfter, d.ResetAfter-p.MaxDelay)
 		}
+	} else if p.Kind == LeakyBucketShaping {
+		d.Delay = ceilDiv(level-n*p.Den, p.Num)
 	}
-	if d.RetryAfter > 0 {
-		d.Delay = 0
-	} else {
-		level += cost
-		d.Allowed = true
-	}
-	if n > 0 && (d.Allowed || rebased) {
-		p.store(s, now, level, unused)
-	}
-	d.Remaining = (full - level) / p.Den
-	d.ResetAfter = ceilDiv(level, p.Num)
 	return d
 }
 
@@ -38,34 +52,47 @@ func stepBucket(p Params, s *State, now, n int64) Decision {
 // that it was further ahead than that. When the clock stepped back, what has drained
 // since is there again.
 func (p Params) level(s *State, now int64) (level int64, rebased bool) {
-	if s.At == 0 {
+	ahead := s.At - now
+	if ahead <= 0 {
 		return 0, false
 	}
-	full, fill := p.Full(), p.fillTime()
-	level = s.V
-	if s.W != p.Den {
-		// The rate changed its scale: whole units carry over.
-		if p.Kind == TokenBucket {
-			level = min(level/s.W, p.Cap) * p.Den
-		} else {
-			level = min(ceilDiv(level, s.W), p.Cap) * p.Den
+	full := p.Full()
+	hi, drains := bits.Mul64(uint64(ahead), uint64(s.Num))
+	if hi != 0 || drains > MaxExact {
+		return full, true
+	}
+	level = int64(drains) - s.V
+	switch {
+	case p.Kind == TokenBucket && (s.Num != p.Num || s.W != p.Den || s.Cap != p.Cap):
+		// Another limit: tokens carry over, at another rate whole ones.
+		tokens := s.Cap*s.W - level
+		if tokens < 0 {
+			return full, true
 		}
+		if s.W != p.Den {
+			tokens = min(tokens/s.W, p.Cap) * p.Den
+		}
+		return full - min(tokens, full), false
+	case s.Num != p.Num || s.W != p.Den:
+		// Another rate: whole units carry over.
+		units := ceilDiv(level, s.W)
+		if units > p.Cap {
+			return full, true
+		}
+		return units * p.Den, false
 	}
-	level = min(level, full)
-	if p.Kind == TokenBucket {
-		level = full - level
-	}
-	level = max(0, level-max(-fill, min(now-s.At, fill))*p.Num)
-	if s.At-now > fill || level > full {
+	if level > full {
 		return full, true
 	}
 	return level, false
 }
 
 // store is the other direction of level.
-func (p Params) store(s *State, now, level int64, unused bool) {
+func (p Params) store(s *State, now, level int64) {
+	empty := ceilDiv(level, p.Num)
+	s.write(now, now+empty, empty*p.Num-level, p.Den)
+	s.Num = p.Num
 	if p.Kind == TokenBucket {
-		level = p.Full() - level
+		s.Cap = p.Cap
 	}
-	s.write(now, now, level, p.Den, unused)
 }

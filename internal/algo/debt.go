@@ -3,8 +3,8 @@ package algo
 // What a process admits on its own while Redis cannot decide is owed to Redis:
 // these functions keep the account. A debt weighs as the algorithm itself would
 // weigh it, so that what has drained, or whose window has passed, is not owed.
-// State is used as for the sliding window counter, or for the leaky bucket. A debt
-// needs no birth: Forgive is called with the debt itself.
+// State is used as for the sliding window counter; of a bucket At is the time at which V is
+// its level in 1/W units. A debt needs no birth: Forgive is called with the debt itself.
 
 // Owe adds n units admitted at now. p is the process's own part of the limit.
 func Owe(p Params, s *State, now, n int64) {
@@ -46,13 +46,14 @@ func Owed(p Params, s *State, now int64) int64 {
 
 // owedWindows is a debt counted in windows as it stands at now.
 func (p Params) owedWindows(s *State, now int64) State {
-	switch now/p.Den - s.At/p.Den {
-	case 0:
-		return State{At: now, V: s.V, W: s.W}
-	case 1:
-		return State{At: now, W: s.V}
+	end := now - now%p.Den + p.Den
+	switch over := now/p.Den - (s.At-1)/p.Den; {
+	case s.At == 0 || over > 1:
+		return State{At: end}
+	case over == 1:
+		return State{At: end, W: s.V}
 	}
-	return State{At: now}
+	return State{At: end, V: s.V, W: s.W}
 }
 
 // owedLevel is what is left at now of a level that drains at p's rate.
@@ -81,9 +82,9 @@ func Warm(p Params, now, remaining int64) State {
 	case p.Kind == SlidingWindowLog:
 		s.Log, s.V = []Cell{{now, used}}, used
 	case p.Kind.Windowed():
-		s.write(now, now, used, 0, true)
+		s.write(now, now-now%p.Den+p.Den, used, 0)
 	default:
-		p.store(&s, now, used*p.Den, true)
+		p.store(&s, now, used*p.Den)
 	}
 	return s
 }

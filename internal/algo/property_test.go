@@ -191,7 +191,7 @@ func TestCounterRetryAfterBruteForce(t *testing.T) {
 		w := rapid.Int64Range(1, 40).Draw(t, "window")
 		p := Params{Kind: SlidingWindowCounter, Cap: rapid.Int64Range(1, 20).Draw(t, "limit"), Num: 1, Den: w}
 		i := rapid.Int64Range(100, 103).Draw(t, "window number")
-		s := State{At: i * w, V: rapid.Int64Range(0, 25).Draw(t, "current"), W: rapid.Int64Range(0, 25).Draw(t, "previous")}
+		s := State{At: (i + 1) * w, V: rapid.Int64Range(0, 25).Draw(t, "current"), W: rapid.Int64Range(0, 25).Draw(t, "previous")}
 		now := i*w + rapid.Int64Range(0, w-1).Draw(t, "elapsed")
 		n := rapid.Int64Range(1, p.Cap).Draw(t, "n")
 

@@ -6,37 +6,33 @@ type Cell struct{ T, V int64 }
 // State is what is remembered of one key. The zero value is a key that was
 // never used.
 //
-//	fixed window    At is in the window, V the units counted in it
+//	fixed window    At = when the window ends, V = the units counted in it
 //	window log      Log = units admitted at a time, oldest first; V = their sum
-//	window counter  At is in the window, V the units counted in it, W those of the one before
-//	token bucket    At = last refill, V = tokens in 1/W
-//	leaky buckets   At = last leak, V = level in 1/W
-//	GCRA            the same: the continuous-state form of the algorithm
+//	window counter  At = when the window ends, V = the units counted in it, W = those of the one before
+//	buckets, GCRA   At = when the bucket is empty, rounded up: the theoretical arrival time.
+//	                V = what it lacks then, in 1/W units; it drains Num of these per microsecond.
+//	                Cap = the burst of a token bucket
 type State struct {
-	At, V, W int64
-	Log      []Cell
-	// Birth is when the state was as if never used for the last time: what was
-	// charged before it was charged to another one. The log has none, because its
-	// units have names.
+	At, V, W, Num, Cap int64
+	Log                []Cell
+	// Birth is when the state was first charged: what was charged before was charged to
+	// another one. The log has none, because its units have names.
 	Birth int64
 	// Until is when the block of the key ends, and Length how long it was.
 	Until, Length int64
 }
 
-// write moves s forward to at, which is now unless the clock stepped back. A state
-// that was as if never used is born.
-func (s *State) write(now, at, v, w int64, unused bool) {
-	if unused {
+// write sets the numbers of s.
+func (s *State) write(now, at, v, w int64) {
+	if s.Birth == 0 {
 		s.Birth = now
 	}
 	s.At, s.V, s.W = at, v, w
 	s.touch(now)
 }
 
-// touch does what every write does: a birth is not later than now, and a block that
-// is over is forgotten.
+// touch does what every write does: a block that is over is forgotten.
 func (s *State) touch(now int64) {
-	s.Birth = min(s.Birth, now)
 	if s.Until <= now {
 		s.Until, s.Length = 0, 0
 	}

@@ -41,10 +41,13 @@ func Decide(p Params, s *State, now, n int64) Decision {
 }
 
 // Debit charges as many of n units as there is room for, whatever they are kept for
-// and also while the key is blocked. Several debits at one time are the same as one.
+// and also while the key is blocked. Several debits at one time are the same as one. It
+// is never denied, nor delayed: what it is for has happened.
 func Debit(p Params, s *State, now, n int64) Decision {
 	p.MaxDelay = 0
-	return Step(p, s, now, min(n, Step(p, s, now, 0).Remaining))
+	d := Step(p, s, now, min(n, Step(p, s, now, 0).Remaining))
+	d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
+	return d
 }
 
 // stepKeeping is Step for what must leave p.Keep units. What is denied waits until

@@ -6,33 +6,44 @@ const sweep = 100
 
 // stepFixedWindow counts in windows aligned to the epoch.
 func stepFixedWindow(p Params, s *State, now, n int64) Decision {
-	w := p.Den
-	start, count := now-now%w, s.V
-	rebased := false
-	switch begun := s.At - s.At%w; {
-	case begun > now && begun-now <= w:
-		// The clock stepped back a little: stay in the window already begun, or
-		// it would be granted twice.
-		start = begun
-	case begun > now:
-		rebased = true
-	case begun < start:
-		count = 0
-	}
-	unused := count == 0
-	var d Decision
-	if count+n <= p.Cap {
+	end, count, rebased := p.window(s, now)
+	allowed := count+n <= p.Cap
+	if allowed {
 		count += n
-		d.Allowed = true
-	} else {
-		d.RetryAfter = start + w - now
 	}
-	if n > 0 && (d.Allowed || rebased) {
-		s.write(now, max(now, start), count, 0, unused)
+	if n > 0 && (allowed || rebased) {
+		s.write(now, end, count, 0)
 	}
-	d.Remaining = max(0, p.Cap-count)
+	return p.answerWindow(end-now, count, n, allowed)
+}
+
+// window is the window that counts at now, by its end, and the units counted in it. A
+// window of another length goes on in the one in which it ends.
+func (p Params) window(s *State, now int64) (end, count int64, rebased bool) {
+	start := now - now%p.Den
+	end = start + p.Den
+	switch {
+	case s.At <= start:
+		return end, 0, false
+	case s.At <= end:
+		return end, s.V, false
+	case s.At-now <= 2*p.Den:
+		// The clock stepped back a little: stay in the window already begun, or it
+		// would be granted twice.
+		return s.At, s.V, false
+	}
+	return end, s.V, true
+}
+
+// answerWindow is the decision on n units that has left a count behind in a window of
+// which so much time is left.
+func (p Params) answerWindow(left, count, n int64, allowed bool) Decision {
+	d := Decision{Allowed: allowed, Remaining: max(0, p.Cap-count)}
 	if count > 0 {
-		d.ResetAfter = start + w - now
+		d.ResetAfter = left
+	}
+	if !allowed && count+n > p.Cap {
+		d.RetryAfter = left
 	}
 	return d
 }
@@ -130,50 +141,60 @@ func nth(log []Cell, k int64) int64 {
 // stepCounter weighs the previous window by how much of it the sliding window
 // still covers.
 func stepCounter(p Params, s *State, now, n int64) Decision {
+	end, cur, prev, rebased := p.windows(s, now)
+	room := p.Cap - n - cur
+	allowed := room >= 0 && prev*min(p.Den, end-now) <= room*p.Den
+	if allowed {
+		cur += n
+	}
+	if n > 0 && (allowed || rebased) {
+		s.write(now, end, cur, prev)
+	}
+	return p.answerWindows(end-now, cur, prev, n, allowed)
+}
+
+// windows is the window that counts at now, by its end, and the units counted in it and
+// in the one before. Which windows count is as in window.
+func (p Params) windows(s *State, now int64) (end, cur, prev int64, rebased bool) {
 	w := p.Den
-	start, cur, prev := now-now%w, s.V, s.W
-	rebased := false
-	switch begun := s.At - s.At%w; {
-	case begun > now && begun-now <= w:
-		start = begun
-	case begun > now:
+	start := now - now%w
+	end, cur, prev = start+w, s.V, s.W
+	switch {
+	case s.At <= start-w:
+		cur, prev = 0, 0
+	case s.At <= start:
+		cur, prev = 0, cur
+	case s.At <= end:
+	case s.At-now <= 2*w:
+		end = s.At
+	default:
 		// Far ahead: the two windows become the next one and the current. At the
 		// start of the next the previous weighs most, so that nothing is granted.
 		rebased = true
-		start += w
-	case begun == start-w:
-		cur, prev = 0, cur
-	case begun < start:
-		cur, prev = 0, 0
+		end += w
 	}
-	at := max(now, start)
-	left := w - (at - start)
-	ahead := at - now
 	// What a larger limit left behind is cut so that products stay exact.
-	prev = min(prev, MaxExact/w)
-	room := p.Cap - n - cur
-	unused := cur == 0 && prev == 0
+	return end, cur, min(prev, MaxExact/w), rebased
+}
 
-	var d Decision
-	switch {
-	case room >= 0 && prev*left <= room*w:
-		d.Allowed = true
-		cur += n
-	case room >= 0:
-		d.RetryAfter = ahead + left - room*w/prev
-	default:
-		c := min(cur, MaxExact/w)
-		d.RetryAfter = ahead + left + w - max(0, p.Cap-n)*w/c
-	}
-	if n > 0 && (d.Allowed || rebased) {
-		s.write(now, at, cur, prev, unused)
-	}
-	d.Remaining = max(0, p.Cap-cur-ceilDiv(prev*left, w))
+// answerWindows is the decision on n units that has left these counts behind, in a
+// window that ends after ahead.
+func (p Params) answerWindows(ahead, cur, prev, n int64, allowed bool) Decision {
+	w := p.Den
+	left := min(w, ahead) // of the window, which may not have begun
+	d := Decision{Allowed: allowed, Remaining: max(0, p.Cap-cur-ceilDiv(prev*left, w))}
 	switch {
 	case cur > 0:
-		d.ResetAfter = ahead + left + w
+		d.ResetAfter = ahead + w
 	case prev > 0:
-		d.ResetAfter = ahead + left
+		d.ResetAfter = ahead
+	}
+	switch room := p.Cap - n - cur; {
+	case allowed, room >= 0 && prev*left <= room*w:
+	case room >= 0:
+		d.RetryAfter = ahead - room*w/prev
+	default:
+		d.RetryAfter = ahead + w - max(0, p.Cap-n)*w/min(cur, MaxExact/w)
 	}
 	return d
 }

@@ -51,7 +51,7 @@ func (g *GiveBack) request() (*Script, *wire, bool) {
 	w.args = append(w.args, g.Now, g.Nonce)
 	for i := range g.Items {
 		it := &g.Items[i]
-		w.args = append(w.args, it.Units, it.At, max(it.Of, it.Units), it.Params.boxed[0], it.Params.boxed[1], it.Params.boxed[2], it.Member, it.First)
+		w.args = append(w.args, it.Units, max(it.Of, it.Units), it.At, it.Params.full, it.Params.limit, it.Member, it.First)
 	}
 	return s, w, false
 }

@@ -6,9 +6,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
-// fields is how many integers a reply carries per item.
-const fields = 5
-
 // Item is one decision to ask for.
 type Item struct {
 	Keys   Keys
@@ -40,19 +37,43 @@ func Work(p *algo.Params, units int64) int64 {
 // Args are the parameters of a limit, boxed once for every call that sends them.
 type Args struct {
 	algo.Params
-	boxed [5]any
+	// As the scripts need them: see decide.lua.
+	full, limit, drain any
+	cost1, most1       any // of a request of 1
 }
 
 // NewArgs boxes p.
 func NewArgs(p algo.Params) Args {
-	return Args{p, [5]any{p.Cap, p.Num, p.Den, p.MaxDelay, p.Keep}}
+	a := Args{Params: p}
+	limit, drain := fmt.Sprintf(":%d:%d:", p.Num, p.Den), p.Num
+	switch p.Kind {
+	case algo.SlidingWindowCounter:
+	case algo.TokenBucket:
+		limit += fmt.Sprintf("%d:", p.Cap)
+	default:
+		limit += "0:"
+	}
+	if p.Kind.Windowed() {
+		drain = p.Den
+	}
+	a.full, a.limit, a.drain = p.Most(), limit, drain
+	a.cost1, a.most1 = a.charge(1)
+	return a
+}
+
+// charge is what a request of n units charges, and the level up to which it is admitted.
+func (a *Args) charge(n int64) (cost, most any) {
+	if n == 1 && a.cost1 != nil {
+		return a.cost1, a.most1
+	}
+	c, m := a.Params.Charge(n)
+	return c, m
 }
 
 // WithMaxDelay returns a with the bound on the shaping delay.
 func (a Args) WithMaxDelay(us int64) Args {
 	a.MaxDelay = us
-	a.boxed[3] = us
-	return a
+	return NewArgs(a.Params)
 }
 
 // ReplyError says that a reply is not one of ours, or that a key holds
@@ -81,6 +102,8 @@ type Decide struct {
 	// process.
 	Nonce any
 	Items []Item
+	// Repeats says that a key may be there more than once.
+	Repeats bool
 
 	// At is when they were made, by the server's clock, and Out the decisions.
 	At  int64
@@ -89,7 +112,7 @@ type Decide struct {
 
 func (d *Decide) request() (*Script, *wire, bool) {
 	kind := d.Items[0].Params.Kind
-	return For(kind), encode(kind, d.Now, d.Nonce, d.Items), d.Peeks()
+	return For(kind), encode(d), d.Peeks()
 }
 
 func (d *Decide) reply(v []int64) (err error) {
@@ -141,15 +164,39 @@ func (d *DecideAll) request() (*Script, *wire, bool) {
 	w.sealKeys()
 	w.args = append(w.args, d.Now, d.Nonce)
 	for i := range d.Items {
-		p := &d.Items[i].Params
-		w.args = append(w.args, p.Kind.Short(), d.Items[i].Cost, p.boxed[0], p.boxed[1], p.boxed[2], p.boxed[3], p.boxed[4])
+		w.args = append(w.args, d.Items[i].Params.Kind.Short())
+		w.limit(&d.Items[i])
 		d.Items[i].Count = 1
 	}
 	return forAll(d.Items), w, d.Peeks()
 }
 
 func (d *DecideAll) reply(v []int64) (err error) {
-	_, d.Out, err = decode(v, d.Items, make([]algo.Decision, 0, len(d.Items)))
+	if len(v) < 2 || !validTime(v[0]) {
+		return &ReplyError{fmt.Sprintf("decision %v", v)}
+	}
+	now, all, left := v[0], v[1] == 1, v[2:]
+	for i := range d.Items {
+		it := &d.Items[i]
+		width := int64(width(it.Params.Kind))
+		if len(left) == 0 || left[0] < width || left[0] > int64(len(left)-1) {
+			return &ReplyError{fmt.Sprintf("decision %v", v)}
+		}
+		more := left[1+width : 1+left[0]]
+		r := it.read(now, left[1:1+width], 1, &more)
+		left = left[1+left[0]:]
+		var out algo.Decision
+		if all || it.Admitted == 0 {
+			out = it.decision(r)
+		} else { // there was room, but nothing was charged
+			out = it.Params.Decision(r, 0, true)
+			out.Delay = 0
+		}
+		if it.Broken && err == nil {
+			err = it.BrokenError()
+		}
+		d.Out = append(d.Out, out)
+	}
 	return err
 }
 
@@ -166,61 +213,142 @@ func (d *DecideAll) Charged() bool {
 	return !d.Peeks()
 }
 
-func encode(kind algo.Kind, now int64, nonce any, items []Item) *wire {
-	w := newWire()
+func encode(d *Decide) *wire {
+	w, items := newWire(), d.Items
+	same, several := true, d.Repeats
 	for i := range items {
 		w.state(&items[i].Keys)
+		same = same && items[i].Cost == items[0].Cost && items[i].Params.Params == items[0].Params.Params
+		several = several || items[i].Count > 1
 	}
 	w.sealKeys()
-	w.args = append(w.args, now, nonce)
-	keeps := false
+	w.args = append(w.args, d.Now, d.Nonce)
 	for i := range items {
-		keeps = keeps || items[i].Params.Keep > 0
+		if i == 0 || !same {
+			w.limit(&items[i])
+		}
 	}
-	for i := range items {
-		p := &items[i].Params
-		w.args = append(w.args, items[i].Cost, max(1, items[i].Count), p.boxed[0], p.boxed[1], p.boxed[2])
-		if kind == algo.LeakyBucketShaping {
-			w.args = append(w.args, p.boxed[3])
+	if several {
+		for i := range items {
+			w.args = append(w.args, max(1, items[i].Count))
 		}
-		if keeps {
-			w.args = append(w.args, p.boxed[4])
-		}
+	}
+	if d.Repeats {
+		w.args = append(w.args, 1)
 	}
 	return w
 }
 
-func decode(v []int64, items []Item, out []algo.Decision) (int64, []algo.Decision, error) {
-	if len(v) != 1+fields*len(items) {
+// limit adds what a script needs to know of a request.
+func (w *wire) limit(it *Item) {
+	cost, most := it.Params.charge(it.Cost)
+	w.args = append(w.args, cost, most, it.Params.full, it.Params.limit, it.Params.drain)
+}
+
+// The marks of what is special in a reply.
+const (
+	markBlocked = iota + 1
+	markPartly
+	markBroken
+	markEnds
+
+	markSize = 3
+)
+
+// width is how many integers a reply carries on an item.
+func width(k algo.Kind) int {
+	switch k {
+	case algo.SlidingWindowCounter:
+		return 2
+	case algo.SlidingWindowLog:
+		return 3
+	}
+	return 1
+}
+
+// read takes the integers on the item number nr, and what is special of it from the
+// beginning of more. It sets what the script says of the item, and returns the rest.
+func (it *Item) read(now int64, v []int64, nr int64, more *[]int64) algo.Reading {
+	p, count := &it.Params.Params, max(1, it.Count)
+	r := algo.Reading{Level: v[0]}
+	it.At, it.Admitted, it.Broken = now, count, false
+	if v[0] < 0 {
+		r.Level, it.Admitted = -1-v[0], 0
+	}
+	switch p.Kind {
+	case algo.FixedWindow:
+		r.Ahead = p.Den - now%p.Den
+	case algo.SlidingWindowCounter:
+		r.Ahead, r.Previous = p.Den-now%p.Den, v[1]
+	case algo.SlidingWindowLog:
+		r.Reset, r.Retry = v[1], v[2]
+	}
+	// Numbers that no state of ours leads to are of a state that was forged.
+	bad := r.Previous < 0 || r.Previous > algo.MaxExact/p.Den || !exact(r.Reset) || !exact(r.Retry) || !exact(r.Level) ||
+		!p.Kind.Windowed() && r.Level > p.Full()
+	for len(*more) > 0 && (*more)[0] == nr {
+		value := (*more)[2]
+		switch (*more)[1] {
+		case markBlocked:
+			r.Blocked = value
+			bad = bad || value < 1 || !exact(value) || it.Admitted > 0
+		case markPartly:
+			bad = bad || value < 1 || value >= count || it.Admitted == 0
+			it.Admitted = value
+		case markEnds:
+			bad = bad || value < 1 || value > 2*p.Den || r.Ahead == 0
+			r.Ahead = value
+		default:
+			bad = true
+		}
+		*more = (*more)[markSize:]
+	}
+	if bad {
+		it.Broken, it.Admitted = true, 0
+	}
+	return r
+}
+
+func exact(n int64) bool { return n >= 0 && n <= algo.MaxExact }
+
+func validTime(now int64) bool { return now > 0 && exact(now) }
+
+// decision is the one on the item that has left r behind.
+func (it *Item) decision(r algo.Reading) algo.Decision {
+	if it.Broken {
+		return algo.Decision{}
+	}
+	cost, _ := it.Params.Charge(it.Cost)
+	d := it.Params.Decision(r, it.Cost, it.Admitted > 0)
+	if it.Admitted > 0 && it.Admitted < it.Count {
+		d.RetryAfter = it.Params.Decision(r, it.Cost, false).RetryAfter
+	}
+	if (it.Admitted == max(1, it.Count)) == (d.RetryAfter > 0) || r.Level < it.Admitted*cost {
+		it.Broken, it.Admitted = true, 0
+		return algo.Decision{}
+	}
+	return d
+}
+
+func decode(v []int64, items []Item, out []algo.Decision) (now int64, _ []algo.Decision, err error) {
+	width := width(items[0].Params.Kind)
+	head := 1 + width*len(items)
+	if len(v) < head || (len(v)-head)%markSize != 0 || !validTime(v[0]) {
 		return 0, out, &ReplyError{fmt.Sprintf("%d integers for %d decisions", len(v), len(items))}
 	}
-	now := v[0]
-	if now <= 0 || now > algo.MaxExact {
-		return 0, out, &ReplyError{fmt.Sprintf("time %d", now)}
-	}
-	var err error
+	more := v[head:]
 	for i := range items {
-		f := v[1+fields*i:]
-		count := max(1, items[i].Count)
-		items[i].Admitted, items[i].At, items[i].Broken = max(0, f[0]), now, f[0] == -1
-		d := algo.Decision{Allowed: f[0] > 0, Remaining: f[1], RetryAfter: f[2], ResetAfter: f[3], Delay: f[4]}
-		switch {
-		case f[0] == -1:
-		case f[0] < 0 || f[0] > count,
-			d.Remaining < 0 || d.Remaining > items[i].Params.Cap,
-			d.RetryAfter < 0 || d.RetryAfter > algo.MaxExact,
-			d.ResetAfter < 0 || d.ResetAfter > algo.MaxExact,
-			d.Delay < 0 || d.Delay > algo.MaxExact,
-			(f[0] == count) == (d.RetryAfter > 0):
-			// Numbers that no state of ours leads to: forged under this key.
-			items[i].Broken, items[i].Admitted, d = true, 0, algo.Decision{}
-		}
+		r := items[i].read(v[0], v[1+width*i:], int64(i+1), &more)
+		d := items[i].decision(r)
 		if items[i].Broken && err == nil {
 			err = items[i].BrokenError()
 		}
 		out = append(out, d)
 	}
-	return now, out, err
+	if len(more) > 0 && err == nil {
+		err = &ReplyError{fmt.Sprintf("decisions with %v", more)}
+	}
+	return v[0], out, err
 }
 
 // Block denies the key for Time microseconds by the server's clock, unless it is blocked
@@ -239,7 +367,7 @@ func (b *Block) request() (*Script, *wire, bool) {
 	w := newWire()
 	w.state(&b.Keys)
 	w.sealKeys()
-	w.args = append(w.args, b.Now, b.Time, b.Params.boxed[0], b.Params.boxed[1], b.Params.boxed[2])
+	w.args = append(w.args, b.Now, b.Time, b.Params.full, b.Params.limit)
 	return blockScripts[b.Params.Kind], w, false
 }
 

@@ -27,11 +27,12 @@ func FuzzDecode(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	add(1_760_000_000_000_000, 1, 9, 0, 100_000, 0)
-	add(1_760_000_000_000_000, 0, 0, 100_000, 1_000_000, 0)
-	add(1_760_000_000_000_000, -1, 0, 0, 0, 0)
+	add(1_760_000_000_000_000, 100_000)
+	add(1_760_000_000_000_000, -1-1_000_000)
+	add(1_760_000_000_000_000, 0, 1, markBroken, 0)
+	add(1_760_000_000_000_000, -1-1_000_000, 1, markBlocked, 500)
 	add(math.MinInt64, math.MaxInt64, -1)
-	add(1, 1, 0, 1, 0, 0)
+	add(1, 100_000, 1, markPartly, 1)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v := make([]int64, len(b)/8)
 		for i := range v {
@@ -83,17 +84,21 @@ func FuzzDecodeOthers(f *testing.F) {
 func TestDecodeRefuses(t *testing.T) {
 	const now = 1_760_000_000_000_000
 	for name, v := range map[string][]int64{
-		"nothing":                   nil,
-		"too few":                   {now, 1, 9, 0, 0},
-		"too many":                  {now, 1, 9, 0, 0, 0, 0},
-		"no time":                   {0, 1, 9, 0, 0, 0},
-		"not ours in the key":       {now, -1, 0, 0, 0, 0},
-		"allowed twice":             {now, 2, 0, 0, 0, 0},
-		"allowed with a wait":       {now, 1, 9, 5, 0, 0},
-		"denied without a wait":     {now, 0, 9, 0, 0, 0},
-		"more left than the limit":  {now, 1, 11, 0, 0, 0},
-		"infinity as an integer":    {now, 0, 0, math.MinInt64, 0, 0},
-		"a wait beyond exact times": {now, 0, 0, 1 << 53, 0, 0},
+		"nothing":                      nil,
+		"too few":                      {now},
+		"too many":                     {now, 100_000, 0},
+		"no time":                      {0, 100_000},
+		"not ours in the key":          {now, 0, 1, markBroken, 0},
+		"a mark of no item":            {now, 100_000, 2, markBroken, 0},
+		"an unknown mark":              {now, 100_000, 1, 9, 0},
+		"admitted for less than one":   {now, 99_999},
+		"admitted above the limit":     {now, 1_000_001},
+		"denied without a wait":        {now, -1},
+		"admitted and blocked":         {now, 100_000, 1, markBlocked, 5},
+		"more admitted than asked":     {now, 100_000, 1, markPartly, 2},
+		"infinity as an integer":       {now, math.MinInt64},
+		"a block beyond exact times":   {now, -1, 1, markBlocked, 1 << 53},
+		"a window where there is none": {now, 100_000, 1, markEnds, 5},
 	} {
 		var reply *ReplyError
 		if _, _, err := decode(v, []Item{gcraItem()}, nil); !errors.As(err, &reply) {

@@ -15,7 +15,7 @@ func (c *Client) one(ctx context.Context, cmd Command) error {
 }
 
 func (c *Client) Decide(ctx context.Context, now int64, nonce any, items []Item, out []algo.Decision) (int64, []algo.Decision, error) {
-	d := Decide{Now: now, Nonce: nonce, Items: items}
+	d := Decide{Now: now, Nonce: nonce, Items: items, Repeats: repeats(items)}
 	err := c.one(ctx, &d)
 	return d.At, append(out, d.Out...), err
 }
@@ -70,4 +70,15 @@ func (c *Client) Bury(ctx context.Context, now int64, names *Namer, process, lif
 	b := Bury{Now: now, Names: names, Process: process, Life: life}
 	err := c.one(ctx, &b)
 	return b.More, err
+}
+
+func repeats(items []Item) bool {
+	seen := map[Keys]bool{}
+	for i := range items {
+		if seen[items[i].Keys] {
+			return true
+		}
+		seen[items[i].Keys] = true
+	}
+	return false
 }

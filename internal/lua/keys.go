@@ -24,7 +24,7 @@ func (k Keys) ID() string { return k.id }
 // State is the key.
 func (k Keys) State() string { return k.state + k.id + "}" }
 
-// Namer makes keys: prefix:v1:algorithm:{id}.
+// Namer makes keys: prefix:v2:algorithm:{id}. The number is that of what stands under them.
 type Namer struct {
 	state   [len(algo.Kinds) + 1]string
 	peers   string
@@ -37,7 +37,7 @@ type Namer struct {
 func NewNamer(prefix string) *Namer {
 	n := &Namer{peers: prefix + ":v1:peers", probe: prefix + ":v1:probe:{", permits: prefix + ":v1:permits:{", rates: prefix + ":v1:sampled:{"}
 	for _, k := range algo.Kinds {
-		n.state[k] = prefix + ":v1:" + k.Short() + ":{"
+		n.state[k] = prefix + ":v2:" + k.Short() + ":{"
 	}
 	return n
 }

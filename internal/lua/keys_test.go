@@ -63,7 +63,7 @@ func FuzzKeys(f *testing.F) {
 
 func TestKeysAreReadable(t *testing.T) {
 	k := NewNamer("shop").Keys(algo.GCRA, "customer:42")
-	if k.State() != "shop:v1:gcra:{customer:42}" {
+	if k.State() != "shop:v2:gcra:{customer:42}" {
 		t.Errorf("the key is %s", k.State())
 	}
 }

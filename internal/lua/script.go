@@ -44,34 +44,41 @@ var files = [...]string{
 	algo.GCRA:                 "bucket",
 }
 
-// body is how an algorithm decides, or gives back: every function that a script makes
-// takes time. What is written goes to write.
-func body(k algo.Kind, backs bool) string {
-	src := fmt.Sprintf("local TOKENS, SHAPING, STRINGS = %t, %t, %t\n", k == algo.TokenBucket, k == algo.LeakyBucketShaping, k != algo.SlidingWindowLog)
-	step, back, _ := strings.Cut(parts(files[k]), "-- back\n")
-	if backs {
-		return src + step + back
+// general is an algorithm as a function that decides, gives back and blocks.
+func general(k algo.Kind) string {
+	state := ""
+	if k != algo.SlidingWindowLog {
+		state = parts("state")
 	}
-	return src + step + parts("blocked")
+	whole, _, _ := strings.Cut(parts(files[k]), "-- step\n")
+	return fmt.Sprintf("local LOG, WIDTH = %t, %d\n", k == algo.SlidingWindowLog, width(k)) +
+		"local function general(op, key, v, now, a, b, full, tail, c, item, first)\n" + state + whole + "end\n"
+}
+
+// decide is the script that decides. What is usual stands in its loop, without a function.
+func decide(k algo.Kind) string {
+	_, step, _ := strings.Cut(parts(files[k]), "-- step\n")
+	before, after, _ := strings.Cut(parts("decide"), "  -- step\n")
+	return general(k) + before + step + after
 }
 
 // newKindScript makes a script of one algorithm.
 func newKindScript(k algo.Kind, name, tail string) *Script {
-	src := parts("clock", "head") + "local write = redis.call\n"
-	if k != algo.SlidingWindowLog {
-		src += parts("string")
+	src := decide(k)
+	if tail != "decide" {
+		src = parts("clock") + general(k) + parts(tail)
 	}
-	return named(k.Short()+name, src+body(k, tail == "give_back")+parts(tail))
+	return named(k.Short()+name, src)
 }
 
 // newAllScript makes the script that decides several limits at once, and knows these
 // algorithms.
 func newAllScript(kinds ...algo.Kind) *Script {
-	src := parts("clock", "head") + "local writes, kinds = {}, {}\nlocal function write(...) writes[#writes + 1] = {...} end\n" + parts("string")
+	src := parts("clock") + "local kinds = {}\n"
 	for _, k := range kinds {
-		src += "do\n" + body(k, false) + "kinds['" + k.Short() + "'] = {load = load, step = step, blocked = blocked, save = save, strings = STRINGS}\nend\n"
+		src += "kinds['" + k.Short() + "'] = function(KEYS, ARGV)\n" + decide(k) + "end\n"
 	}
-	return named("all", src+parts("decide_all"))
+	return named("all", src+parts("all"))
 }
 
 // allScripts are those for some algorithms only, by their bits: reading the steps of

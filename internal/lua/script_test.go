@@ -17,7 +17,7 @@ func TestEveryFileIsUsed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range strings.Split(string(text), "-- back\n") {
+		for _, part := range strings.Split(string(text), "-- step\n") {
 			if !strings.Contains(Library, strings.TrimSpace(part)) {
 				t.Errorf("%s is in no script", f.Name())
 			}

@@ -56,8 +56,9 @@ func TestBlockInTheState(t *testing.T) {
 	ttl := func(d decider) time.Duration { return rdb.PTTL(t.Context(), d.keys.State()).Val() }
 	between := func(d decider, from, to time.Duration) {
 		t.Helper()
-		if got := ttl(d); got <= from || got > to {
-			t.Errorf("%v: lives for %v, want more than %v and at most %v", d.p.Kind, got, from, to)
+		// Two seconds more let the time to live stay while a key is in use.
+		if got := ttl(d); got <= from || got > to+2*time.Second {
+			t.Errorf("%v: lives for %v, want more than %v and at most 2 s more than %v", d.p.Kind, got, from, to)
 		}
 	}
 	const hour = 3600 * sec

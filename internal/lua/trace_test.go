@@ -489,9 +489,9 @@ func (tr *tracer) blocked(kind algo.Kind, key string) (until, length int64) {
 	ctx := context.Background()
 	if kind != algo.SlidingWindowLog {
 		at := strings.Split(tr.rdb.Get(ctx, key).Val(), ":")
-		if len(at) == 6 {
-			until, _ = strconv.ParseInt(at[4], 10, 64)
-			length, _ = strconv.ParseInt(at[5], 10, 64)
+		if len(at) == 8 {
+			until, _ = strconv.ParseInt(at[2], 10, 64)
+			length, _ = strconv.ParseInt(at[3], 10, 64)
 		}
 		return until, length
 	}

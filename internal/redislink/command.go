@@ -101,7 +101,7 @@ func (c *command) id(i int) string {
 func (c *command) piece(at []int, nonce string) lua.Command {
 	switch c.what {
 	case decisions:
-		return &lua.Decide{Nonce: nonce, Items: pick(c.decide.Items, at)}
+		return &lua.Decide{Nonce: nonce, Items: pick(c.decide.Items, at), Repeats: c.decide.Repeats}
 	case giveBacks:
 		return &lua.GiveBack{Nonce: nonce, Items: pick(c.back.Items, at)}
 	}

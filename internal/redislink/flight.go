@@ -98,6 +98,8 @@ func (f *flight) add(o *Op) bool {
 		at = place{c, f.commands[c].add(o), 0}
 		f.keys++
 		if o.Args != nil {
+			_, again := f.last[o.ID]
+			f.commands[c].decide.Repeats = f.commands[c].decide.Repeats || again
 			f.last[o.ID] = at
 		}
 	}

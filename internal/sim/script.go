@@ -85,14 +85,6 @@ func number(s string) int64 {
 	return n
 }
 
-func numbers(args []string) []int64 {
-	out := make([]int64, len(args))
-	for i, a := range args {
-		out[i] = number(a)
-	}
-	return out
-}
-
 // load is a copy of what a key holds, as this script left it.
 func (r *run) load(key string, kind algo.Kind) *value {
 	v := r.changes[key]
@@ -112,36 +104,89 @@ func (r *run) save(key string, before, v *value, reset int64) {
 		return
 	}
 	if reset >= 0 {
-		v.expires = r.now + max(1_000_000, (max(reset, v.state.Until-r.now)+999)/1000*1000)
+		v.expires = r.now + max(reset, v.state.Until-r.now)/1000*1000 + 2_000_000
 	}
 	r.changes[key] = v
 }
 
 func equal(a, b *algo.State) bool {
-	return a.At == b.At && a.V == b.V && a.W == b.W && a.Birth == b.Birth && a.Until == b.Until && a.Length == b.Length && slices.Equal(a.Log, b.Log)
+	return a.At == b.At && a.V == b.V && a.W == b.W && a.Num == b.Num && a.Cap == b.Cap && a.Birth == b.Birth && a.Until == b.Until && a.Length == b.Length && slices.Equal(a.Log, b.Log)
 }
 
-func params(kind algo.Kind, f []int64) algo.Params {
-	return algo.Params{Kind: kind, Cap: f[0], Num: f[1], Den: f[2]}
+// asked reads the arguments of a script for a limit and a request: see decide.lua. MaxDelay
+// and Keep are such that a request is admitted up to the level asked for.
+func asked(kind algo.Kind, f []string) (p algo.Params, n int64) {
+	n, most := number(f[0]), number(f[1])
+	p = limitOf(kind, f[2], f[3])
+	scale := p.Most() / p.Cap
+	if n > 0 {
+		n /= scale
+	}
+	switch keep := (p.Most()-most)/scale - n; {
+	case n <= 0 || keep == 0:
+	case kind == algo.LeakyBucketShaping:
+		p.MaxDelay = max(1, most/p.Num)
+	default:
+		p.Keep = keep
+	}
+	return p, n
+}
+
+// limitOf is a limit as scripts know it.
+func limitOf(kind algo.Kind, full, rate string) algo.Params {
+	f := strings.Split(rate, ":") // ":num:den:"
+	p := algo.Params{Kind: kind, Cap: number(full), Num: number(f[1]), Den: number(f[2])}
+	if !kind.Windowed() {
+		p.Cap /= p.Den
+	}
+	return p
+}
+
+// read is what is replied on the item number nr: the integers of decide.lua, and those at
+// the end of the reply.
+func (r *run) read(p algo.Params, s *algo.State, n, admitted, count, nr int64) (v, more []int64) {
+	is := p.Read(s, r.now, n)
+	v = []int64{is.Level}
+	if admitted == 0 && n >= 0 {
+		v[0] = -1 - is.Level
+		if is.Blocked > 0 {
+			more = append(more, nr, 1, is.Blocked)
+		}
+	} else if admitted < count && n > 0 {
+		more = append(more, nr, 2, admitted)
+	}
+	switch p.Kind {
+	case algo.SlidingWindowCounter:
+		v = append(v, is.Previous)
+	case algo.SlidingWindowLog:
+		v = append(v, is.Reset, is.Retry)
+	}
+	if is.Ahead > 0 && is.Ahead != p.Den-r.now%p.Den {
+		more = append(more, nr, 4, is.Ahead)
+	}
+	return v, more
 }
 
 // decide is decide.lua.
 func (r *run) decide(kind algo.Kind, keys, argv []string) []int64 {
 	reply := []int64{r.now}
-	f := numbers(argv[2:])
-	span, first := len(f)/len(keys), 5
-	if kind == algo.LeakyBucketShaping {
-		first = 6
+	var marks []int64
+	all := int64(len(keys))
+	own := all > 1 && int64(len(argv)) > 8+all
+	counts := int64(7)
+	if own {
+		counts = 5*all + 2
 	}
 	for i, key := range keys {
-		it := f[i*span : (i+1)*span]
-		n, count, p := it[0], max(1, it[1]), params(kind, it[2:5])
-		if kind == algo.LeakyBucketShaping {
-			p.MaxDelay = it[5]
+		f := argv[2:]
+		if own {
+			f = argv[2+5*i:]
 		}
-		if span > first {
-			p.Keep = it[first]
+		count := int64(1)
+		if int64(len(argv)) > counts {
+			count = number(argv[counts+int64(i)])
 		}
+		p, n := asked(kind, f)
 		v := r.load(key, kind)
 		before := v.clone()
 		var d algo.Decision
@@ -150,35 +195,23 @@ func (r *run) decide(kind algo.Kind, keys, argv []string) []int64 {
 		case n < 0:
 			room := algo.Step(p, &v.state, r.now, 0).Remaining
 			d = algo.Debit(p, &v.state, r.now, -n)
-			admitted = one(d.Allowed)
 			r.charges = append(r.charges, charge{key, debts, min(-n, room)})
-		case n > 0 && count > 1 && v.state.Blocked(r.now) == 0:
-			fit := min(count, max(0, (algo.Step(p, &v.state, r.now, 0).Remaining-p.Keep)/n))
-			if fit == 0 {
-				d = algo.Decide(p, &v.state, r.now, n)
-				break
-			}
-			whole := p
-			whole.Keep = 0
-			d = algo.Step(whole, &v.state, r.now, n*fit)
-			if d.Allowed {
-				admitted = fit
-			}
-			if fit < count {
-				after := v.clone()
-				d.RetryAfter = algo.Decide(p, &after.state, r.now, n).RetryAfter
-			}
 		default:
-			d = algo.Decide(p, &v.state, r.now, n)
-			admitted = one(d.Allowed)
+			for range count {
+				if d = algo.Decide(p, &v.state, r.now, n); !d.Allowed {
+					break
+				}
+				admitted++
+			}
 		}
 		if admitted > 0 && n > 0 {
 			r.charges = append(r.charges, charge{key, decisions, admitted * n})
 		}
 		r.save(key, before, v, d.ResetAfter)
-		reply = append(reply, admitted, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay)
+		item, more := r.read(p, &v.state, n, admitted, count, int64(i+1))
+		reply, marks = append(reply, item...), append(marks, more...)
 	}
-	return reply
+	return append(reply, marks...)
 }
 
 func one(b bool) int64 {
@@ -188,28 +221,26 @@ func one(b bool) int64 {
 	return 0
 }
 
-// all is decide_all.lua.
+// all is all.lua.
 func (r *run) all(keys, argv []string) []int64 {
 	asks := make([]algo.Ask, len(keys))
 	values, before := make([]*value, len(keys)), make([]*value, len(keys))
 	for i, key := range keys {
-		f := argv[2+7*i:]
-		it := numbers(f[1:7])
-		kind := kindOf(f[0])
-		p := params(kind, it[1:4])
-		p.MaxDelay, p.Keep = it[4], it[5]
-		values[i] = r.load(key, kind)
+		f := argv[2+6*i:]
+		p, n := asked(kindOf(f[0]), f[1:])
+		values[i] = r.load(key, p.Kind)
 		before[i] = values[i].clone()
-		asks[i] = algo.Ask{Params: p, State: &values[i].state, N: it[0]}
+		asks[i] = algo.Ask{Params: p, State: &values[i].state, N: n}
 	}
 	out, ok := algo.StepAll(asks, r.now)
-	reply := []int64{r.now}
+	reply := []int64{r.now, one(ok)}
 	for i, d := range out {
 		if ok {
 			r.save(keys[i], before[i], values[i], d.ResetAfter)
 			r.charges = append(r.charges, charge{keys[i], decisions, asks[i].N})
 		}
-		reply = append(reply, one(d.Allowed), d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay)
+		item, more := r.read(asks[i].Params, asks[i].State, asks[i].N, one(d.Allowed), 1, 1)
+		reply = append(append(append(reply, int64(len(item)+len(more))), item...), more...)
 	}
 	return reply
 }
@@ -218,9 +249,8 @@ func (r *run) all(keys, argv []string) []int64 {
 func (r *run) back(kind algo.Kind, keys, argv []string) []int64 {
 	var reply []int64
 	for i, key := range keys {
-		f := argv[2+8*i:]
-		it := numbers(f[:6])
-		n, at, of, p := it[0], it[1], it[2], params(kind, it[3:6])
+		f := argv[2+7*i:]
+		n, of, at, p := number(f[0]), number(f[1]), number(f[2]), limitOf(kind, f[3], f[4])
 		v := r.load(key, kind)
 		before := v.clone()
 		var given int64
@@ -238,11 +268,10 @@ func (r *run) back(kind algo.Kind, keys, argv []string) []int64 {
 
 // block is block.lua.
 func (r *run) block(kind algo.Kind, key string, argv []string) []int64 {
-	f := numbers(argv[1:])
 	v := r.load(key, kind)
 	before := v.clone()
-	left := algo.Block(&v.state, r.now, f[0])
-	reset := algo.Step(params(kind, f[1:4]), &v.state, r.now, 0).ResetAfter
+	left := algo.Block(&v.state, r.now, number(argv[1]))
+	reset := algo.Step(limitOf(kind, argv[2], argv[3]), &v.state, r.now, 0).ResetAfter
 	r.save(key, before, v, reset)
 	return []int64{left}
 }

@@ -271,7 +271,7 @@ func (p *process) reserve(ctx context.Context, rng *rand.Rand, i int, key string
 
 // inRedis is the key of a limit's state.
 func (w *World) inRedis(i int, key string) string {
-	return fmt.Sprintf("sim%d:v1:%s:{%s}", i, algo.Kind(w.Limits[i].Algorithm()).Short(), key)
+	return fmt.Sprintf("sim%d:v2:%s:{%s}", i, algo.Kind(w.Limits[i].Algorithm()).Short(), key)
 }
 
 func (p *process) close() {

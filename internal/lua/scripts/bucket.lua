@@ -1,53 +1,108 @@
--- Token bucket, leaky buckets and GCRA: value = the level at a time, or of a token
--- bucket what that leaves free, in units of 1/other.
-local function filled(cap, num, den)
-  if s.at == 0 then return 0, false end
-  local full, level, scale = cap * den, s.value, s.other + 0
-  if scale ~= den then
-    level = TOKENS and floor(level / scale) or ceil(level / scale)
-    level = min(level, cap) * den
+-- Token bucket, leaky buckets and GCRA: time is when the bucket is empty (when all tokens
+-- are there), and y what it lacks then, in units of 1/den, of which num drain per µs. x
+-- is the burst of a token bucket, and 0 for others.
+local num, den, burst = string.match(tail, '^:(%d+):(%d+):(%d+):')
+num, den, burst = num + 0, den + 0, burst + 0
+local level, rebased = 0, false
+if t > now then
+  local drains = (t - now) * p
+  level = drains - y
+  if drains > 9007199254740991 then
+    level, rebased = full, true
+  elseif burst > 0 and (p ~= num or q ~= den or x ~= burst) then
+    -- Another limit: tokens carry over, at another rate whole ones.
+    local tokens = x * q - level
+    if tokens < 0 then
+      level, rebased = full, true
+    else
+      if q ~= den then tokens = min(floor(tokens / q), burst) * den end
+      level = full - min(tokens, full)
+    end
+  elseif p ~= num or q ~= den then
+    -- Another rate: whole units carry over.
+    level = ceil(level / q) * den
   end
-  level = min(level, full)
-  if TOKENS then level = full - level end
-  local fill = ceil(full / num)
-  level = max(0, level - max(-fill, min(now - s.at, fill)) * num)
-  if s.at - now > fill or level > full then return full, true end
-  return level, false
+  if level > full then level, rebased = full, true end
 end
 
-local function fill(level, cap, den)
-  if s.other + 0 ~= den then s.other = int(den) end
-  s.at, s.value, s.changed = now, TOKENS and cap * den - level or level, true
+local function store(new)
+  t, p, q, x = now + ceil(new / num), num, den, burst
+  y = (t - now) * num - new
 end
 
-local function step(n, write, cap, num, den, bound)
-  local full, cost = cap * den, n * den
-  local level, rebased = filled(cap, num, den)
-  local allowed, retry, delay = 0, 0, 0
-  local over = level + cost - full
-  if over > 0 then retry = ceil(over / num) end
-  if SHAPING then
-    delay = ceil(level / num)
-    if bound > 0 and delay > bound then retry = max(retry, delay - bound) end
-  end
-  if retry > 0 then
-    delay = 0
-  else
-    if write and level == 0 then s.birth = today() end
-    level = level + cost
-    allowed = 1
-  end
-  if write and (allowed == 1 or rebased) then fill(level, cap, den) end
-  return allowed, floor((full - level) / den), retry, ceil(level / num), delay
-end
-
--- back
--- Of n units that were taken no more than is left of all that was taken with them, had
--- the bucket drained alone.
-local function back(n, taken, of, cap, num, den)
-  local level = filled(cap, num, den)
-  local give = min(n * den, level, of * den - min(max(0, now - taken), ceil(cap * den / num)) * num)
-  if give <= 0 then return 0 end
-  fill(level - give, cap, den)
+if op == 'block' then
+  return block(a, ceil(level / num))
+elseif op == 'back' then
+  -- Of the units that were taken no more than is left of all that was taken with them,
+  -- had the bucket drained alone.
+  local give = min(a * den, level, b * den - min(max(0, now - c), ceil(full / num)) * num)
+  if c < min(birth, now) or give <= 0 then return 0 end
+  store(level - give)
+  save()
   return floor(give / den)
+elseif a < 0 then
+  -- A debt: what there is room for is charged, also while the key is blocked.
+  local units = min(-a, floor((full - level) / den))
+  if units > 0 then
+    level = level + units * den
+    store(level)
+    save(t - now)
+  end
+  return level
+elseif left > 0 then
+  -- The block ends later than it was long: the clock stepped back.
+  if a > 0 and till - now > left then block(0, ceil(level / num)) end
+  return -1 - level, 1, left
+elseif level > b then
+  if a > 0 and rebased then
+    store(level)
+    save(t - now)
+  end
+  return -1 - level
+end
+if a > 0 then
+  local fit = min(c, floor((b - level) / a) + 1)
+  level = level + fit * a
+  store(level)
+  save(t - now)
+  if fit < c then return level, 2, fit end
+end
+return level
+
+-- step
+local level, empty = 0, false
+if v and not rare then
+  empty = string.find(v, tail, 34, true) == 34 and tonumber(string.sub(v, 1, 16))
+  if not empty then
+    rare = true
+  elseif empty > now then
+    level = (empty - now) * num
+    if num > 1 then level = level - (tonumber(string.sub(v, 34 + #tail)) or 0) end
+    rare = level > most and level > full + 0
+  end
+end
+if rare then
+elseif level > most then
+  r = -1 - level
+elseif cost == 0 then
+  r = level
+else
+  r = level + cost
+  if count > 1 then
+    value = math.min(count, math.floor((most - level) / cost) + 1)
+    r = level + value * cost
+    if value < count then kind = 2 end
+  end
+  local new = now + (num > 1 and math.ceil(r / num) or r)
+  -- While the second stays the same, so does the time to live.
+  if not empty or math.floor(new / 1000000) ~= math.floor(empty / 1000000) then
+    ms = math.floor((new - now) / 1000) + 2000
+  end
+  if ms or num > 1 or new < 1e15 then
+    local same = empty and string.sub(v, 17, 33) or string.format(':%016.0f', now)
+    text = string.format('%016.0f%s%s%.0f', new, same, tail, (new - now) * num - r)
+    if not ms then call('SET', key, text, 'KEEPTTL'); text = nil end
+  else
+    call('SETRANGE', key, 0, new)
+  end
 end

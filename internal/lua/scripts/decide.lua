@@ -1,58 +1,83 @@
--- Decides. ARGV: now, a nonce, then per item its cost, how many ask for that, cap, num,
--- den, for shaping the largest delay, and, where some must, how much must remain. Replies
--- with now, and per item how many were admitted, how much remains, the waits until there
--- is room and until all is as if never used, and the delay.
-local function decide(key, item, n, count, cap, num, den, bound, keep)
-  if not load(key, den) then return BROKEN, 0, 0, 0, 0 end
-  local allowed, remaining, retry, reset, delay
-  if n < 0 then
-    -- A debt: charge what there is room for, also while the key is blocked.
-    local _, left = step(0, false, cap, num, den, 0)
-    allowed, remaining, retry, reset, delay = step(min(-n, left), left > 0, cap, num, den, 0)
-  elseif s.till > now then
-    allowed, remaining, retry, reset, delay = blocked(n, cap, num, den, bound, keep)
-  elseif n > 0 and (count > 1 or keep > 0) then
-    -- Several callers of one cost: admit as many as fit, in one step. What must
-    -- remain is asked for, but not charged.
-    local _, left = step(0, false, cap, num, den, bound)
-    local fit = min(count, floor((left - keep) / n))
-    if fit < 1 then
-      allowed, remaining, retry, reset, delay = step(n + keep, true, cap, num, den, bound)
-    else
-      allowed, remaining, retry, reset, delay = step(n * fit, true, cap, num, den, bound)
-      if allowed == 1 and fit < count then retry = select(3, step(n + keep, false, cap, num, den, bound)) end
-      allowed = allowed * fit
+-- Decides on KEYS. ARGV: now in µs, or 0 for the server's clock, read once; a nonce;
+-- then five numbers, once for all keys or for each: what is charged (0: a peek; below 0:
+-- a debt of so many units), up to which level a request is admitted, the level that is
+-- full, the limit as it stands in a state, and Num or the window. Then for each key how
+-- many callers ask for that, where any are several; and one more where a key is there
+-- more than once.
+-- Replies with now, and per key the level that is left, or -1 - level when all callers
+-- were denied: of a counter and a log with more numbers. Then what is special, three
+-- numbers each: the key, and 1: is blocked for so long; 2: so many callers were
+-- admitted; 3: holds no state of ours; 4: its window ends after so long.
+-- General does whatever is rare. It uses nothing from outside but its arguments: a
+-- function that is made in each run pays for each local that it uses.
+local now, call, n = ARGV[1] + 0, redis.call, #KEYS
+if now == 0 then
+  local t = call('TIME')
+  now = t[1] * 1000000 + t[2]
+end
+local cost, most, full, tail, num = ARGV[3] + 0, ARGV[4] + 0, ARGV[5], ARGV[6], ARGV[7] + 0
+local own, each, counts, v, values = false, false, #ARGV > 7 and 7
+if n > 1 then
+  own = #ARGV > 8 + n
+  counts = own and 5 * n + 2 or 7
+  each = cost == 0 or #ARGV > counts + n
+  if #ARGV == counts then counts = false end
+end
+if LOG then
+  v = false
+elseif n == 1 then
+  v = call('GET', KEYS[1])
+elseif not each then
+  values = call('MGET', unpack(KEYS)) -- a key of another type is nil: see below
+end
+local reply, more = {now}, nil
+for i = 1, n do
+  local key, count = KEYS[i], 1
+  if values then
+    v = values[i]
+  elseif n > 1 and not LOG then
+    v = redis.pcall('GET', key)
+    if type(v) == 'table' then v = '' end -- no state of ours
+  end
+  if own then
+    local a = 5 * i - 2
+    cost, most, full, tail, num = ARGV[a] + 0, ARGV[a + 1] + 0, ARGV[a + 2], ARGV[a + 3], ARGV[a + 4] + 0
+  end
+  if counts then count = ARGV[counts + i] + 0 end
+  local rare, kind, value, ahead, r, r2, r3, text, ms = cost < 0
+  -- step
+  if rare and values and not v then
+    v = redis.pcall('GET', key)
+    if type(v) == 'table' then v = '' end
+  end
+  if rare then
+    r, kind, value, ahead, r2, r3 = general('decide', key, v, now, cost, most, full + 0, tail, count, i)
+  elseif text and (v or n == 1) then
+    call('SET', key, text, 'PX', ms)
+  elseif text then
+    -- With GET this fails for a key of another type, instead of replacing it.
+    local was = redis.pcall('SET', key, text, 'PX', ms, 'GET')
+    if type(was) == 'table' then
+      if not string.find(was.err, 'WRONGTYPE', 1, true) then return was end
+      r, kind, value = 0, 3, 0
     end
+  end
+  if WIDTH == 1 then
+    reply[i + 1] = r
   else
-    allowed, remaining, retry, reset, delay = step(n, n > 0, cap, num, den, bound)
+    reply[#reply + 1] = r
+    reply[#reply + 1] = r2 or 0
+    if WIDTH == 3 then reply[#reply + 1] = r3 or 0 end
   end
-  if s.changed then save(key, reset, item) end
-  return allowed, remaining, retry, reset, delay
-end
-
-if #KEYS == 1 then -- alone: no other caller is affected, so no pcall is needed
-  local bound, keep = 0, ARGV[8]
-  if SHAPING then bound, keep = ARGV[8] + 0, ARGV[9] end
-  return {now, decide(KEYS[1], 0, ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0, ARGV[7] + 0, bound, keep and keep + 0 or 0)}
-end
-if STRINGS and ARGV[3] ~= '0' then
-  local values = redis.call('MGET', unpack(KEYS))
-  for i = 1, #KEYS do texts[KEYS[i]] = values[i] end
-end
-local reply, r = {now}, 1
-local span, first = (#ARGV - 2) / #KEYS, SHAPING and 6 or 5
-local a = 3
-for item = 1, #KEYS do
-  local bound = SHAPING and ARGV[a + 5] + 0 or 0
-  local keep = span > first and ARGV[a + first] + 0 or 0
-  local ok, allowed, remaining, retry, reset, delay = pcall(decide, KEYS[item], item - 1, ARGV[a] + 0, ARGV[a + 1] + 0, ARGV[a + 2] + 0, ARGV[a + 3] + 0, ARGV[a + 4] + 0, bound, keep)
-  if not ok then
-    -- What one key holds must not fail the others; what fails all of them must.
-    local why = type(allowed) == 'table' and allowed.err or tostring(allowed)
-    if not string.find(why, 'WRONGTYPE', 1, true) then error(allowed, 0) end
-    allowed, remaining, retry, reset, delay = BROKEN, 0, 0, 0, 0
+  if kind or ahead then
+    more = more or {}
+    if kind then more[#more + 1] = {i, kind, value} end
+    if ahead then more[#more + 1] = {i, 4, ahead} end
   end
-  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5] = allowed, remaining, retry, reset, delay
-  r, a = r + 5, a + span
+end
+if more then
+  for _, m in ipairs(more) do
+    for k = 1, 3 do reply[#reply + 1] = m[k] end
+  end
 end
 return reply

@@ -1,34 +1,80 @@
--- Fixed window: value = units counted in the window in which at is.
-local function step(n, write, cap, num, w)
-  local start, begun, count = now - now % w, s.at - s.at % w, s.value
-  local rebased = false
-  if begun > now and begun - now <= w then
-    start = begun
-  elseif begun > now then
-    rebased = true
-  elseif begun < start then
-    count = 0
-  end
-  local unused = count == 0
-  local allowed, retry = 0, 0
-  if count + n <= cap then
-    count = count + n
-    allowed = 1
-  else
-    retry = start + w - now
-  end
-  if write and (allowed == 1 or rebased) then
-    if unused then s.birth = today() end
-    s.at, s.value, s.other, s.changed = max(now, start), count, '0', true
-  end
-  return allowed, max(0, cap - count), retry, count > 0 and start + w - now or 0, 0
+-- Fixed window: time is when the window ends, and y the units counted in it. A window of
+-- another length goes on in the one in which it ends.
+local w = string.match(tail, '^:1:(%d+):') + 0
+local start, rebased = now - now % w, false
+local ends, count = start + w, y
+if t <= start then
+  count = 0
+elseif t > ends and t - now <= 2 * w then
+  ends = t -- The clock stepped back a little: this window has begun already.
+elseif t > ends then
+  rebased = true
+end
+local reset = count > 0 and ends - now or 0
+local ahead = ends ~= start + w and ends - now or nil
+
+local function store(new)
+  count, t, p, q, x, y = new, ends, 1, w, 0, new
+  save(ends - now)
 end
 
--- back
-local function back(n, taken, of, cap, num, w)
-  local start = taken - taken % w
-  if now >= start + w or s.at - s.at % w ~= start then return 0 end
-  n = min(n, s.value)
-  s.value, s.changed = s.value - n, n > 0
-  return n
+if op == 'block' then
+  return block(a, reset)
+elseif op == 'back' then
+  if c < min(birth, now) or now >= c - c % w + w or t ~= c - c % w + w then return 0 end
+  a = min(a, y)
+  if a > 0 then
+    y = y - a
+    save()
+  end
+  return a
+elseif a < 0 then
+  -- A debt: what there is room for is charged, also while the key is blocked.
+  local units = min(-a, full - count)
+  if units > 0 then store(count + units) end
+  return count, nil, nil, ahead
+elseif left > 0 then
+  -- The block ends later than it was long: the clock stepped back.
+  if a > 0 and till - now > left then block(0, reset) end
+  return -1 - count, 1, left, ahead
+elseif count > b then
+  if a > 0 and rebased then store(count) end
+  return -1 - count, nil, nil, ahead
+elseif a > 0 then
+  local fit = min(c, floor((b - count) / a) + 1)
+  store(count + fit * a)
+  if fit < c then return count, 2, fit, ahead end
+end
+return count, nil, nil, ahead
+
+-- step
+local start, used, old = now - now % num, 0, false
+if v and not rare then
+  old = string.find(v, tail, 34, true) == 34 and tonumber(string.sub(v, 1, 16))
+  if old == start + num then
+    used = tonumber(string.sub(v, 34 + #tail))
+    rare = not used
+  else
+    rare = not old or old > start
+    old = false
+  end
+end
+if rare then
+elseif used > most then
+  r = -1 - used
+elseif cost == 0 then
+  r = used
+else
+  r = used + cost
+  if count > 1 then
+    value = math.min(count, math.floor((most - used) / cost) + 1)
+    r = used + value * cost
+    if value < count then kind = 2 end
+  end
+  if old and used > 0 then
+    call('SETRANGE', key, 33 + #tail, r)
+  else
+    local same = v and string.sub(v, 17, 33) or string.format(':%016.0f', now)
+    text, ms = string.format('%016.0f%s%s%.0f', start + num, same, tail, r), math.floor((start + num - now) / 1000) + 2000
+  end
 end

@@ -1,63 +1,100 @@
--- Sliding window counter: value = units counted in the window in which at is, other =
--- those of the window before.
-local function step(n, write, cap, num, w)
-  local start, begun = now - now % w, s.at - s.at % w
-  local cur, old = s.value, s.other
-  local rebased = false
-  if begun > now and begun - now <= w then
-    start = begun
-  elseif begun > now then
-    rebased = true
-    start = start + w
-  elseif begun == start - w then
-    old = int(cur) -- in two steps: miniredis's Lua evaluates the second after the first
-    cur = 0
-  elseif begun < start then
-    cur, old = 0, '0'
-  end
-  local when = max(now, start)
-  local left, ahead = w - (when - start), when - now
-  local most = floor(9007199254740991 / w)
-  local prev = old + 0
-  if prev > most then prev, old = most, int(most) end
-  local room = cap - n - cur
-  local unused = cur == 0 and prev == 0
+-- Sliding window counter: time is when the window ends, y the units counted in it, and x
+-- those of the window before. A window of another length goes on in the one in which it
+-- ends.
+local w = string.match(tail, '^:1:(%d+):') + 0
+local start, rebased = now - now % w, false
+local ends, cur, prev = start + w, y, x
+if t <= start - w then
+  cur, prev = 0, 0
+elseif t <= start then
+  cur, prev = 0, cur
+elseif t > ends and t - now <= 2 * w then
+  ends = t -- The clock stepped back a little: this window has begun already.
+elseif t > ends then
+  -- The two windows become the next one and the current.
+  rebased, ends = true, ends + w
+end
+prev = min(prev, floor(9007199254740991 / w))
+local over = prev * min(w, ends - now)
+local room = full - cur - ceil(over / w)
+local reset = cur > 0 and ends - now + w or prev > 0 and ends - now or 0
+local ahead = ends ~= start + w and ends - now or nil
 
-  local allowed, retry = 0, 0
-  if room >= 0 and prev * left <= room * w then
-    allowed = 1
-    cur = cur + n
-  elseif room >= 0 then
-    retry = ahead + left - floor(room * w / prev)
-  else
-    retry = ahead + left + w - floor(max(0, cap - n) * w / min(cur, most))
-  end
-  local reset = 0
-  if cur > 0 then
-    reset = ahead + left + w
-  elseif prev > 0 then
-    reset = ahead + left
-  end
-  if write and (allowed == 1 or rebased) then
-    if unused then s.birth = today() end
-    s.at, s.value, s.other, s.changed = when, cur, old, true
-  end
-  return allowed, max(0, cap - cur - ceil(prev * left / w)), retry, reset, 0
+local function store(new)
+  cur, t, p, q, x, y = new, ends, 1, w, prev, new
+  save(ends - now + w)
 end
 
--- back
-local function back(n, taken, of, cap, num, w)
-  local start, begun = taken - taken % w, s.at - s.at % w
-  if now >= start + 2 * w then return 0 end
-  if begun == start then
-    n = min(n, s.value)
-    s.value = s.value - n
-  elseif begun == start + w then
-    n = min(n, s.other + 0)
-    s.other = int(s.other - n)
+if op == 'block' then
+  return block(a, reset)
+elseif op == 'back' then
+  local of = c - c % w + w
+  if c < min(birth, now) or now >= of + w then return 0 end
+  if t == of then
+    a = min(a, y)
+    y = y - a
+  elseif t == of + w then
+    a = min(a, x)
+    x = x - a
   else
     return 0
   end
-  s.changed = n > 0
-  return n
+  if a > 0 then save() end
+  return a
+elseif a < 0 then
+  -- A debt: what there is room for is charged, also while the key is blocked.
+  local units = min(-a, room)
+  if units > 0 then store(cur + units) end
+  return cur, nil, nil, ahead, prev
+elseif left > 0 then
+  -- The block ends later than it was long: the clock stepped back.
+  if a > 0 and till - now > left then block(0, reset) end
+  return -1 - cur, 1, left, ahead, prev
+elseif cur > b or over > (b - cur) * w then
+  if a > 0 and rebased then store(cur) end
+  return -1 - cur, nil, nil, ahead, prev
+elseif a > 0 then
+  local fit = min(c, floor((room - full + b) / a) + 1)
+  store(cur + fit * a)
+  if fit < c then return cur, 2, fit, ahead, prev end
+end
+return cur, nil, nil, ahead, prev
+
+-- step
+local start, cur, prev, from, old = now - now % num, 0, 0, nil, false
+if v and not rare then
+  old = string.find(v, tail, 34, true) == 34 and tonumber(string.sub(v, 1, 16))
+  if old then
+    prev, from, cur = string.match(v, '^(%d+):()(%d+)$', 34 + #tail)
+    prev, cur = tonumber(prev), tonumber(cur)
+  end
+  if not cur or not old or old > start + num or old > start and old < start + num then
+    rare = true
+  elseif old <= start - num then
+    old, cur, prev = false, 0, 0
+  elseif old <= start then
+    old, cur, prev = false, 0, cur
+  end
+end
+local over = not rare and prev * (start + num - now)
+if rare then
+elseif prev > 9007199254740991 / num then
+  rare = true
+elseif cur > most or over > (most - cur) * num then
+  r, r2 = -1 - cur, prev
+elseif cost == 0 then
+  r, r2 = cur, prev
+else
+  r, r2 = cur + cost, prev
+  if count > 1 then
+    value = math.min(count, math.floor((most - cur - math.ceil(over / num)) / cost) + 1)
+    r = cur + value * cost
+    if value < count then kind = 2 end
+  end
+  if old and cur > 0 then
+    call('SETRANGE', key, from - 1, r)
+  else
+    text = string.format('%016.0f%s%s%.0f:%.0f', start + num, v and string.sub(v, 17, 33) or string.format(':%016.0f', now), tail, prev, r)
+    ms = math.floor((start + 2 * num - now) / 1000) + 2000
+  end
 end

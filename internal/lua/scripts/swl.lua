@@ -1,97 +1,127 @@
 -- Sliding window log. SORTED SET: a member per admitted unit, score = its time. A block
 -- is the member "block:length", score = its end below 0. Of the units that have left
--- the window each step takes out some: no call is long for what is over.
+-- the window each charge takes out some: no call is long for what is over. Replies with
+-- three numbers: the units in the window, the time until it is empty, and the time until
+-- there is room for who was denied.
 local SWEEP, PIECE = 100, 1000 -- unpack is bounded
-local total, stored, adds, newest, from, ended, ahead, stepped
+local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
+local function int(x) return string.format('%.0f', x) end
+local w, time = string.match(tail, '^:1:(%d+):') + 0, int(now)
+local from = '(' .. int(now - w)
 
-local function load(key, w)
-  s.at, s.birth, s.till, s.length, s.changed = key, '0', 0, 0, false
-  total, stored, adds, newest, ended, ahead, stepped = redis.call('ZCARD', key), 0, 0, 0, 0, false, false
-  if total == 0 then return true end
-  from = '(' .. int(now - w)
+local total, stored, newest, till, length, ended = redis.pcall('ZCARD', key), 0, 0, 0, 0, 0
+if type(total) == 'table' then
+  if string.find(total.err, 'WRONGTYPE', 1, true) then return 0, 3, 0 end
+  redis.call('ZCARD', key)
+end
+if total > 0 then
   stored = redis.call('ZCOUNT', key, from, '+inf')
   if stored > 0 then newest = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2] + 0 end
   if total > stored then
     local block = redis.call('ZRANGEBYSCORE', key, '-inf', '(0', 'WITHSCORES')
     if block[1] then
-      s.length = match(block[1], '^block:(%d+)$')
-      if not s.length then return false end
-      s.length, s.till = s.length + 0, -block[2]
-      ended = s.till
+      length = string.match(block[1], '^block:(%d+)$')
+      if not length then return 0, 3, 0 end
+      length, till = length + 0, -block[2]
+      ended = till
     end
   end
-  return true
 end
+local left = max(0, min(till - now, length))
+local adds, count, rebased = 0, stored, newest - now > w
+local last = rebased and now or newest
 
 -- The time of the k-th oldest unit, among those that will be added.
-local function nth(k, rebased)
+local function nth(k)
   if adds > 0 then
-    local before = newest > now and redis.call('ZCOUNT', s.at, from, today()) or stored
+    local before = newest > now and not rebased and redis.call('ZCOUNT', key, from, time) or stored
     if k > before + adds then
       k = k - adds
     elseif k > before then
       return now
     end
   end
-  local t = redis.call('ZREVRANGE', s.at, stored - k, stored - k, 'WITHSCORES')[2] + 0
-  return rebased and min(t, now) or t
+  local at = redis.call('ZREVRANGE', key, stored - k, stored - k, 'WITHSCORES')[2] + 0
+  return rebased and min(at, now) or at
 end
 
-local function step(n, write, cap, num, w)
-  local count, last = stored + adds, newest
-  local rebased = newest - now > w
-  local allowed, retry = 0, 0
-  if rebased then last = now end
-  if count + n <= cap then
-    allowed = 1
-    if n > 0 then count, last = count + n, max(last, now) end
-  else
-    retry = nth(count + n - cap, rebased or ahead) + w - now
-  end
-  if write and (allowed == 1 or rebased) then
-    adds, newest, ahead, stepped, s.changed = count - stored, last, rebased or ahead, true, true
-  end
-  return allowed, max(0, cap - count), retry, count > 0 and last + w - now or 0, 0
-end
+local function reset() return count > 0 and last + w - now or 0 end
+local function retry() return count > b and nth(count - b) + w - now or 0 end
 
-local function save(key, reset, item)
-  if ended ~= 0 and (ended ~= s.till or s.till <= now) then
-    write('ZREMRANGEBYSCORE', key, '-inf', '(0')
+local function save(charged)
+  if ended ~= 0 and (ended ~= till or till <= now) then
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', '(0')
     total = total - 1
   end
-  local blocks = ended == s.till and s.till > now and 1 or 0
+  local blocks = ended == till and till > now and 1 or 0
   local old = total - stored - blocks
-  if stepped and old > 0 then write('ZREMRANGEBYRANK', key, blocks, blocks + min(old, adds + SWEEP) - 1) end
-  local time = today()
-  if ahead then
-    local members = redis.call('ZRANGEBYSCORE', key, '(' .. time, '+inf')
-    for i = 1, #members do write('ZADD', key, 'XX', time, members[i]) end
+  if charged and old > 0 then redis.call('ZREMRANGEBYRANK', key, blocks, blocks + min(old, adds + SWEEP) - 1) end
+  if charged and rebased then
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, '(' .. time, '+inf')) do redis.call('ZADD', key, 'XX', time, member) end
   end
-  local name = ARGV[2] .. ':' .. int(item) .. ':'
+  local name = ARGV[2] .. ':' .. int(item - 1) .. ':'
   for first = 1, adds, PIECE do
     local members = {}
     for i = first, min(adds, first + PIECE - 1) do
       members[#members + 1] = time
       members[#members + 1] = name .. i
     end
-    write('ZADD', key, unpack(members))
+    redis.call('ZADD', key, unpack(members))
   end
-  if s.till > now and ended ~= s.till then write('ZADD', key, int(-s.till), 'block:' .. int(s.length)) end
-  write('PEXPIRE', key, max(1000, ceil(max(reset, s.till - now) / 1000)))
+  if till > now and ended ~= till then redis.call('ZADD', key, int(-till), 'block:' .. int(length)) end
+  redis.call('PEXPIRE', key, floor(max(reset(), till - now) / 1000) + 2000)
 end
 
--- back
-local function back(n, taken, of, cap, num, w, name, first)
-  if not taken then
-    n = min(n, stored)
-    return n > 0 and redis.call('ZREMRANGEBYRANK', s.at, -n, -1) or 0
+local function charge(units)
+  adds, count, last = units, count + units, max(last, now)
+  save(true)
+end
+
+if op == 'block' or op == 'decide' and left > 0 and a > 0 and till - now > left then
+  -- A block that ends later than it was long is brought back: the clock stepped back.
+  local us = op == 'block' and a or 0
+  if us > left then
+    left, till, length = us, now + us, us
+    save()
+  elseif till - now > left then
+    till = now + left
+    save()
   end
-  if taken <= now - w then return 0 end
+  if op == 'block' then return left end
+elseif op == 'back' and c == 0 then
+  a = min(a, stored)
+  return a > 0 and redis.call('ZREMRANGEBYRANK', key, -a, -1) or 0
+elseif op == 'back' then
+  if c <= now - w then return 0 end
   local gone = 0
-  for piece = first, first + n - 1, PIECE do
+  for piece = first, first + a - 1, PIECE do
     local members = {}
-    for i = piece, min(first + n, piece + PIECE) - 1 do members[#members + 1] = name .. ':' .. int(i) end
-    gone = gone + redis.call('ZREM', s.at, unpack(members))
+    for i = piece, min(first + a, piece + PIECE) - 1 do members[#members + 1] = item .. ':' .. int(i) end
+    gone = gone + redis.call('ZREM', key, unpack(members))
   end
   return gone
 end
+if a < 0 then
+  -- A debt: what there is room for is charged, also while the key is blocked.
+  local units = min(-a, full - count)
+  if units > 0 then charge(units) end
+  return count, nil, nil, nil, reset()
+elseif left > 0 then
+  return -1 - count, 1, left, nil, reset(), retry()
+elseif count > b then
+  local wait = retry()
+  if a > 0 and rebased then save(true) end
+  return -1 - count, nil, nil, nil, reset(), wait
+elseif a > 0 then
+  local fit = min(c, floor((b - count) / a) + 1)
+  adds = fit * a
+  count = count + adds
+  local wait = fit < c and retry() or 0
+  count = count - adds
+  charge(adds)
+  if fit < c then return count, 2, fit, nil, reset(), wait end
+end
+return count, nil, nil, nil, reset()
+
+-- step
+rare = true

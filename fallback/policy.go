@@ -37,5 +37,16 @@ func (p Policy) String() string {
 // MarshalText returns the policy's name, for JSON and logs.
 func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
+// UnmarshalText reads a policy's name.
+func (p *Policy) UnmarshalText(text []byte) error {
+	for known := Local; known.Valid(); known++ {
+		if string(text) == known.String() {
+			*p = known
+			return nil
+		}
+	}
+	return fmt.Errorf("fallback: policy is %q: must be local, open or closed", text)
+}
+
 // Valid reports whether p is one of the policies.
 func (p Policy) Valid() bool { return p <= Closed }

@@ -323,3 +323,19 @@ func ExamplePeersFromDNS() {
 	fmt.Println(h.Processes, h.Share, h.ShareOrigin)
 	// Output: 20 0.05 assumed
 }
+
+func ExampleParseLimit() {
+	for _, text := range []string{"100/s", "sliding-window-log 5/min", "1000/h burst 50", "100/s burst many"} {
+		limit, err := limiter.ParseLimit(text)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(limit)
+	}
+	// Output:
+	// token bucket 100/1s burst 100
+	// sliding window log 5/1m
+	// token bucket 1000/1h burst 50
+	// limiter: limit is "100/s burst many": at "many": a whole number must follow
+}

@@ -3,6 +3,9 @@ package limiter
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -70,3 +73,13 @@ func (s Source) String() string {
 
 // MarshalText returns the source's name, for JSON and logs.
 func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a source's name.
+func (s *Source) UnmarshalText(text []byte) error {
+	i := slices.Index(sourceNames[:], string(text))
+	if i < 0 {
+		return &ConfigError{"source", strconv.Quote(string(text)), "must be one of " + strings.Join(sourceNames[:], ", ")}
+	}
+	*s = Source(i)
+	return nil
+}

@@ -26,7 +26,7 @@ type Taken struct {
 func Member(nonce string, item int) string { return nonce + ":" + strconv.Itoa(item) }
 
 // GiveBack returns units to their keys, all of one algorithm, and reports how many of each
-// were taken back: see algo.GiveBack. What was taken for shaping is not. The nonce, of no
+// were taken back: see algo.GiveBack. None may be for shaping, which takes nothing back. The nonce, of no
 // use to Redis, tells the caller when it is written.
 type GiveBack struct {
 	Now   int64
@@ -38,11 +38,6 @@ type GiveBack struct {
 
 func (g *GiveBack) request() (*Script, *wire, bool) {
 	kind := g.Items[0].Params.Kind
-	s := backScripts[kind]
-	if s == nil {
-		g.Given = make([]int64, len(g.Items))
-		return nil, nil, false
-	}
 	w := newWire()
 	for i := range g.Items {
 		w.state(&g.Items[i].Keys)
@@ -53,7 +48,7 @@ func (g *GiveBack) request() (*Script, *wire, bool) {
 		it := &g.Items[i]
 		w.args = append(w.args, it.Units, max(it.Of, it.Units), it.At, it.Params.full, it.Params.limit, it.Member, it.First)
 	}
-	return s, w, false
+	return backScripts[kind], w, false
 }
 
 func (g *GiveBack) reply(v []int64) error {

@@ -106,9 +106,7 @@ func (c *Client) Do(ctx context.Context, cmds []Command, errs []error) {
 	for _, cmd := range cmds {
 		r := run{}
 		r.s, r.w, r.peeks = cmd.request()
-		if r.w == nil { // nothing to be asked
-			r.done = true
-		} else if r.s != nil && c.functions.Load() {
+		if r.s != nil && c.functions.Load() {
 			r.form = asFunction
 		}
 		runs = append(runs, r)
@@ -131,10 +129,10 @@ func (c *Client) Do(ctx context.Context, cmds []Command, errs []error) {
 	for i, cmd := range cmds {
 		r := &runs[i]
 		errs[i] = r.err
-		if r.err == nil && r.w != nil {
+		if r.err == nil {
 			errs[i] = cmd.reply(r.w.val())
 		}
-		if r.w != nil && (r.err == nil || isReply(r.err)) {
+		if r.err == nil || isReply(r.err) {
 			r.w.free()
 		}
 	}

@@ -27,6 +27,9 @@ func (c *Client) DecideAll(ctx context.Context, now int64, nonce any, items []It
 }
 
 func (c *Client) GiveBack(ctx context.Context, now int64, nonce any, items []Taken) ([]int64, error) {
+	if items[0].Params.Kind == algo.LeakyBucketShaping {
+		return make([]int64, len(items)), nil // takes nothing back
+	}
 	g := GiveBack{Now: now, Nonce: nonce, Items: items}
 	err := c.one(ctx, &g)
 	return g.Given, err

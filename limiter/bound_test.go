@@ -142,6 +142,10 @@ func TestOverAdmissionBound(t *testing.T) {
 			}
 			wg.Wait()
 			took := time.Since(start)
+			for _, p := range ps { // Close waits for the calls that are held up
+				p.proxy.Pass()
+				p.proxy.Reset()
+			}
 
 			admitted, transitions, alone := 0, 0, time.Duration(0)
 			for _, p := range ps {

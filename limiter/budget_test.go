@@ -97,6 +97,7 @@ func TestOneBudgetForAllCalls(t *testing.T) {
 			}
 		}
 		must(t, srv.Freeze())
+		t.Cleanup(func() { _ = srv.Thaw() }) // Close waits for the calls that it holds up
 		if res := within(t, func() (limiter.Result, error) { return lim.Allow(t.Context(), "k") }); res.Allowed || res.Source != limiter.SourceLocal {
 			t.Errorf("%+v", res)
 		}
@@ -126,6 +127,7 @@ func TestOneBudgetForAllCalls(t *testing.T) {
 				}
 				limit := limiter.FixedWindow(limiter.Per(2, 300*time.Hour))
 				parts = append(parts, limiter.Part{Name: string(rune('a' + i)), Limiter: newLimiter(t, redistest.Client(t, srv), limit, own...)})
+				t.Cleanup(func() { _ = srv.Thaw() }) // Close waits for the calls that it holds up
 			}
 			m := newMulti(t, parts...)
 			if res, err := m.AllowN(t.Context(), "k", 1); err != nil || !res.Allowed {
@@ -221,6 +223,7 @@ func TestCloseWaitsForCalls(t *testing.T) {
 // TestCallerInAHurry: a context that ends before the budget leaves time for an
 // answer, and does not open the breaker.
 func TestCallerInAHurry(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	lim := newLimiter(t, redistest.Client(t, srv), good, limiter.WithBudget(time.Minute))
 	if _, err := lim.Allow(t.Context(), "k"); err != nil {

@@ -407,6 +407,7 @@ func TestEvictionUnderLoad(t *testing.T) {
 // TestDialBlackHole: an address from which nothing ever comes back, not even a
 // refusal.
 func TestDialBlackHole(t *testing.T) {
+	t.Parallel()
 	never := make(chan struct{})
 	rdb := redis.NewClient(&redis.Options{Addr: "black.hole:6379", Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		select {

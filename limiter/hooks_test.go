@@ -197,6 +197,7 @@ func TestHooksOfPermitsAndSamples(t *testing.T) {
 
 // TestHooksInAnOutage: of calls that failed, of the breaker, and of refusals.
 func TestHooksInAnOutage(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	var h heard
 	lim := newLimiter(t, redistest.Client(t, srv), limiter.GCRA(limiter.PerSecond(1), 1), limiter.WithFallback(fallback.Closed), limiter.WithHooks(h.hooks()))

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -135,9 +136,9 @@ func TestLeaseIsDropped(t *testing.T) {
 // TestLeaseOutlivesRedis: what is held was charged, and is spent while Redis is
 // away; then this process decides by its share.
 func TestLeaseOutlivesRedis(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
-	rdb := redistest.Client(t, srv)
-	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(100), 101), limiter.WithShare(0.1), limiter.WithLease(40, time.Minute))
+	lim := newLimiter(t, redistest.Admin(t, srv), limiter.GCRA(limiter.PerHour(100), 101), unhurried(), limiter.WithShare(0.1), limiter.WithLease(40, time.Minute))
 	if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -255,9 +256,12 @@ func (r roomy) WaitN(ctx context.Context, key string, n int, _ ...limiter.CallOp
 // TestConformanceLease: a limiter with leases is like any other.
 func TestConformanceLease(t *testing.T) {
 	t.Parallel()
+	srv := redistest.Start(t)
+	made := 0
 	limitertest.Run(t, func(t *testing.T, limit limiter.Limit) limiter.Allower {
-		opts := []limiter.Option{limiter.WithShare(1), limiter.WithBudget(5 * time.Second)}
-		rdb := redistest.Client(t, redistest.Start(t))
+		made++
+		opts := []limiter.Option{limiter.WithShare(1), limiter.WithBudget(5 * time.Second), limiter.WithPrefix(fmt.Sprint("c", made))}
+		rdb := redistest.Client(t, srv)
 		own, age := limit, 20*time.Millisecond
 		if limit.Rate().Per >= time.Minute {
 			// What is over and not yet given back does not remain: on a machine that

@@ -56,9 +56,10 @@ func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	const limit, callers, each = 60, 8, 6
-	for round := range 10 {
+	decided := 0
+	for round := range 6 {
 		proxy, rdb := behind(t, srv, redis.Options{})
-		lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(limit, 24*time.Hour)), limiter.WithShare(1), limiter.WithBudget(100*time.Millisecond),
+		lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(limit, 24*time.Hour)), limiter.WithShare(1), limiter.WithBudget(250*time.Millisecond), limiter.WithoutDenialCache(),
 			limiter.WithPrefix(fmt.Sprint("linear", round)), limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, ConsecutiveFailures: 1e6}))
 		var mu sync.Mutex
 		var history []porcupine.Operation
@@ -69,7 +70,9 @@ func TestLinearizable(t *testing.T) {
 			wg.Go(func() {
 				for i := range each {
 					if id == 0 && round > 0 {
-						d := time.Duration(rand.IntN(3)*60) * time.Millisecond
+						// Replies are late and then lost, but few: each that is lost doubles the
+						// histories that are possible.
+						d := []time.Duration{0, 100, 0, 300, 100, 0}[i] * time.Millisecond
 						proxy.Set(faultproxy.Mode{ReplyDelay: d})
 					}
 					n := 1 + rand.IntN(3)
@@ -95,11 +98,16 @@ func TestLinearizable(t *testing.T) {
 		}
 		wg.Wait()
 		t.Logf("%d decisions, %d replies lost", len(history), lost)
+		decided++
 		switch porcupine.CheckOperationsTimeout(counter(limit), history, 3*time.Second) {
 		case porcupine.Illegal:
 			t.Errorf("round %d: not linearizable: %+v", round, history)
 		case porcupine.Unknown:
+			decided--
 			t.Logf("round %d: too long to decide", round)
 		}
+	}
+	if decided == 0 {
+		t.Error("no round could be decided")
 	}
 }

@@ -95,12 +95,13 @@ func TestMultiIsAllOrNothing(t *testing.T) {
 func TestConformanceMulti(t *testing.T) {
 	t.Parallel()
 	a, b := redistest.Start(t), redistest.Start(t)
-	made := 0
+	var all atomic.Int64
 	one, other := redistest.Client(t, a), redistest.Client(t, b)
 	for name, clients := range map[string][2]*redis.Client{"one call": {one, one}, "two servers": {one, other}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			limitertest.Run(t, func(t *testing.T, limit limiter.Limit) limiter.Allower {
-				made++
+				made := all.Add(1)
 				var parts []limiter.Part
 				for i, limit := range []limiter.Limit{limiter.FixedWindow(limiter.PerHour(1_000_000)), limit} {
 					name := fmt.Sprint("c", made, "-", i)

@@ -122,13 +122,15 @@ func TestSentinelFailover(t *testing.T) {
 // TestRing: a dead node takes only its keys along, until the ring gives them to
 // the others.
 func TestRing(t *testing.T) {
+	t.Parallel()
 	a, b := redistest.Start(t), redistest.Start(t)
 	rdb := redis.NewRing(&redis.RingOptions{
 		Addrs:              map[string]string{"a": a.Addr(), "b": b.Addr()},
-		HeartbeatFrequency: time.Hour, // the test looks at the time before it notices
+		HeartbeatFrequency: time.Hour,            // the test looks at the time before it notices
+		MaxRetries:         -1, DialerRetries: 1, // calls to a dead node fail at once
 	})
 	defer rdb.Close()
-	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(1000), 1000))
+	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(1000), 1000), unhurried())
 	if n := sources(t, lim, 100); n[limiter.SourceRedis] != 100 || len(lim.Health().Servers) != 2 {
 		t.Fatalf("before: %v, %+v", n, lim.Health().Servers)
 	}

@@ -74,15 +74,12 @@ func routes() []route {
 // crowded is the path that many call at once.
 var crowded = route{"GET", "/crowd", 1, 429, headers("Retry-After", "2")}
 
-func startAPI() (*api, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
+// startAPI serves the API on a listener.
+func startAPI(l net.Listener) *api {
 	a := &api{routes: routes(), url: "http://" + l.Addr().String(), calls: make(map[string]int)}
 	a.server = &http.Server{Handler: a, ReadHeaderTimeout: time.Minute}
 	go func() { _ = a.server.Serve(l) }()
-	return a, nil
+	return a
 }
 
 func (a *api) close() { _ = a.server.Close() }

@@ -24,15 +24,15 @@ type caller struct {
 	out io.Writer
 }
 
-func newCaller(a *api, out io.Writer) (*caller, error) {
+func newCaller(a *api, base http.RoundTripper, out io.Writer) (*caller, error) {
 	c := &caller{api: a, out: out}
-	client, err := httpclient.NewClient(
+	transport, err := httpclient.New(base,
 		// Each route stands for an API of its own, with its own quota.
 		httpclient.WithKey(func(r *http.Request) string { return r.URL.Path }),
 		httpclient.WithLogger(slog.New(slog.DiscardHandler)),
 		httpclient.WithHooks(httpclient.Hooks{Attempt: c.attempt, Wait: c.wait}),
 	)
-	c.client = client
+	c.client = &http.Client{Transport: transport}
 	return c, err
 }
 

@@ -7,6 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
 )
@@ -15,20 +17,22 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Stdout); err != nil {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		err = run(ctx, http.DefaultTransport, l, os.Stdout)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "client:", err)
 		os.Exit(1)
 	}
 }
 
-// run calls every route of the API in turn, and then one from many goroutines.
-func run(ctx context.Context, out io.Writer) error {
-	api, err := startAPI()
-	if err != nil {
-		return err
-	}
+// run serves the API on a listener and calls it through a transport: every route in turn,
+// and then one from many goroutines.
+func run(ctx context.Context, base http.RoundTripper, l net.Listener, out io.Writer) error {
+	api := startAPI(l)
 	defer api.close()
-	c, err := newCaller(api, out)
+	c, err := newCaller(api, base, out)
 	if err != nil {
 		return err
 	}

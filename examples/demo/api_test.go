@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/examples/internal/demo"
 )
 
 // request sends a body as JSON and returns what came back.
@@ -53,15 +55,13 @@ func askFor(t *testing.T, srv *httptest.Server, method, path, body string, v any
 // alone is a demo with the embedded Redis, for what does not depend on the server.
 func alone(t *testing.T, change ...func(*config)) (*app, *httptest.Server) {
 	t.Helper()
-	t.Setenv("REDIS_URL", "")
-	t.Setenv("PATH", "")
-	t.Setenv("HOLDFAST_REDIS_SERVER", "")
 	// No decision is made without Redis because the machine is busy.
-	return startDemo(t, append([]func(*config){func(c *config) { c.budget = 5 * time.Second }}, change...)...)
+	return startDemo(t, demo.StartEmbedded, append([]func(*config){func(c *config) { c.budget = 5 * time.Second }}, change...)...)
 }
 
 // TestAttempt: a decision, with the standard headers, and a problem when it is denied.
 func TestAttempt(t *testing.T) {
+	t.Parallel()
 	_, srv := alone(t)
 	for _, alg := range algorithms {
 		t.Run(alg.Slug, func(t *testing.T) {
@@ -113,6 +113,7 @@ func TestAttempt(t *testing.T) {
 // TestBurstsAndReset: what a card tells of its bursts is what its counters say, and
 // the reset makes all as if never used.
 func TestBurstsAndReset(t *testing.T) {
+	t.Parallel()
 	a, srv := alone(t)
 	var wg sync.WaitGroup
 	for _, c := range a.cards {
@@ -248,6 +249,7 @@ func TestOneBoundaryAtATime(t *testing.T) {
 
 // TestOwnLimit: the API keeps to a limit too, by the same middleware.
 func TestOwnLimit(t *testing.T) {
+	t.Parallel()
 	_, srv := alone(t)
 	for range 2000 {
 		resp, answer := request(t, srv, "GET", "/api/nothing", "")

@@ -9,6 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -16,9 +17,8 @@ import (
 func TestCards(t *testing.T) {
 	path := chromium(t)
 	redistest.Require(t)
-	t.Setenv("REDIS_URL", "")
 	// No decision is made without Redis because the machine is busy.
-	a, srv := startDemo(t, func(c *config) { c.budget = 5 * time.Second })
+	a, srv := startDemo(t, demo.StartProcess, func(c *config) { c.budget = 5 * time.Second })
 	p := openPage(t, path, a, srv, 1280, 1000)
 
 	for _, alg := range algorithms {
@@ -79,10 +79,10 @@ func TestCards(t *testing.T) {
 // TestOutagePanel breaks Redis in every way that there is a button for, and looks at
 // what the page says of it.
 func TestOutagePanel(t *testing.T) {
+	t.Parallel()
 	path := chromium(t)
 	redistest.Require(t)
-	t.Setenv("REDIS_URL", "")
-	a, srv := startDemo(t)
+	a, srv := startDemo(t, demo.StartProcess)
 	p := openPage(t, path, a, srv, 1280, 1000)
 
 	const (
@@ -130,8 +130,7 @@ func TestOutagePanel(t *testing.T) {
 func TestFleetPanel(t *testing.T) {
 	path := chromium(t)
 	redistest.Require(t)
-	t.Setenv("REDIS_URL", "")
-	a, srv := startDemo(t)
+	a, srv := startDemo(t, demo.StartProcess)
 	p := openPage(t, path, a, srv, 1280, 1000)
 	of := func(lane, what string) string {
 		return fmt.Sprintf(`Number(document.querySelector("#lane-%s [data-show=%s]").textContent)`, lane, what)
@@ -156,8 +155,7 @@ func TestFleetPanel(t *testing.T) {
 func TestEveryone(t *testing.T) {
 	path := chromium(t)
 	redistest.Require(t)
-	t.Setenv("REDIS_URL", "")
-	a, srv := startDemo(t)
+	a, srv := startDemo(t, demo.StartProcess)
 	p := openPage(t, path, a, srv, 360, 740)
 	if over := p.eval(`document.documentElement.scrollWidth - 360`); over != "0" {
 		t.Errorf("%s pixels too wide for a phone", over)

@@ -53,6 +53,7 @@ func (s *stream) next(name string, v any) {
 
 // TestEvents: the whole state first, then what changes.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	_, srv := alone(t)
 	s := listenTo(t, srv)
 	if s.resp.StatusCode != 200 || s.resp.Header.Get("Content-Type") != "text/event-stream" || s.resp.Header.Get("Cache-Control") != "no-store" {
@@ -113,6 +114,7 @@ func TestListenersAreBounded(t *testing.T) {
 
 // TestSlowListenerIsLetGo: nobody waits for one that does not read.
 func TestSlowListenerIsLetGo(t *testing.T) {
+	t.Parallel()
 	var h hub
 	slow, quick := h.listen(), h.listen()
 	for range backlog + 1 {

@@ -22,11 +22,10 @@ func defaults() config {
 	return config{addr: "localhost:0", processes: 4, rate: 100, burst: 20, budget: 150 * time.Millisecond}
 }
 
-// startDemo runs everything but the listener, with a Redis of its own kind as the
-// environment says.
-func startDemo(t *testing.T, change ...func(*config)) (*app, *httptest.Server) {
+// startDemo runs everything but the listener, with a Redis that start starts.
+func startDemo(t *testing.T, start func() (*demo.Redis, error), change ...func(*config)) (*app, *httptest.Server) {
 	t.Helper()
-	redis, err := demo.StartRedis()
+	redis, err := start()
 	if err != nil {
 		t.Fatal(err)
 	}

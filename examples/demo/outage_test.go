@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -80,9 +81,9 @@ func breakRedis(t *testing.T, a *app, srv *httptest.Server, broken func(action s
 
 // TestOutageOfOwnServer: it is the process that is killed and frozen.
 func TestOutageOfOwnServer(t *testing.T) {
+	t.Parallel()
 	redistest.Require(t)
-	t.Setenv("REDIS_URL", "")
-	a, srv := startDemo(t)
+	a, srv := startDemo(t, demo.StartProcess)
 	breakRedis(t, a, srv, func(string) {})
 	act(t, srv, "flush-scripts")
 	before := a.cards[0].state().Allowed
@@ -99,6 +100,7 @@ func TestOutageOfOwnServer(t *testing.T) {
 
 // TestOutageOfEmbedded: the embedded server is killed, and frozen by the proxy.
 func TestOutageOfEmbedded(t *testing.T) {
+	t.Parallel()
 	a, srv := alone(t, func(c *config) { c.budget = defaults().budget })
 	breakRedis(t, a, srv, func(string) {})
 	act(t, srv, "flush-scripts")
@@ -107,9 +109,9 @@ func TestOutageOfEmbedded(t *testing.T) {
 // TestForeignServerIsLeftAlone: what the buttons do to the server of REDIS_URL they do
 // to a proxy.
 func TestForeignServerIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
-	t.Setenv("REDIS_URL", "redis://"+server.Addr())
-	a, srv := startDemo(t)
+	a, srv := startDemo(t, func() (*demo.Redis, error) { return demo.UseForeign("redis://" + server.Addr()) })
 	admin := redistest.Admin(t, server)
 	pid := server.PID()
 	breakRedis(t, a, srv, func(action string) {
@@ -152,8 +154,8 @@ func TestForeignServerIsLeftAlone(t *testing.T) {
 
 // TestForeignServerThatIsNotThere: the page works without it.
 func TestForeignServerThatIsNotThere(t *testing.T) {
-	t.Setenv("REDIS_URL", "redis://127.0.0.1:1")
-	_, srv := startDemo(t)
+	t.Parallel()
+	_, srv := startDemo(t, func() (*demo.Redis, error) { return demo.UseForeign("redis://127.0.0.1:1") })
 	var d decision
 	askFor(t, srv, "POST", "/api/attempt", `{"algorithm":"gcra"}`, &d)
 	if !d.Allowed || d.Source != "local" {
@@ -168,6 +170,7 @@ func TestForeignServerThatIsNotThere(t *testing.T) {
 
 // TestFleet: with the shared cooldown, the same work costs fewer refusals.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	a, srv := alone(t)
 	var all struct{ Fleets []fleetState }
 	for range 2 { // the second changes nothing

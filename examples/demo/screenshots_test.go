@@ -15,6 +15,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/holdfast-go/holdfast/examples/internal/demo"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -26,7 +27,7 @@ func TestScreenshots(t *testing.T) {
 		t.Skip("HOLDFAST_SCREENSHOTS names no folder")
 	}
 	path := chromium(t)
-	a, srv := startDemo(t, func(c *config) { c.budget = limiter.DefaultBudget })
+	a, srv := startDemo(t, demo.StartRedis, func(c *config) { c.budget = limiter.DefaultBudget })
 	p := openPage(t, path, a, srv, 1280, 1000)
 	p.click("#reset") // without what the browser's start did to the machine
 	for _, step := range []struct {

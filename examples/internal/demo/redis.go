@@ -41,25 +41,44 @@ type Redis struct {
 // on PATH, else one embedded in the program.
 func StartRedis() (*Redis, error) {
 	if url := os.Getenv("REDIS_URL"); url != "" {
-		opt, err := redis.ParseURL(url)
-		if err != nil {
-			return nil, fmt.Errorf("REDIS_URL: %w", err)
-		}
-		return &Redis{
-			What: "the Redis of REDIS_URL at " + opt.Addr + ", which is not ours to kill: there will be no outage",
-			Kind: Foreign, Options: opt, Close: func() {},
-		}, nil
+		return UseForeign(url)
 	}
-	if path, err := redisproc.Find(); err == nil {
-		srv, err := redisproc.Start(redisproc.Options{})
-		if err != nil {
-			return nil, err
-		}
-		return &Redis{
-			What: path + " at " + srv.Addr(), Kind: Process, Options: &redis.Options{Addr: srv.Addr()},
-			Kill: srv.Kill, Restart: srv.Restart, Freeze: srv.Freeze, Thaw: srv.Thaw, Close: func() { srv.Close() },
-		}, nil
+	if _, err := redisproc.Find(); err == nil {
+		return StartProcess()
 	}
+	return StartEmbedded()
+}
+
+// UseForeign uses the server of a URL, as REDIS_URL has it.
+func UseForeign(url string) (*Redis, error) {
+	opt, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("REDIS_URL: %w", err)
+	}
+	return &Redis{
+		What: "the Redis of REDIS_URL at " + opt.Addr + ", which is not ours to kill: there will be no outage",
+		Kind: Foreign, Options: opt, Close: func() {},
+	}, nil
+}
+
+// StartProcess starts a redis-server found on PATH.
+func StartProcess() (*Redis, error) {
+	path, err := redisproc.Find()
+	if err != nil {
+		return nil, err
+	}
+	srv, err := redisproc.Start(redisproc.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &Redis{
+		What: path + " at " + srv.Addr(), Kind: Process, Options: &redis.Options{Addr: srv.Addr()},
+		Kill: srv.Kill, Restart: srv.Restart, Freeze: srv.Freeze, Thaw: srv.Thaw, Close: func() { srv.Close() },
+	}, nil
+}
+
+// StartEmbedded starts a Redis in this program.
+func StartEmbedded() (*Redis, error) {
 	mini, err := miniredis.Run()
 	if err != nil {
 		return nil, err

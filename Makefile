@@ -1,4 +1,4 @@
-.PHONY: simulate mutants sdks help check lint cross api demo outage-demo screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
+.PHONY: simulate mutants soak sdks help check lint cross api demo outage-demo screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
 
 # Lists the targets.
 help:
@@ -71,9 +71,13 @@ simulate:
 sdks:
 	@cd bench/sdks && GOWORK=off go test -count=1 ./...
 
-# Takes protections out one at a time, and shows what finds that.
+# Takes protections out, or changes a package (PKG=./retry), and shows what finds that.
 mutants:
-	@cd scripts && GOWORK=off go run ./mutants -tests
+	@cd scripts && GOWORK=off go run ./mutants $(if $(PKG),-pkg $(PKG),-tests)
+
+# Hours: long traces, real kills, every fuzz target, fleets and mutants; SOAK=10 is ten times that.
+soak:
+	@scripts/soak $(SOAK)
 
 # Writes the pictures of the demo's page in docs, by chromium.
 screenshots:

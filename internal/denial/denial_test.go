@@ -1,6 +1,7 @@
 package denial
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,6 +156,85 @@ func TestBlockIsNoEmptyBucket(t *testing.T) {
 				if _, denied := c.Get(a, &p, 1); denied {
 					t.Errorf("%s: caller %d is denied after the block", name, i)
 				}
+			}
+		}
+	})
+}
+
+// TestKeysThatMeet: of two keys that are kept in one place, one is not taken for the other.
+func TestKeysThatMeet(t *testing.T) {
+	c, p := New(), algo.Params{Kind: algo.FixedWindow, Cap: 1, Num: 1, Den: 1}
+	a := c.Ask("k")
+	b := a
+	for i := 0; b.id == "k" || b.hash%cells != a.hash%cells; i++ {
+		b = c.Ask(fmt.Sprint("other ", i))
+	}
+	now := time.Now()
+	c.Put(a, &p, 1, algo.Decision{RetryAfter: 1e6}, now, now)
+	if _, ok := c.Get(b, &p, 1); ok {
+		t.Errorf("%q was taken for %q", b.id, a.id)
+	}
+	if _, ok := c.Get(a, &p, 1); !ok {
+		t.Error("not remembered")
+	}
+	c.Put(b, &p, 1, algo.Decision{RetryAfter: 1e3}, now, now)
+	if _, ok := c.Get(b, &p, 1); !ok {
+		t.Error("the later one is not remembered, since it ends earlier")
+	}
+}
+
+// TestTimesOfABucket: to the microsecond, with a rate of 3 units in 20 ms.
+func TestTimesOfABucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := algo.Params{Kind: algo.TokenBucket, Cap: 12, Num: 3, Den: 20_000}
+		one := New()
+		a := one.Ask("k")
+		put := func(c *Cache, d algo.Decision) {
+			now := time.Now()
+			c.Put(a, &p, 3, d, now, now)
+		}
+		asks := func(c *Cache) bool { _, denied := c.Get(a, &p, 3); return !denied }
+
+		put(one, algo.Decision{RetryAfter: 10_000, ResetAfter: 70_000})
+		time.Sleep(10*time.Millisecond - time.Nanosecond)
+		if d, ok := one.Get(a, &p, 3); !ok || d.RetryAfter != 1 {
+			t.Errorf("a nanosecond before: %+v, %v", d, ok)
+		}
+		time.Sleep(time.Nanosecond)
+		if !asks(one) || asks(one) {
+			t.Error("room for one")
+		}
+		if d, _ := one.Get(a, &p, 3); d.RetryAfter != 20_000 {
+			t.Errorf("the next one after %d µs", d.RetryAfter)
+		}
+		time.Sleep(20*time.Millisecond - time.Microsecond)
+		if !asks(one) || asks(one) {
+			t.Error("room for the second, by a clock that counts microseconds")
+		}
+		time.Sleep(time.Second)
+		for range 200 {
+			if !asks(one) {
+				t.Fatal("remembered for longer than a second")
+			}
+		}
+
+		// Admitted, and full after 50 ms: (48-9)/3 of them later there is room again, which may
+		// be two microseconds too long.
+		admitted := New()
+		put(admitted, algo.Decision{Allowed: true, ResetAfter: 70_000})
+		time.Sleep(10*time.Millisecond - 3*time.Microsecond)
+		if asks(admitted) {
+			t.Error("asks before there can be room")
+		}
+		time.Sleep(time.Microsecond)
+		if !asks(admitted) {
+			t.Error("does not ask when there can be room")
+		}
+		full := New()
+		put(full, algo.Decision{Allowed: true, ResetAfter: 60_000})
+		for range 5 {
+			if !asks(full) {
+				t.Fatal("there was room for another one")
 			}
 		}
 	})

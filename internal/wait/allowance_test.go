@@ -32,6 +32,9 @@ func TestAllowance(t *testing.T) {
 		if most, b := a.fits(ctx, time.Second); most != 10*time.Second-1 || b != 0 {
 			t.Error(most, b)
 		}
+		if _, b := a.fits(ctx, 10*time.Second-1); b != 0 {
+			t.Error("a nanosecond before the deadline:", b)
+		}
 		start := time.Now()
 		if a.Sleep(ctx, 20*time.Second, nil) || time.Since(start) != 10*time.Second {
 			t.Error("did not leave with its context, but after", time.Since(start))
@@ -52,7 +55,12 @@ func TestAllowance(t *testing.T) {
 		if a.Sleep(t.Context(), time.Second, left) {
 			t.Error("did not leave")
 		}
-		if a.waited != 81*time.Second || !a.Sleep(ctx, 0, left) {
+		for range 100 { // select chooses at random
+			if !a.Sleep(ctx, 0, left) {
+				t.Fatal("left before a wait of nothing")
+			}
+		}
+		if a.waited != 81*time.Second {
 			t.Error(a.waited)
 		}
 	})
@@ -87,8 +95,10 @@ func TestCrowd(t *testing.T) {
 		cost int
 		want time.Duration
 	}{
-		{time.Second, 1, 1, 0},                        // the pace itself
-		{2 * time.Second, 1, 2, 0},                    // of two units
+		{time.Second, 1, 1, 0},                    // the pace itself
+		{2 * time.Second, 1, 2, 0},                // of two units
+		{time.Second + time.Microsecond, 1, 1, 0}, // by a clock that counts microseconds
+		{time.Second + time.Microsecond + 1, 1, 1, (time.Second + time.Microsecond + 1) / 2},
 		{2 * time.Second, 1, 1, time.Second},          // a cooldown
 		{time.Second, 100, 1, 500 * time.Millisecond}, // a window's end
 		{time.Second, 0, 1, 500 * time.Millisecond},   // no rate
@@ -108,6 +118,13 @@ func TestSpread(t *testing.T) {
 		if d := Spread(time.Second, 500*time.Millisecond, 1100*time.Millisecond); d < time.Second || d > 1100*time.Millisecond {
 			t.Fatalf("%v, want 1 s to 1.1 s", d)
 		}
+	}
+	seen := map[time.Duration]bool{}
+	for range 1000 {
+		seen[Spread(5, 2, time.Second)] = true
+	}
+	if len(seen) != 3 || !seen[5] || !seen[6] || !seen[7] {
+		t.Errorf("5 to 7 ns: %v", seen)
 	}
 	for _, most := range []time.Duration{0, time.Second, -time.Second} {
 		if d := Spread(time.Second, time.Second, most); d != time.Second {

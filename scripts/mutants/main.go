@@ -37,6 +37,12 @@ var (
 
 func main() {
 	flag.Parse()
+	if *pkgs != "" {
+		if err := generic(); err != nil {
+			fail(err)
+		}
+		return
+	}
 	list, err := read(filepath.Join(*root, "scripts/mutants/protections.txt"))
 	if err != nil {
 		fail(err)

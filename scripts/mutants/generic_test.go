@@ -1,0 +1,92 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestChanges: which changes are made of a package, and which of them its test finds.
+func TestChanges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles a package")
+	}
+	p, err := load("..", "mutants/testdata/sample")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmp := t.TempDir()
+	overlay, err := p.overlay(filepath.Join(p.root, "mutants/testdata/sample"), tmp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &binary{dir: filepath.Join(p.root, "mutants/testdata/sample"), path: filepath.Join(tmp, "test")}
+	if err := b.build(overlay); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.measure(len(p.changes)); err != nil {
+		t.Fatal(err)
+	}
+	const of = "mutants/testdata/sample/sample.go "
+	want := map[string]bool{
+		"Wait: unit => 2 * (unit)": true,
+		"Wait: 2 => 2 * (2)":       true,
+		"Wait: d *= 2 => nothing":  true,
+		"Wait: d > most || attempts < 0 => !(d > most || attempts < 0)": true,
+		"Wait: d > most || attempts < 0 => d > most && attempts < 0":    true,
+		"Wait: d > most => d >= most":                                   false,
+		"Wait: d > most => d <= most":                                   true,
+		"Wait: attempts < 0 => attempts <= 0":                           false,
+		"Wait: attempts < 0 => attempts >= 0":                           true,
+		"Wait: 0 => 0 + 1":                                              false,
+		"Unused: len(s) == 0 => len(s) != 0":                            false,
+		"Unused: 0 => 0 + 1":                                            false,
+	}
+	for _, c := range p.changes {
+		found, made := want[strings.TrimPrefix(c.id, of)]
+		if got := b.finds(c); !made || got != found {
+			t.Errorf("%q is found: %v", c.id, got)
+		}
+		delete(want, strings.TrimPrefix(c.id, of))
+	}
+	for id := range want {
+		t.Errorf("%q is not made", id)
+	}
+}
+
+// TestSurvivors: each line names a file that is there, and has a reason; each package of the
+// list is there.
+func TestSurvivors(t *testing.T) {
+	known, err := readSurvivors("survivors.txt")
+	if err != nil || len(known) == 0 {
+		t.Fatal(known, err)
+	}
+	for id := range known {
+		name, _, _ := strings.Cut(id, " ")
+		if _, err := os.Stat(filepath.Join("../..", name)); err != nil {
+			t.Error(err)
+		}
+	}
+	bad := filepath.Join(t.TempDir(), "bad")
+	if err := os.WriteFile(bad, []byte("a.go f: 1 => 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readSurvivors(bad); err == nil {
+		t.Error("a line without a reason is accepted")
+	}
+	text, err := os.ReadFile("packages.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := strings.Split(strings.TrimSpace(string(text)), ",")
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join("../..", name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if !slices.Contains(names, "./retry") {
+		t.Errorf("%q", names)
+	}
+}

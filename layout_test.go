@@ -45,7 +45,7 @@ var imports = map[string][]string{
 	"internal/chain":              nil,
 	"internal/topk":               nil,
 	"internal/admission":          {"internal/configerr", "internal/wait", "limiter", "retry"},
-	"internal/sim":                {"internal/algo", "internal/lua", "breaker", "limiter"},
+	"internal/sim":                {"internal/algo", "internal/lua", "breaker", "limiter", "semaphore"},
 	"internal/redisproc":          nil,
 	"internal/redistest":          {"internal/faultproxy", "internal/redisproc"},
 	"internal/faultproxy":         nil,

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -253,11 +255,10 @@ type beat struct {
 func (l *ledger) extendAll(ctx context.Context) {
 	var all []beat
 	l.mu.Lock()
-	for _, k := range l.keys {
-		var permits []*Permit
-		for _, p := range k.holding {
-			permits = append(permits, p)
-		}
+	// In an order that is the same in each run.
+	for _, name := range slices.Sorted(maps.Keys(l.keys)) {
+		k := l.keys[name]
+		permits := slices.SortedFunc(maps.Values(k.holding), func(a, b *Permit) int { return strings.Compare(a.caller, b.caller) })
 		for part := range slices.Chunk(permits, permitsPerBeat) {
 			all = append(all, beat{k, part})
 		}

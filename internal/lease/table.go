@@ -7,6 +7,7 @@ import (
 	"context"
 	"hash/maphash"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -151,6 +152,8 @@ func (t *Table) sweep(now time.Time) (back []lua.Taken) {
 	for i := range t.stripes {
 		back = append(back, t.sweepStripe(&t.stripes[i], now)...)
 	}
+	// In an order that is the same in each run.
+	slices.SortFunc(back, func(a, b lua.Taken) int { return strings.Compare(a.Keys.ID(), b.Keys.ID()) })
 	return back
 }
 

@@ -11,12 +11,12 @@ import (
 func TestKept(t *testing.T) {
 	for name, p := range map[string]Plan{
 		"reads are answered, writes rejected": {
-			Seed: 1, Processes: 4, Callers: 2, Keys: 1, Limits: []limiter.Limit{limiter.GCRA(limiter.PerMinute(20), 10)},
+			Seed: 1, Processes: 4, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerMinute(20), 10)}},
 			Life: 2 * time.Minute, Think: 100 * time.Millisecond, Looks: 0.6,
 			Faults: []Fault{{Kind: RejectingWrites, At: 30 * time.Second, For: 40 * time.Second, Text: writeRejections[0]}},
 		},
 		"Redis is back for two seconds": {
-			Seed: 1, Processes: 8, Callers: 2, Keys: 1, Limits: []limiter.Limit{limiter.GCRA(limiter.PerSecond(100), 1)},
+			Seed: 1, Processes: 8, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(100), 1)}},
 			Life: 2 * time.Minute, Think: 30 * time.Millisecond,
 			Faults: []Fault{
 				{Kind: Refused, At: 30 * time.Second, For: 10 * time.Second},
@@ -24,13 +24,13 @@ func TestKept(t *testing.T) {
 			},
 		},
 		"what shaping does not take back is no answer": {
-			Seed: 2013, Processes: 6, Callers: 1, Keys: 2, Limits: []limiter.Limit{limiter.LeakyBucketShaping(limiter.Per(236, 982*time.Millisecond), 753)},
+			Seed: 2013, Processes: 6, Callers: 1, Keys: 2, Limits: []Limit{{Limit: limiter.LeakyBucketShaping(limiter.Per(236, 982*time.Millisecond), 753)}},
 			Life: 151956013333, Think: 22793402, Options: options{NoDenials: true},
 			Faults: []Fault{{Kind: RepliesLost, At: 118252762761, For: 1973349216, Of: []int{5}}},
 			Leaves: []Leave{{At: 103981517357}, {At: 92791191738, Process: 2, Crash: true}, {At: 83462488065, Process: 4, Crash: true}},
 		},
 		"a slow log": {
-			Seed: 1, Processes: 3, Callers: 2, Keys: 2, Limits: []limiter.Limit{limiter.SlidingWindowLog(limiter.PerMinute(200))},
+			Seed: 1, Processes: 3, Callers: 2, Keys: 2, Limits: []Limit{{Limit: limiter.SlidingWindowLog(limiter.PerMinute(200))}},
 			Life: 3 * time.Minute, Think: 100 * time.Millisecond,
 			Faults: []Fault{
 				{Kind: Far, At: 30 * time.Second, For: 20 * time.Second, By: 60 * time.Millisecond},

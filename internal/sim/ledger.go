@@ -16,8 +16,11 @@ import (
 
 // rule is what the ledger must know of a limit.
 type rule struct {
+	account     string
 	rate, burst float64
-	aligned     bool // windows that begin at multiples of their length
+	parts       float64       // of a key
+	late        time.Duration // how long after its charge a unit may be spent
+	aligned     bool          // windows that begin at multiples of their length
 	windowed    bool
 }
 
@@ -51,9 +54,16 @@ type account struct {
 	asked, admittedRemote, admittedLocal, unknown int64
 	// leftOver is what may have been charged and is used by no caller: it was denied locally, or its
 	// caller had left.
-	leftOver                int64
-	charged, owed, returned int64
-	lostAt                  []time.Duration
+	leftOver int64
+	// unused is what reservations gave back.
+	charged, owed, returned, unused int64
+	lost                            []loss
+}
+
+// loss is a part of a key that a server has lost.
+type loss struct {
+	at   time.Duration
+	part float64
 }
 
 // ledger sees every decision, in the processes and in the servers.
@@ -73,8 +83,10 @@ type ledger struct {
 	checks     int
 	hash       uint64 // of everything that happened, whatever the order within an instant
 	trace      []string
-	waits      map[[2]int]*waiting // by process and limiter
-	nonces     map[string]bool     // of the commands that were executed
+	waits      map[[2]int]*waiting  // by process and limiter
+	nonces     map[string]bool      // of the commands that were executed
+	permits    map[string]*inFlight // by the key in Redis
+	emptied    map[string][]time.Duration
 }
 
 // waiting counts the decisions that asked Redis without being charged, since it last
@@ -85,7 +97,7 @@ type waiting struct {
 }
 
 func newLedger(p *Plan, rules map[string]*rule, tracing bool) *ledger {
-	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[2]int]*waiting{}, nonces: map[string]bool{}}
+	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[2]int]*waiting{}, nonces: map[string]bool{}, permits: map[string]*inFlight{}, emptied: map[string][]time.Duration{}}
 }
 
 func (l *ledger) now() time.Duration { return time.Since(l.began) }
@@ -104,11 +116,12 @@ func (l *ledger) violated(promise, format string, args ...any) {
 	}
 }
 
-func (l *ledger) check(ok bool, promise, format string, args ...any) {
+func (l *ledger) check(ok bool, promise, format string, args ...any) bool {
 	l.checks++
 	if !ok {
 		l.violated(promise, format, args...)
 	}
+	return ok
 }
 
 // note adds to the hash, and to the trace if there is one.
@@ -130,10 +143,11 @@ func (l *ledger) fault(format string, args ...any) {
 
 // of is the account of a key. mu is held.
 func (l *ledger) of(key string) *account {
-	a := l.accounts[key]
+	r := l.rules[key]
+	a := l.accounts[r.account]
 	if a == nil {
-		a = &account{rule: l.rules[key]}
-		l.accounts[key] = a
+		a = &account{rule: r}
+		l.accounts[r.account] = a
 	}
 	return a
 }
@@ -143,10 +157,11 @@ func (l *ledger) lost(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.rules[key] == nil {
+		l.emptied[key] = append(l.emptied[key], l.now())
 		return
 	}
 	a := l.of(key)
-	a.lostAt = append(a.lostAt, l.now())
+	a.lost = append(a.lost, loss{l.now(), 1 / a.rule.parts})
 }
 
 // executed checks that no command is executed twice that charges.
@@ -207,6 +222,7 @@ func (l *ledger) unused(process int, key string, units int64) {
 	defer l.mu.Unlock()
 	if units > 0 {
 		a := l.of(key)
+		a.unused += units
 		a.events = append(a.events, event{at: l.now(), process: process, units: -units, allowed: true, settled: true})
 	}
 }
@@ -280,10 +296,15 @@ func (l *ledger) finish() {
 	for _, key := range keys {
 		a := l.accounts[key]
 		l.check(a.admittedRemote <= a.charged, "P1", "%s: %d units were admitted in the name of Redis, %d were charged there", key, a.admittedRemote, a.charged)
+		l.check(a.admittedRemote+a.returned <= a.charged+a.owed+a.unused, "P1", "%s: %d units were admitted in the name of Redis and %d given back to it, but only %d were charged there, %d charged later, and %d not used",
+			key, a.admittedRemote, a.returned, a.charged, a.owed, a.unused)
+		l.bound(key, a)
+		if a.rule.late > 0 {
+			continue // a lease is charged before anybody asks for it
+		}
 		l.check(a.charged <= a.admittedRemote+a.unknown, "P1", "%s: %d units were charged, %d admitted, and %d may have been", key, a.charged, a.admittedRemote, a.unknown)
 		l.check(a.charged+a.owed <= a.admittedRemote+a.admittedLocal+a.leftOver, "P1", "%s: %d units were charged at once and %d later; %d were admitted by Redis and %d locally, and %d may have been charged for no caller",
 			key, a.charged, a.owed, a.admittedRemote, a.admittedLocal, a.leftOver)
-		l.bound(key, a)
 	}
 }
 
@@ -305,14 +326,15 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 	}
 	r := a.rule
 	// A share is rounded down, but never below one unit.
-	unit := 1 / r.burst
+	unit := r.parts / r.burst
 	last := map[int]memory{}
 	var admitted int64
 	var local, claims float64 // Σ claim·t in seconds, Σ claim·T
 	var spans [][2]time.Duration
-	for _, e := range a.events {
-		if e.at < from || e.at > to {
-			continue
+	first, _ := slices.BinarySearchFunc(a.events, from, func(e event, at time.Duration) int { return cmp.Compare(e.at, at) })
+	for _, e := range a.events[first:] {
+		if e.at > to {
+			break
 		}
 		if e.allowed {
 			admitted += e.units
@@ -352,9 +374,14 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 			spans = append(spans, [2]time.Duration{m.at, to})
 		}
 	}
-	losses := 0
-	for _, at := range slices.Concat(a.lostAt, l.stepped) {
-		if at >= from && at <= to {
+	losses := 0.0
+	for _, lost := range a.lost {
+		if lost.at >= from-r.late && lost.at <= to {
+			losses += lost.part
+		}
+	}
+	for _, at := range l.stepped {
+		if at >= from-r.late && at <= to {
 			losses++
 		}
 	}
@@ -363,8 +390,8 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		b = 2
 	}
 	// A decision is counted when its caller knows it.
-	bound := r.rate*(union(spans).Seconds()+local+0.1) + r.burst*(b+b*float64(losses)+b*claims)
-	l.check(float64(admitted) <= math.Ceil(bound)+1, "P5", "%s from %v to %v: %d units admitted, the bound is %.1f = %.3g/s·(%.1f s by Redis + %.2f s locally) + %.3g·(%g + %d losses + %.2f transitions)",
+	bound := r.rate*(union(spans).Seconds()+local+0.1) + r.burst*(b+b*losses+b*claims)
+	l.check(float64(admitted) <= math.Ceil(bound)+1, "P5", "%s from %v to %v: %d units admitted, the bound is %.1f = %.3g/s·(%.1f s by Redis + %.2f s locally) + %.3g·(%g + %.3g losses + %.2f transitions)",
 		key, from, to, admitted, bound, r.rate, union(spans).Seconds(), local, r.burst, b, losses, claims)
 }
 

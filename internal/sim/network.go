@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"hash/fnv"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -22,6 +23,9 @@ type Path struct {
 	Gone bool
 	// Delay is the time one way, beside the usual one; Jitter what is added at random.
 	Delay, Jitter time.Duration
+
+	name  uint64 // a number of its own
+	dials uint64
 }
 
 // host is what a connection leads to.
@@ -34,6 +38,7 @@ type host interface {
 type network struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
+	seed  uint64
 	paths map[[2]string]*Path // by process and address
 	conns map[*conn]struct{}  // the client's ends
 	// servers by address.
@@ -41,8 +46,8 @@ type network struct {
 	usual   time.Duration
 }
 
-func newNetwork(rng *rand.Rand, usual time.Duration) *network {
-	return &network{rng: rng, paths: map[[2]string]*Path{}, conns: map[*conn]struct{}{}, servers: map[string]host{}, usual: usual}
+func newNetwork(seed uint64, usual time.Duration) *network {
+	return &network{rng: rand.New(rand.NewPCG(seed, 1)), seed: seed, paths: map[[2]string]*Path{}, conns: map[*conn]struct{}{}, servers: map[string]host{}, usual: usual}
 }
 
 // path is that between a process and an address. mu is held.
@@ -50,7 +55,9 @@ func (n *network) path(process, addr string) *Path {
 	k := [2]string{process, addr}
 	p := n.paths[k]
 	if p == nil {
-		p = new(Path)
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(process + addr))
+		p = &Path{name: mix(h.Sum64(), n.seed)}
 		n.paths[k] = p
 	}
 	return p
@@ -96,12 +103,21 @@ func (n *network) set(process, addr string, change func(*Path)) {
 	}
 }
 
-// latency is that of one message. Every one is different, so that no two arrive at one
-// time and the order never depends on the scheduler. mu is held.
-func (n *network) latency(p *Path) time.Duration {
-	d := n.usual + p.Delay + time.Duration(n.rng.Int64N(int64(n.usual)/2+1))
+// mix makes a number of two that looks random (splitmix64).
+func mix(a, b uint64) uint64 {
+	x := a + b*0x9e3779b97f4a7c15 + 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// latency is that of one message, drawn by its number: which one asks first at one time is
+// the scheduler's choice. Every latency is different, so that no two messages arrive at one
+// time. mu is held.
+func (n *network) latency(p *Path, number uint64) time.Duration {
+	d := n.usual + p.Delay + time.Duration(number%uint64(n.usual/2+1))
 	if p.Jitter > 0 {
-		d += time.Duration(n.rng.Int64N(int64(p.Jitter)))
+		d += time.Duration(mix(number, 1) % uint64(p.Jitter))
 	}
 	return d
 }
@@ -109,8 +125,10 @@ func (n *network) latency(p *Path) time.Duration {
 // dial connects a process with an address.
 func (n *network) dial(ctx context.Context, process, addr string) (net.Conn, error) {
 	n.mu.Lock()
-	p, d := *n.path(process, addr), time.Duration(0)
-	d = n.latency(n.path(process, addr)) + n.latency(n.path(process, addr))
+	path := n.path(process, addr)
+	path.dials++
+	id := mix(path.name, path.dials)
+	p, d := *path, n.latency(path, id)+n.latency(path, mix(id, 1))
 	srv := n.servers[addr]
 	n.mu.Unlock()
 	fail := func(err error) (net.Conn, error) {
@@ -135,7 +153,7 @@ func (n *network) dial(ctx context.Context, process, addr string) (net.Conn, err
 	server.init()
 	n.mu.Lock()
 	n.conns[client] = struct{}{}
-	client.id = n.rng.Uint64()
+	client.id, server.id = id, mix(id, 2)
 	n.mu.Unlock()
 	return client, nil
 }
@@ -145,7 +163,7 @@ func (n *network) dial(ctx context.Context, process, addr string) (net.Conn, err
 type conn struct {
 	n             *network
 	process, addr string
-	id            uint64
+	id, sent      uint64
 	peer          *conn
 	server        host
 
@@ -204,7 +222,8 @@ func (c *conn) send(b []byte) {
 	n.mu.Lock()
 	p := n.path(c.process, c.addr)
 	lost := p.Lost || p.RepliesLost && c.server != nil
-	d := n.latency(p)
+	c.sent++
+	d := n.latency(p, mix(c.id, c.sent))
 	n.mu.Unlock()
 	peer := c.peer
 	peer.mu.Lock()

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -17,11 +19,13 @@ type Plan struct {
 	Processes int
 	Callers   int // of each process
 	Keys      int // of each limit
-	Limits    []limiter.Limit
+	Limits    []Limit
+	Permits   []Permits
 	Life      time.Duration
-	Think     time.Duration // of a caller, on average
-	Looks     float64       // the part of calls that are peeks
-	Faults    []Fault
+	// Think is how long a caller pauses on average around faults, and Idle at other times.
+	Think, Idle time.Duration
+	Looks       float64 // the part of calls that are peeks
+	Faults      []Fault
 	// Joins are when further processes start, and Leaves when one ends.
 	Joins   []time.Duration
 	Leaves  []Leave
@@ -30,6 +34,49 @@ type Plan struct {
 
 // options are those of the limiters.
 type options struct{ NoDenials bool }
+
+// Limit is a limit with what is particular to its limiter.
+type Limit struct {
+	limiter.Limit
+	Lease int // units of a lease, 0 without
+	Age   time.Duration
+	Parts int // of a key, 0 where it is whole
+}
+
+func (l Limit) options() (opts []limiter.Option) {
+	if l.Lease > 0 {
+		opts = append(opts, limiter.WithLease(l.Lease, l.Age))
+	}
+	if l.Parts > 1 {
+		opts = append(opts, limiter.WithKeyShards(l.Parts))
+	}
+	return opts
+}
+
+// most is the largest cost.
+func (l Limit) most() int {
+	if l.Parts > 1 {
+		return l.Burst() / l.Parts
+	}
+	return l.Burst()
+}
+
+// valid reports whether New accepts it.
+func (l Limit) valid() bool {
+	rdb := redis.NewClient(&redis.Options{})
+	defer rdb.Close() //nolint:errcheck // it has no connection
+	lim, err := limiter.New(rdb, l.Limit, l.options()...)
+	if err != nil {
+		return false
+	}
+	return lim.Close() == nil
+}
+
+// Permits is a semaphore.
+type Permits struct {
+	N   int
+	TTL time.Duration
+}
 
 // Leave is the end of a process: it closes its limiters, or crashes.
 type Leave struct {
@@ -45,24 +92,34 @@ func Draw(seed uint64) Plan {
 		Seed: seed, Processes: 1 + rng.IntN(8), Callers: 1 + rng.IntN(4), Keys: 1 + rng.IntN(6),
 		Think: between(rng, 20*time.Millisecond, 2*time.Second),
 	}
-	// Quiet fleets live longer: each makes about as many decisions.
-	const decisions = 40_000
-	p.Life = time.Duration(decisions / float64(p.Processes*p.Callers) * float64(p.Think))
-	p.Life = min(max(p.Life, time.Minute), time.Hour)
+	// Each fleet makes about as many decisions.
+	const decisions = 12_000
+	callers := float64(p.Processes * p.Callers)
+	p.Life = min(max(time.Duration(decisions/callers*float64(p.Think)), time.Minute), time.Hour)
+	p.Idle = p.Think
+	episodes := 1 + int(p.Life/(5*time.Minute)) + rng.IntN(3)
+	if rng.IntN(2) == 0 { // days with hours between the faults
+		p.Think = between(rng, 200*time.Millisecond, 2*time.Second)
+		p.Life = between(rng, 12*time.Hour, 10*24*time.Hour)
+		p.Idle = max(between(rng, 20*time.Second, 5*time.Minute), time.Duration(callers/decisions*2*float64(p.Life)))
+		episodes = 1 + int(decisions/2/callers*p.Think.Seconds()/(rushBefore+rushAfter+30*time.Second).Seconds())
+		episodes = min(episodes, 1+int(p.Life/time.Hour))
+	}
 	if rng.IntN(2) == 0 {
 		p.Looks = rng.Float64() * 0.7
 	}
 	p.Options.NoDenials = rng.IntN(2) == 0
-	for range 1 + rng.IntN(3) {
-		p.Limits = append(p.Limits, limiter.Limit{})
-	}
+	p.Limits = make([]Limit, 1+rng.IntN(3))
 	// What the most used key of a limit is asked for in a second.
 	keys := float64(p.Keys)
 	demand := 1.4 * float64(p.Processes*p.Callers) / p.Think.Seconds() / float64(len(p.Limits)) * (1 + math.Log(keys)) / keys
 	for i := range p.Limits {
 		p.Limits[i] = drawLimit(rng, demand*math.Exp2(4*rng.Float64()-3))
 	}
-	for range 1 + int(p.Life/(5*time.Minute)) + rng.IntN(3) {
+	for range rng.IntN(3) {
+		p.Permits = append(p.Permits, Permits{1 + int(math.Exp2(4*rng.Float64())), between(rng, time.Second, 20*time.Second)})
+	}
+	for range episodes {
 		p.Faults = append(p.Faults, drawEpisode(rng, p.Processes, p.Life)...)
 	}
 	for range rng.IntN(4) {
@@ -89,8 +146,30 @@ func (p *Plan) quiet(rng *rand.Rand) time.Duration {
 	return at
 }
 
-// drawLimit draws a limit of about so many units per second.
-func drawLimit(rng *rand.Rand, perSecond float64) limiter.Limit {
+// drawLimit draws a limit of about so many units per second that New accepts.
+func drawLimit(rng *rand.Rand, perSecond float64) Limit {
+	l := Limit{Limit: drawBare(rng, perSecond)}
+	for !l.valid() {
+		l.Limit = drawBare(rng, perSecond)
+	}
+	whole := l
+	switch rng.IntN(5) {
+	case 0:
+		l.Lease, l.Age = 1+int(float64(l.Burst())*rng.Float64()), between(rng, 20*time.Millisecond, 20*time.Second)
+	case 1:
+		l.Parts = 2 + rng.IntN(4)
+	case 2:
+		l.Lease, l.Age = 1+int(float64(l.Burst())*rng.Float64()/8), between(rng, 20*time.Millisecond, 5*time.Second)
+		l.Parts = 2 + rng.IntN(2)
+	}
+	if !l.valid() {
+		return whole
+	}
+	return l
+}
+
+// drawBare draws a limit of about so many units per second.
+func drawBare(rng *rand.Rand, perSecond float64) limiter.Limit {
 	period := math.Exp2(9*rng.Float64() - 1) // half a second to four minutes
 	n := min(5000, max(1, int(perSecond*period)))
 	rate := limiter.Per(n, time.Duration(period*1000)*time.Millisecond)
@@ -110,6 +189,40 @@ func drawLimit(rng *rand.Rand, perSecond float64) limiter.Limit {
 		return limiter.LeakyBucketShaping(rate, burst)
 	}
 	return limiter.GCRA(rate, burst)
+}
+
+// rush is a time in which much is asked for: a fault with what comes before and after it,
+// or the whole life of a fleet that is always busy.
+type rush struct{ from, to time.Duration }
+
+const (
+	// rushBefore is as long as it takes all processes to count each other.
+	rushBefore = 20 * time.Second
+	rushAfter  = 40 * time.Second
+)
+
+// rushes lists the times in which callers pause for Think and not for Idle.
+func (p *Plan) rushes() (all []rush) {
+	for _, f := range p.Faults {
+		all = append(all, rush{f.At - rushBefore, f.At + f.For + rushAfter})
+	}
+	for _, l := range p.Leaves {
+		all = append(all, rush{l.At - rushBefore, l.At + rushAfter})
+	}
+	for _, at := range p.Joins {
+		all = append(all, rush{at - rushBefore, at + rushAfter})
+	}
+	all = append(all, rush{p.Life - rushAfter, p.Life})
+	slices.SortFunc(all, func(a, b rush) int { return cmp.Compare(a.from, b.from) })
+	merged := all[:1]
+	for _, r := range all[1:] {
+		if last := &merged[len(merged)-1]; r.from <= last.to {
+			last.to = max(last.to, r.to)
+		} else {
+			merged = append(merged, r)
+		}
+	}
+	return merged
 }
 
 // claim is the part of a limit that each process may use locally at a time: one of as many
@@ -190,6 +303,19 @@ func (p Plan) smaller() (plans []Plan) {
 		q := p
 		q.Limits = p.Limits[:len(p.Limits)-1]
 		plans = append(plans, q)
+	}
+	if len(p.Permits) > 0 {
+		q := p
+		q.Permits = p.Permits[:len(p.Permits)-1]
+		plans = append(plans, q)
+	}
+	for i, l := range p.Limits {
+		if l.Lease > 0 || l.Parts > 1 {
+			q := p
+			q.Limits = slices.Clone(p.Limits)
+			q.Limits[i] = Limit{Limit: l.Limit}
+			plans = append(plans, q)
+		}
 	}
 	if p.Looks > 0 {
 		q := p

@@ -16,7 +16,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 	}
 	for seed := range seeds {
 		p := Draw(seed + 100)
-		p.Life = min(p.Life, 90*time.Second)
+		p.Life = min(p.Life, 40*time.Second)
 		first, second := Run(t, p, true), Run(t, p, true)
 		if first.Hash == second.Hash {
 			continue

@@ -30,6 +30,7 @@ type run struct {
 	now     int64
 	changes map[string]*value
 	charges []charge
+	granted []string // keys of semaphores, once for each new permit
 }
 
 type chargeKind uint8
@@ -59,6 +60,10 @@ func (r *run) script(name string, keys, argv []string) (reply []int64, ok bool) 
 		return r.all(keys, argv), true
 	case name == "beat":
 		return r.beat(keys[0], argv), true
+	case name == "permits":
+		return r.acquire(keys[0], argv), true
+	case name == "permits_keep":
+		return r.keep(keys, argv), true
 	case kindOf(kind) == 0:
 		return nil, false
 	case what == "":
@@ -279,10 +284,7 @@ func (r *run) block(kind algo.Kind, key string, argv []string) []int64 {
 // beat is beat.lua.
 func (r *run) beat(key string, argv []string) []int64 {
 	id, life := argv[1], number(argv[2])
-	v := r.load(key, 0)
-	if v.set == nil {
-		v.set = map[string]int64{}
-	}
+	v := r.loadSet(key)
 	if life == 0 {
 		delete(v.set, id)
 	} else {

@@ -279,7 +279,7 @@ func (s *Server) script(name string, keys, argv []string) []byte {
 		}
 		s.keys[k] = v
 	}
-	if len(r.charges) > 0 {
+	if len(r.charges)+len(r.granted) > 0 {
 		s.ledger.executed(argv[1])
 	}
 	for _, c := range r.charges {

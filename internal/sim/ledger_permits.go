@@ -1,0 +1,122 @@
+package sim
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
+)
+
+// permitsKey is the key of a semaphore in Redis.
+func permitsKey(sem int, key string) string {
+	return "permits" + strconv.Itoa(sem) + ":v1:permits:{" + key + "}"
+}
+
+// inFlight is who holds permits of a key of one semaphore.
+type inFlight struct {
+	held  map[*holding]struct{}
+	since time.Duration // when the last of them was released
+}
+
+// holding is a permit that somebody holds.
+type holding struct {
+	process int
+	local   bool
+	permit  *semaphore.Permit
+}
+
+// calmAfter is how long after a fault the permits that were granted in it are gone, and
+// those that are held are known to Redis.
+const calmAfter = holdMost + 45*time.Second
+
+// calm reports that no fault can still matter to permits. mu is held.
+func (l *ledger) calm(now time.Duration) bool {
+	for _, f := range l.plan.Faults {
+		if now >= f.At && now <= f.At+f.For+calmAfter {
+			return false
+		}
+	}
+	return true
+}
+
+// acquired notes that a permit was acquired, and checks that there are not too many. It
+// returns what to call before the permit is released.
+func (l *ledger) acquired(process, sem int, key string, permit *semaphore.Permit) (release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	name := permitsKey(sem, key)
+	of := l.semaphore(name)
+	h := &holding{process, permit.Source == limiter.SourceLocal, permit}
+	of.held[h] = struct{}{}
+	l.note("process %d: a permit of semaphore %d, key %s by %v", process, sem, key, permit.Source)
+	all, local := l.count(of)
+	n, now := l.plan.Permits[sem].N, l.now()
+	if l.calm(now) && !h.local {
+		l.check(all-local <= n, "P4", "semaphore %d, key %s: %d permits are held, %d of them granted locally, of %d", sem, key, all, local, n)
+	}
+	losses := 0
+	for _, at := range slices.Concat(l.stepped, l.emptied[name]) {
+		losses += int(one(at > now-calmAfter))
+	}
+	// What was held when the outage began, the shares meanwhile, of which each is at least
+	// one permit, and what Redis grants when the first have ended.
+	most := (3+losses)*n + l.plan.Processes + len(l.plan.Joins)
+	l.check(all <= most, "P5", "semaphore %d, key %s: %d permits are held of %d, the bound of an outage is %d", sem, key, all, n, most)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(of.held, h)
+		of.since = l.now()
+		l.note("process %d: releases a permit of semaphore %d, key %s", process, sem, key)
+	}
+}
+
+// semaphore is who holds permits of a key in Redis. mu is held.
+func (l *ledger) semaphore(name string) *inFlight {
+	of := l.permits[name]
+	if of == nil {
+		of = &inFlight{held: map[*holding]struct{}{}}
+		l.permits[name] = of
+	}
+	return of
+}
+
+// denied checks that a permit was denied for a reason.
+func (l *ledger) denied(process, sem int, key string, permit *semaphore.Permit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.note("process %d: no permit of semaphore %d, key %s by %v", process, sem, key, permit.Source)
+	of := l.semaphore(permitsKey(sem, key))
+	free := len(of.held) == 0 && l.now() > of.since+time.Second && l.calm(l.now())
+	l.check(!free || permit.Source != limiter.SourceRedis, "permits", "process %d, semaphore %d, key %s: a permit was denied, and nobody has held one since %v", process, sem, key, of.since)
+}
+
+// count counts the permits that are held and not known to be lost. mu is held.
+func (l *ledger) count(of *inFlight) (all, local int) {
+	for h := range of.held {
+		select {
+		case <-h.permit.Lost():
+			continue
+		default:
+		}
+		all++
+		local += int(one(h.local))
+	}
+	return all, local
+}
+
+// crashed notes that a process holds nothing any more.
+func (l *ledger) crashed(process int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, of := range l.permits {
+		for h := range of.held {
+			if h.process == process {
+				delete(of.held, h)
+				of.since = l.now() + 20*time.Second // the longest time to live
+			}
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package sim
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
+)
+
+// process is one of the fleet.
+type process struct {
+	w        *World
+	n        int
+	name     string
+	rdb      *redis.Client
+	limiters []*limiter.Limiter
+	multi    *limiter.Multi // of all of them, where they are several
+	permits  []*semaphore.Semaphore
+	callers  sync.WaitGroup
+	end      chan struct{}
+	gone     bool
+	dead     atomic.Bool
+}
+
+// leave ends the process. One that crashes reaches nothing any more; what is left of it
+// is still closed, so that no goroutine remains.
+func (p *process) leave(crash bool) {
+	p.w.ledger.fault("process %d leaves, crash: %v", p.n, crash)
+	p.gone = true
+	if crash {
+		p.dead.Store(true)
+		p.w.ledger.crashed(p.n)
+		for _, s := range p.w.servers {
+			p.w.net.set(p.name, s.addr, func(path *Path) { path.Lost, path.Gone = true, true })
+		}
+	}
+	close(p.end)
+	p.callers.Wait()
+	p.close()
+}
+
+func (w *World) start(n int) *process {
+	p := &process{w: w, n: n, name: "p" + strconv.Itoa(n), end: make(chan struct{})}
+	p.rdb = redis.NewClient(&redis.Options{
+		Addr: w.servers[0].addr, Protocol: 2, DisableIdentity: true,
+		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return w.net.dial(ctx, p.name, addr) },
+	})
+	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	for i, l := range w.Limits {
+		opts := append(l.options(), limiter.WithPrefix(prefixOf(i)), limiter.WithProcess(p.name), limiter.WithLogger(logger),
+			limiter.WithHooks(limiter.Hooks{BreakerChange: func(_ context.Context, ch breaker.Change) {
+				w.ledger.fault("process %d, limiter %d: breaker %v to %v (%v)", n, i, ch.From, ch.To, ch.Cause)
+			}, Decision: func(ctx context.Context, d limiter.DecisionInfo) {
+				w.ledger.decided(p.n, i, w.account(i, d.Key), d, ctx.Err() != nil)
+			}}))
+		if w.Options.NoDenials {
+			opts = append(opts, limiter.WithoutDenialCache())
+		}
+		p.limiters = append(p.limiters, must(limiter.New(p.rdb, l.Limit, opts...)))
+	}
+	for i, s := range w.Permits {
+		p.permits = append(p.permits, must(semaphore.New(p.rdb, s.N, limiter.WithPrefix("permits"+strconv.Itoa(i)),
+			limiter.WithProcess(p.name), limiter.WithLogger(logger), semaphore.WithTTL(s.TTL))))
+	}
+	if len(p.limiters) > 1 {
+		var parts []limiter.Part
+		for i, lim := range p.limiters {
+			parts = append(parts, limiter.Part{Name: strconv.Itoa(i), Limiter: lim})
+		}
+		p.multi = must(limiter.NewMulti(parts...))
+	}
+	for c := range w.Callers {
+		p.callers.Go(func() { p.call(rand.New(rand.NewPCG(w.Seed, uint64(1_000_000+n*1000+c)))) })
+	}
+	return p
+}
+
+// must returns what a constructor made of a plan, which was checked when it was drawn.
+func must[T any](made T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return made
+}
+
+// call is the life of one caller.
+func (p *process) call(rng *rand.Rand) {
+	w := p.w
+	for {
+		if !p.pause(w.pause(rng)) {
+			return
+		}
+		if len(p.permits) > 0 && rng.Float64() < 0.1 {
+			p.hold(rng)
+		} else {
+			p.decide(rng)
+		}
+	}
+}
+
+// pause waits, and reports whether the process still lives.
+func (p *process) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-p.w.done:
+		return false
+	case <-p.end:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+const budget = limiter.DefaultBudget
+
+func (p *process) decide(rng *rand.Rand) {
+	w := p.w
+	i := rng.IntN(len(p.limiters))
+	lim, l := p.limiters[i], w.Limits[i]
+	key := p.key(rng)
+	n := 1
+	switch u := rng.Float64(); {
+	case u < 0.05:
+		n = l.most() // mostly denied
+	case u < 0.2:
+		n = 1 + rng.IntN(min(5, l.most()))
+	}
+	ctx, cancel := context.Background(), context.CancelFunc(func() {})
+	if rng.Float64() < 0.03 {
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.Int64N(int64(60*time.Millisecond))))
+	}
+	defer cancel()
+	began := w.now()
+	switch u := rng.Float64(); {
+	case u < w.Looks:
+		_, err := lim.Peek(ctx, key)
+		w.ledger.timely(p.n, key, err, w.now()-began, ctx.Err() != nil)
+	case u > 0.97:
+		ctx, cancel := context.WithTimeout(ctx, between(rng, time.Millisecond, 5*time.Second))
+		defer cancel()
+		_, err := lim.WaitN(ctx, key, n)
+		w.ledger.waited(p.n, key, err, ctx)
+	case u > 0.92:
+		p.reserve(ctx, rng, i, key, n)
+	case u > 0.90 && p.multi != nil:
+		_, err := p.multi.AllowN(ctx, key, 1)
+		w.ledger.timely(p.n, key, err, w.now()-began, ctx.Err() != nil)
+	default:
+		_, _ = lim.AllowN(ctx, key, n)
+	}
+}
+
+// key draws one. Low numbers are asked for more often.
+func (p *process) key(rng *rand.Rand) string {
+	return p.w.keys[int(float64(len(p.w.keys))*rng.Float64()*rng.Float64())]
+}
+
+// reserve takes units of which some are not used, as is known later, or never.
+func (p *process) reserve(ctx context.Context, rng *rand.Rand, i int, key string, n int) {
+	r, err := p.limiters[i].Reserve(ctx, key, n)
+	if err != nil || !r.Allowed || rng.IntN(8) == 0 {
+		return
+	}
+	cost, after := rng.IntN(n+1), between(rng, time.Millisecond, 20*time.Second)
+	p.callers.Go(func() {
+		if !p.pause(after) {
+			return
+		}
+		p.w.ledger.unused(p.n, p.w.account(i, key), int64(n-cost))
+		_ = r.Settle(context.Background(), cost)
+	})
+}
+
+// hold acquires a permit, and holds it for a while.
+func (p *process) hold(rng *rand.Rand) {
+	w, i := p.w, rng.IntN(len(p.permits))
+	sem, key := p.permits[i], p.key(rng)
+	ctx, cancel := context.Background(), context.CancelFunc(func() {})
+	began := w.now()
+	waits := rng.IntN(2) == 0
+	acquire := sem.TryAcquire
+	if waits {
+		acquire = sem.Acquire
+		ctx, cancel = context.WithTimeout(ctx, between(rng, 10*time.Millisecond, 5*time.Second))
+	}
+	permit, err := acquire(ctx, key)
+	if waits {
+		w.ledger.waited(p.n, key, err, ctx)
+	} else {
+		w.ledger.timely(p.n, key, err, w.now()-began, false)
+	}
+	cancel()
+	if err != nil {
+		return
+	}
+	if !permit.Allowed {
+		w.ledger.denied(p.n, i, key, permit)
+		return
+	}
+	release := w.ledger.acquired(p.n, i, key, permit)
+	life := min(time.Duration(20*rng.ExpFloat64()*float64(w.Think)), holdMost)
+	p.callers.Go(func() {
+		if p.pause(life); p.crashed() {
+			return
+		}
+		release()
+		_ = permit.Release()
+	})
+}
+
+// holdMost is the longest time for which a permit is held.
+const holdMost = 5 * time.Second
+
+// crashed reports that the process died without closing anything.
+func (p *process) crashed() bool { return p.dead.Load() }
+
+func (p *process) close() {
+	for _, sem := range p.permits {
+		_ = sem.Close()
+	}
+	for _, lim := range p.limiters {
+		_ = lim.Close()
+	}
+	_ = p.rdb.Close()
+}

@@ -16,11 +16,12 @@ func permitsKey(sem int, key string) string {
 
 // inFlight is who holds permits of a key of one semaphore.
 type inFlight struct {
-	held  map[*holding]struct{}
-	since time.Duration // when the last of them was released
+	held   map[*holding]struct{}
+	denied bool          // the last caller was
+	since  time.Duration // when the last of them was released, or one was denied after that
 }
 
-// holding is a permit that somebody holds.
+// holding is a permit that is held.
 type holding struct {
 	process int
 	local   bool
@@ -50,6 +51,7 @@ func (l *ledger) acquired(process, sem int, key string, permit *semaphore.Permit
 	of := l.semaphore(name)
 	h := &holding{process, permit.Source == limiter.SourceLocal, permit}
 	of.held[h] = struct{}{}
+	of.denied = false
 	l.note("process %d: a permit of semaphore %d, key %s by %v", process, sem, key, permit.Source)
 	all, local := l.count(of)
 	n, now := l.plan.Permits[sem].N, l.now()
@@ -89,8 +91,15 @@ func (l *ledger) denied(process, sem int, key string, permit *semaphore.Permit) 
 	defer l.mu.Unlock()
 	l.note("process %d: no permit of semaphore %d, key %s by %v", process, sem, key, permit.Source)
 	of := l.semaphore(permitsKey(sem, key))
-	free := len(of.held) == 0 && l.now() > of.since+time.Second && l.calm(l.now())
-	l.check(!free || permit.Source != limiter.SourceRedis, "permits", "process %d, semaphore %d, key %s: a permit was denied, and nobody has held one since %v", process, sem, key, of.since)
+	if permit.Source != limiter.SourceRedis {
+		return
+	}
+	// What ended before the clock stepped back ends a time to live after it was counted.
+	if !of.denied {
+		of.denied, of.since = true, l.now()
+	}
+	free := len(of.held) == 0 && l.now() > of.since+l.plan.Permits[sem].TTL+time.Second && l.calm(l.now())
+	l.check(!free, "permits", "process %d, semaphore %d, key %s: a permit was denied, and none has been held since %v", process, sem, key, of.since)
 }
 
 // count counts the permits that are held and not known to be lost. mu is held.

@@ -123,27 +123,17 @@ func Draw(seed uint64) Plan {
 		p.Faults = append(p.Faults, drawEpisode(rng, p.Processes, p.Life)...)
 	}
 	for range rng.IntN(4) {
-		if at := p.quiet(rng); at > 0 {
-			p.Joins = append(p.Joins, at)
+		at := time.Duration(rng.Int64N(int64(p.Life - 20*time.Second)))
+		if f := p.Faults[rng.IntN(len(p.Faults))]; rng.IntN(2) == 0 { // near a fault
+			at = min(f.At+time.Duration(rng.Float64()*float64(f.For+10*time.Second)), p.Life-20*time.Second)
 		}
+		p.Joins = append(p.Joins, at)
 	}
 	slices.Sort(p.Joins)
 	for i := range rng.IntN(p.Processes) {
 		p.Leaves = append(p.Leaves, Leave{time.Duration(rng.Int64N(int64(p.Life))), i, rng.IntN(2) == 0})
 	}
 	return p
-}
-
-// quiet draws a time without a fault, 0 when there is none: a process that starts in an
-// outage does not know yet how many there are.
-func (p *Plan) quiet(rng *rand.Rand) time.Duration {
-	at := time.Duration(rng.Int64N(int64(p.Life - 20*time.Second)))
-	for _, f := range p.Faults {
-		if at > f.At-20*time.Second && at < f.At+f.For+20*time.Second {
-			return 0
-		}
-	}
-	return at
 }
 
 // drawLimit draws a limit of about so many units per second that New accepts.
@@ -225,6 +215,22 @@ func (p *Plan) rushes() (all []rush) {
 	return merged
 }
 
+// knownAt is when the others certainly know of a process that joins: not before the faults
+// are over in which it does. Until then it counts itself as one of those that are expected,
+// of which there are more than there are others.
+func (p *Plan) knownAt(join time.Duration) time.Duration {
+	known := join + 15*time.Second
+	for again := true; again; {
+		again = false
+		for _, f := range p.Faults {
+			if over := f.At + f.For + 20*time.Second; f.At < known && over > known {
+				known, again = over, true
+			}
+		}
+	}
+	return known
+}
+
 // claim is the part of a limit that each process may use locally at a time: one of as many
 // as could reach Redis lately.
 func (p *Plan) claim(at time.Duration) float64 {
@@ -244,7 +250,9 @@ func (p *Plan) claim(at time.Duration) float64 {
 	}
 	var changes []change
 	for _, j := range p.Joins {
-		changes = append(changes, change{j, 1})
+		if at > p.knownAt(j) {
+			changes = append(changes, change{j, 1})
+		}
 	}
 	for _, l := range p.Leaves {
 		changes = append(changes, change{l.At, -1})

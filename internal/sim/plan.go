@@ -2,9 +2,12 @@ package sim
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -53,23 +56,21 @@ func (l Limit) options() (opts []limiter.Option) {
 	return opts
 }
 
-// most is the largest cost.
+// most is the largest cost that a limiter of it takes, 0 where New rejects the limit.
 func (l Limit) most() int {
-	if l.Parts > 1 {
-		return l.Burst() / l.Parts
-	}
-	return l.Burst()
-}
-
-// valid reports whether New accepts it.
-func (l Limit) valid() bool {
 	rdb := redis.NewClient(&redis.Options{})
 	defer rdb.Close() //nolint:errcheck // it has no connection
-	lim, err := limiter.New(rdb, l.Limit, l.options()...)
+	lim, err := limiter.New(rdb, l.Limit, append(l.options(), limiter.WithPrefix("drawn"))...)
 	if err != nil {
-		return false
+		return 0
 	}
-	return lim.Close() == nil
+	defer lim.Close() //nolint:errcheck // it never fails
+	ended, end := context.WithCancel(context.Background())
+	end()
+	return sort.Search(l.Burst(), func(n int) bool {
+		_, err := lim.AllowN(ended, "key", n+1)
+		return errors.Is(err, limiter.ErrCostExceedsLimit)
+	})
 }
 
 // Permits is a semaphore.
@@ -139,7 +140,7 @@ func Draw(seed uint64) Plan {
 // drawLimit draws a limit of about so many units per second that New accepts.
 func drawLimit(rng *rand.Rand, perSecond float64) Limit {
 	l := Limit{Limit: drawBare(rng, perSecond)}
-	for !l.valid() {
+	for l.most() == 0 {
 		l.Limit = drawBare(rng, perSecond)
 	}
 	whole := l
@@ -152,7 +153,7 @@ func drawLimit(rng *rand.Rand, perSecond float64) Limit {
 		l.Lease, l.Age = 1+int(float64(l.Burst())*rng.Float64()/8), between(rng, 20*time.Millisecond, 5*time.Second)
 		l.Parts = 2 + rng.IntN(2)
 	}
-	if !l.valid() {
+	if l.most() == 0 {
 		return whole
 	}
 	return l

@@ -128,14 +128,14 @@ const budget = limiter.DefaultBudget
 func (p *process) decide(rng *rand.Rand) {
 	w := p.w
 	i := rng.IntN(len(p.limiters))
-	lim, l := p.limiters[i], w.Limits[i]
+	lim := p.limiters[i]
 	key := p.key(rng)
 	n := 1
 	switch u := rng.Float64(); {
 	case u < 0.05:
-		n = l.most() // mostly denied
+		n = w.most[i] // mostly denied
 	case u < 0.2:
-		n = 1 + rng.IntN(min(5, l.most()))
+		n = 1 + rng.IntN(min(5, w.most[i]))
 	}
 	ctx, cancel := context.Background(), context.CancelFunc(func() {})
 	if rng.Float64() < 0.03 {

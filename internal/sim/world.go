@@ -27,6 +27,7 @@ type World struct {
 	ledger    *ledger
 	rules     map[string]*rule // by the key in Redis
 	keys      []string
+	most      []int // the largest cost of each limit
 	done      chan struct{}
 	rushing   []rush // those to come
 }
@@ -67,6 +68,7 @@ func live(p Plan, tracing bool) Report {
 		w.keys = append(w.keys, "k"+strconv.Itoa(k))
 	}
 	for i, l := range p.Limits {
+		w.most = append(w.most, l.most())
 		for _, k := range w.keys {
 			r := &rule{
 				account: w.account(i, k),

@@ -43,22 +43,6 @@ func below(set map[string]int64, most int64) (n int64) {
 	return n
 }
 
-// loadSet is load for a sorted set.
-func (r *run) loadSet(key string) *value {
-	v := r.load(key, 0)
-	if v.set == nil {
-		v.set = map[string]int64{}
-	}
-	return v
-}
-
-// saveSet keeps a sorted set that has changed.
-func (r *run) saveSet(key string, before map[string]int64, v *value) {
-	if !maps.Equal(before, v.set) {
-		r.changes[key] = v
-	}
-}
-
 // keepFor lets v live for us µs, unless it lives longer already.
 func (r *run) keepFor(v *value, us int64) {
 	v.expires = max(v.expires, r.now+max(1_000_000, (us+999)/1000*1000))
@@ -197,12 +181,4 @@ func (r *run) keep(keys, argv []string) (reply []int64) {
 		r.saveSet(key, before, v)
 	}
 	return reply
-}
-
-func numbers(args []string) []int64 {
-	out := make([]int64, len(args))
-	for i, a := range args {
-		out[i] = number(a)
-	}
-	return out
 }

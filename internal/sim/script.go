@@ -48,34 +48,6 @@ type charge struct {
 	units int64
 }
 
-// script executes one by the step functions, and returns its reply; ok is false for one that
-// is not known here.
-func (r *run) script(name string, keys, argv []string) (reply []int64, ok bool) {
-	if n := number(argv[0]); n != 0 {
-		r.now = n
-	}
-	kind, what, _ := strings.Cut(name, "_")
-	switch {
-	case name == "all":
-		return r.all(keys, argv), true
-	case name == "beat":
-		return r.beat(keys[0], argv), true
-	case name == "permits":
-		return r.acquire(keys[0], argv), true
-	case name == "permits_keep":
-		return r.keep(keys, argv), true
-	case kindOf(kind) == 0:
-		return nil, false
-	case what == "":
-		return r.decide(kindOf(kind), keys, argv), true
-	case what == "back":
-		return r.back(kindOf(kind), keys, argv), true
-	case what == "block":
-		return r.block(kindOf(kind), keys[0], argv), true
-	}
-	return nil, false
-}
-
 func kindOf(short string) algo.Kind {
 	for _, k := range algo.Kinds {
 		if k.Short() == short {
@@ -301,4 +273,28 @@ func (r *run) beat(key string, argv []string) []int64 {
 	}
 	r.changes[key] = v
 	return []int64{int64(len(v.set))}
+}
+
+// loadSet is load for a sorted set.
+func (r *run) loadSet(key string) *value {
+	v := r.load(key, 0)
+	if v.set == nil {
+		v.set = map[string]int64{}
+	}
+	return v
+}
+
+// saveSet keeps a sorted set that has changed.
+func (r *run) saveSet(key string, before map[string]int64, v *value) {
+	if !maps.Equal(before, v.set) {
+		r.changes[key] = v
+	}
+}
+
+func numbers(args []string) []int64 {
+	out := make([]int64, len(args))
+	for i, a := range args {
+		out[i] = number(a)
+	}
+	return out
 }

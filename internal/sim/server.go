@@ -262,6 +262,34 @@ func (s *Server) execute(args []string) []byte {
 	return failure("ERR unknown command '" + args[0] + "'")
 }
 
+// script executes one by the step functions, and returns its reply; ok is false for one that
+// is not known here.
+func (r *run) script(name string, keys, argv []string) (reply []int64, ok bool) {
+	if n := number(argv[0]); n != 0 {
+		r.now = n
+	}
+	kind, what, _ := strings.Cut(name, "_")
+	switch {
+	case name == "all":
+		return r.all(keys, argv), true
+	case name == "beat":
+		return r.beat(keys[0], argv), true
+	case name == "permits":
+		return r.acquire(keys[0], argv), true
+	case name == "permits_keep":
+		return r.keep(keys, argv), true
+	case kindOf(kind) == 0:
+		return nil, false
+	case what == "":
+		return r.decide(kindOf(kind), keys, argv), true
+	case what == "back":
+		return r.back(kindOf(kind), keys, argv), true
+	case what == "block":
+		return r.block(kindOf(kind), keys[0], argv), true
+	}
+	return nil, false
+}
+
 // script executes one, and writes what it changes if nothing is against that. mu is held.
 func (s *Server) script(name string, keys, argv []string) []byte {
 	r := &run{get: s.get, now: s.now(), changes: map[string]*value{}}

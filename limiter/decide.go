@@ -97,6 +97,10 @@ func (d *decider) spend(ctx context.Context, r request) (Result, error) {
 		if ls.Wants(v, now) {
 			d.askAhead(r, ls, now)
 		}
+		// Others must count this process although it asks for little.
+		if !r.srv.Breaker.Refuses() {
+			d.redis.Beat()
+		}
 		return r.spent(units, v, now), nil
 	}
 	r.n, r.budget = r.n-int(units.Sum()), time.Until(deadline)

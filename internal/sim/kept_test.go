@@ -29,6 +29,11 @@ func TestKept(t *testing.T) {
 			Faults: []Fault{{Kind: RepliesLost, At: 118252762761, For: 1973349216, Of: []int{5}}},
 			Leaves: []Leave{{At: 103981517357}, {At: 92791191738, Process: 2, Crash: true}, {At: 83462488065, Process: 4, Crash: true}},
 		},
+		"processes that spend from leases are counted": {
+			Seed: 2007, Processes: 3, Callers: 2, Keys: 1,
+			Limits: []Limit{{Limit: limiter.SlidingWindowCounter(limiter.PerMinute(900)), Lease: 600, Age: 14 * time.Second}},
+			Life:   time.Minute, Think: 100 * time.Millisecond,
+		},
 		"a slow log": {
 			Seed: 1, Processes: 3, Callers: 2, Keys: 2, Limits: []Limit{{Limit: limiter.SlidingWindowLog(limiter.PerMinute(200))}},
 			Life: 3 * time.Minute, Think: 100 * time.Millisecond,

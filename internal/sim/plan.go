@@ -59,7 +59,7 @@ func (l Limit) options() (opts []limiter.Option) {
 // most is the largest cost that a limiter of it takes, 0 where New rejects the limit.
 func (l Limit) most() int {
 	rdb := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379"}) // a name would be resolved
-	defer rdb.Close() //nolint:errcheck // it has no connection
+	defer rdb.Close()                                             //nolint:errcheck // it has no connection
 	lim, err := limiter.New(rdb, l.Limit, append(l.options(), limiter.WithPrefix("drawn"))...)
 	if err != nil {
 		return 0

@@ -27,11 +27,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSimulate runs one fleet after the other for as long as SIM says, 10 s by default,
-// from the seed SEED, and stops at the first that breaks a promise. Its last line is what
+// TestSimulate runs one fleet after the other for as long as SIM says, by default 6 fleets
+// and a simulated day at least, from the seed SEED, and stops at the first that breaks a promise. Its last line is what
 // make simulate prints.
 func TestSimulate(t *testing.T) {
-	seed, length := uint64(1), 10*time.Second
+	seed, length := uint64(1), time.Duration(0)
 	if s := os.Getenv("SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
@@ -46,12 +46,20 @@ func TestSimulate(t *testing.T) {
 		}
 		length = d
 	}
-	if testing.Short() {
-		length = time.Second
-	}
 	sum := Report{Faults: map[string]int{}}
 	began, shown, worlds, fleets := time.Now(), time.Now(), 0, time.Duration(0)
-	for worlds == 0 || time.Since(began) < length && !t.Failed() {
+	more := func() bool {
+		switch {
+		case worlds == 0:
+			return true
+		case t.Failed() || testing.Short():
+			return false
+		case length > 0:
+			return time.Since(began) < length
+		}
+		return worlds < 6 || fleets < 24*time.Hour
+	}
+	for more() {
 		plan := Draw(seed)
 		seed++
 		rep := Run(t, plan, false)

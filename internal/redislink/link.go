@@ -41,6 +41,7 @@ func New(c Config) (*Link, error) {
 		lua: lua.NewClient(c.Client), functions: c.Functions, names: lua.NewNamer(c.Prefix),
 		inFlight: c.MaxInFlight, closed: make(chan struct{}), events: e,
 	}
+	w.connections = connections(c.Client)
 	w.nonces.init()
 	w.pools.init()
 	_, w.plain = c.Client.(*redis.Client)

@@ -1,6 +1,7 @@
 package redislink
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -14,6 +15,13 @@ const (
 	// call leaves: holding it back would only make it later. More calls are smaller ones,
 	// fewer leave the server waiting; 3 was the best of 1 to 16 by bench/redis.
 	depth = 3
+	// far is the round trip from which a full call does not wait for others: they are on
+	// their way, and the server, which takes about 0.2 ms for one, is idle. Near by more
+	// calls in flight only keep each other waiting.
+	far = time.Millisecond
+	// memory is for how many calls at least the shortest one is remembered. On a busy
+	// machine most calls to a server near by take longer than far.
+	memory = 1024
 	// callOps bounds how many requests of the queue are considered for a call.
 	callOps = 1024
 )
@@ -28,16 +36,19 @@ type queue struct {
 	max     int // calls in flight, those included whose callers have left
 	flights sync.Pool
 
-	mu       sync.Mutex
-	flying   int
-	stuck    int // of those, how many have lost all their callers
-	landing  int // calls that have ended, and whose After is being called
-	waiting  fifo
-	trip     time.Duration // about the least recent round trip
-	sameSlot bool          // the server takes keys of one hash slot only
-	closing  bool          // only what lasts is taken
-	closed   bool
-	landed   sync.Cond // flying or landing has become less
+	mu      sync.Mutex
+	flying  int
+	stuck   int // of those, how many have lost all their callers
+	landing int // calls that have ended, and whose After is being called
+	waiting fifo
+	trip    time.Duration // about the least recent round trip
+	// The shortest of the last learnt%memory calls, and of the memory calls before.
+	least, before time.Duration
+	learnt        uint64
+	sameSlot      bool // the server takes keys of one hash slot only
+	closing       bool // only what lasts is taken
+	closed        bool
+	landed        sync.Cond // flying or landing has become less
 }
 
 func newQueue(w *wire, server string, b *breaker.Breaker, sameSlot bool) *queue {
@@ -133,7 +144,9 @@ func (q *queue) add(o *Op) error {
 		return errNoTurn
 	}
 	q.waiting.push(o)
+	f, late := q.next()
 	q.mu.Unlock()
+	q.sendOff(f, late)
 	return nil
 }
 
@@ -181,7 +194,22 @@ func (q *queue) leave(ctx context.Context, o *Op, why error) (breaker.Class, err
 
 // ready reports whether one more may fly. Those that are stuck do not count as flying,
 // only against max. mu is held.
-func (q *queue) ready() bool { return q.flying-q.stuck < depth && q.flying < q.max }
+// Full calls leave some connections to others. mu is held.
+func (q *queue) ready() bool {
+	flying := q.flying - q.stuck
+	full := q.waiting.len() >= callKeys && min(q.least, cmp.Or(q.before, q.least)) >= far
+	return q.flying < q.max && (flying < depth || full && flying < q.wire.connections*3/4)
+}
+
+// learn notes how long a call took. mu is held.
+func (q *queue) learn(took time.Duration) {
+	q.trip = min(took, q.trip+(took-q.trip)/8)
+	if q.learnt%memory == 0 {
+		q.before, q.least = q.least, took
+	}
+	q.least = min(q.least, took)
+	q.learnt++
+}
 
 // next makes the next call of those who wait, if there is one and its turn has come, and
 // takes out those whose budget would end before its answer. mu is held.
@@ -288,7 +316,7 @@ func (q *queue) finish(f *flight) *flight {
 		q.stuck--
 	}
 	if f.answered {
-		q.trip = min(f.took, q.trip+(f.took-q.trip)/8)
+		q.learn(f.took)
 	}
 	q.flying--
 	after := f.after

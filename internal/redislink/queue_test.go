@@ -391,6 +391,41 @@ func TestAllStuckIsAtOnce(t *testing.T) {
 	}
 }
 
+// TestFullCallsDoNotWait: with a server that is far, a full call leaves although others are
+// in flight, as long as that leaves connections to others; and only then.
+func TestFullCallsDoNotWait(t *testing.T) {
+	for _, c := range []struct {
+		trip                         time.Duration
+		connections, waiting, flying int
+		ready                        bool
+	}{
+		{0, 20, 0, depth - 1, true},
+		{time.Microsecond, 20, callKeys, depth, false},
+		{far, 20, callKeys - 1, depth, false},
+		{far, 20, callKeys, depth, true},
+		{far, 20, callKeys, 14, true},
+		{far, 20, callKeys, 15, false},
+		{far, 0, callKeys, depth, false},
+		{far - 1, 20, callKeys, depth, false},
+	} {
+		q, a := only(unused(t, 128)), args(t, algo.GCRA)
+		q.learn(0)
+		for range memory {
+			q.learn(c.trip)
+		}
+		for range memory {
+			q.learn(c.trip + time.Second)
+		}
+		q.wire.connections, q.flying = c.connections, c.flying
+		for range c.waiting {
+			q.waiting.push(decision(a, "a", 1))
+		}
+		if got := q.ready(); got != c.ready {
+			t.Errorf("%+v: ready %v", c, got)
+		}
+	}
+}
+
 // TestNobodyIsSentTooLate: who has less time left than a round trip takes is not sent in
 // the place of one who can wait, unless nothing else tells how long one takes.
 func TestNobodyIsSentTooLate(t *testing.T) {

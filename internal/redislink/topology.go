@@ -43,6 +43,19 @@ func topology(client redis.UniversalClient) (of func(id string) string, oneSlot 
 	return nil, true, nil
 }
 
+// connections is how many a client may have to a server; 0 if that is not known.
+func connections(client redis.UniversalClient) int {
+	switch rdb := client.(type) {
+	case *redis.Client:
+		return rdb.Options().PoolSize
+	case *redis.ClusterClient:
+		return rdb.Options().PoolSize
+	case *redis.Ring:
+		return rdb.Options().PoolSize
+	}
+	return 0
+}
+
 const (
 	slotRefresh     = 5 * time.Second
 	slotRefreshSoon = 250 * time.Millisecond

@@ -11,16 +11,17 @@ import (
 
 // wire is what the queues of a link share: the client, and what calls by it need.
 type wire struct {
-	lua       *lua.Client
-	functions bool // the Config asks for functions
-	names     *lua.Namer
-	fair      time.Duration // an answer that took longer is slow
-	plain     bool          // there is one server, as far as the client knows
-	inFlight  int           // the most calls per server
-	closed    chan struct{} // closed when the link is
-	nonces    nonces
-	pools     pools
-	events    *events
+	lua         *lua.Client
+	functions   bool // the Config asks for functions
+	names       *lua.Namer
+	fair        time.Duration // an answer that took longer is slow
+	plain       bool          // there is one server, as far as the client knows
+	inFlight    int           // the most calls per server
+	connections int           // of the client, to a server; 0 if that is not known
+	closed      chan struct{} // closed when the link is
+	nonces      nonces
+	pools       pools
+	events      *events
 }
 
 // do sends commands. A hook of the client's that panics would end the program from here,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/internal/discovery"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -29,6 +30,9 @@ type exchange struct {
 	call   Call
 	host   *admission.Host
 	outer  outer // what the layer above repeats
+
+	discovery *discovery.Discovery // nil is none
+	began     time.Time            // of the last attempt
 
 	last    *http.Response // of the last attempt, parked
 	lastErr error          // of the last attempt
@@ -82,6 +86,7 @@ func (x *exchange) drop() {
 func (x *exchange) send(r *http.Request) (resp *http.Response, err error) {
 	number := x.adm.Send()
 	start := time.Now()
+	x.began = start
 	if d := x.cfg.attemptTimeout; d > 0 {
 		resp, err = sendWithin(x.transmit, r, d)
 	} else {
@@ -206,7 +211,8 @@ func (x *exchange) learn(kind Verdict, resp *http.Response, a retry.Answer) {
 		x.routes.learn(x.host.Name, x.orig, names)
 		x.adm.Scopes = x.routes.scopesOf(x.host.Name, x.adm.Key, x.orig)
 	}
-	switch {
+	switch paced := x.discover(kind, resp, a); {
+	case paced && kind != Rejected: // the next window's requests need no pause to be spread
 	case a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == Rejected):
 		c := admission.Cooldown{For: a.Wait, Source: a.Source, Host: x.host.Name, Said: saidBy(resp)}
 		key := x.adm.Key

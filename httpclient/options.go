@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/discovery"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
@@ -34,6 +35,7 @@ type config struct {
 	hooks          Hooks
 	providers      []retry.Provider
 	cooldownErrors bool
+	discovery      func() (*discovery.Discovery, error)
 }
 
 // WithLimiter paces requests by l, under the key of [WithKey], before each

@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/internal/discovery"
 )
 
 // Transport is an [http.RoundTripper] that sends requests through another one,
 // and with it keeps limits, retries, and leaves servers alone that ask for it.
 // Make one with [New]; the zero value is not usable and a Transport must not be
 // copied. It is safe for concurrent use, runs no goroutine between requests,
-// and needs no closing. What it learns about hosts is its own: use one for all
+// and needs no closing, but after [WithDiscovery]. What it learns about hosts is its own: use one for all
 // clients of a process.
 type Transport struct {
 	base      http.RoundTripper
@@ -23,6 +24,7 @@ type Transport struct {
 	routes    *routes
 	repeated  *repeated
 	admission *admission.Client
+	discovery *discovery.Discovery // nil without WithDiscovery
 }
 
 // New returns a Transport that sends through base; nil is
@@ -43,7 +45,15 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if e != nil {
 		return nil, (*ConfigError)(e)
 	}
-	return &Transport{base: base, cfg: cfg, hosts: hosts, admission: adm, routes: newRoutes(), repeated: newRepeated()}, nil
+	t := &Transport{base: base, cfg: cfg, hosts: hosts, admission: adm, routes: newRoutes(), repeated: newRepeated()}
+	if cfg.discovery == nil {
+		return t, nil
+	}
+	var err error
+	if t.discovery, err = cfg.discovery(); err != nil {
+		return nil, ofDiscovery(err)
+	}
+	return t, nil
 }
 
 // NewClient returns a client that sends through a new Transport on
@@ -92,9 +102,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		req:    req,
 		call:   call,
 		host:   host,
+
+		discovery: t.discovery,
 	}
 	x.adm.Scopes = t.routes.scopesOf(host.Name, x.adm.Key, req)
 	x.adm.Throttle, x.adm.Budget = host.Throttle, host.Budget
+	if t.discovery != nil {
+		x.adm.Learnt = t.discovery
+	}
 	x.adm.Canceled = req.Cancel //nolint:staticcheck // it is how Client.Timeout reaches a RoundTripper
 	if f := t.cfg.hooks.Wait; f != nil {
 		x.adm.OnWait = func(w admission.Wait) {

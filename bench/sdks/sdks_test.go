@@ -23,6 +23,9 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	"github.com/stripe/stripe-go/v84"
 	"golang.org/x/oauth2"
+	"google.golang.org/api/googleapi"
+	googleoption "google.golang.org/api/option"
+	"google.golang.org/api/storage/v1"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/holdfast-go/holdfast/httpclient"
@@ -148,6 +151,15 @@ func connectGo(ctx context.Context, rt http.RoundTripper) error {
 	return err
 }
 
+func googleStorage(ctx context.Context, rt http.RoundTripper) error {
+	s, err := storage.NewService(ctx, googleoption.WithHTTPClient(&http.Client{Transport: rt}), googleoption.WithEndpoint(endpoint))
+	if err != nil {
+		return err
+	}
+	_, err = s.Buckets.Get("b").Context(ctx).Do()
+	return err
+}
+
 // statusError is what clients get that have responses and no errors.
 type statusError int
 
@@ -187,6 +199,7 @@ var all = map[string]struct {
 	"go-retryablehttp":                  {retryableHTTP, 15, as(func(e statusError) int { return int(e) })},
 	"go-retryablehttp, own retries off": {retryableHTTPOff, 3, as(func(e statusError) int { return int(e) })},
 	"oauth2":                            {oauth2Go, 3, as(func(e statusError) int { return int(e) })},
+	"google-api-go":                     {googleStorage, 3, as(func(e *googleapi.Error) int { return e.Code })},
 	"connect-go":                        {connectGo, 3, as(func(e *connect.Error) int { return map[connect.Code]int{connect.CodeUnavailable: 503}[e.Code()] })},
 }
 

@@ -27,6 +27,7 @@ type Call struct {
 	Allow    wait.Allowance
 	Throttle *retry.Throttle // of the host; nil is none
 	Budget   *retry.Budget   // of retries
+	Learnt   Learnt          // nil is none
 	// Canceled also ends the call, beside its context; nil is nothing else.
 	Canceled <-chan struct{}
 	// OnWait, if not nil, is called before each wait.
@@ -73,6 +74,9 @@ func (x *Call) Admit() *Stop {
 			return s
 		}
 		if s := x.limit(); s != nil {
+			return s
+		}
+		if s := x.learnt(); s != nil {
 			return s
 		}
 		if s := x.adapt(); s != nil {
@@ -135,6 +139,9 @@ func (x *Call) Cool(c Cooldown) time.Duration {
 		// When Redis is unavailable this process still waits for the gate, which is all
 		// that can be done.
 		_ = x.c.block.Block(x.ctx, key, d)
+	}
+	if x.Learnt != nil && prolongs(longer, d) {
+		_ = x.Learnt.Block(x.ctx, key, d)
 	}
 	return d
 }

@@ -39,6 +39,7 @@ func library() string {
 	}
 	add(allScript, true)
 	add(beatScript, false)
+	add(learntScript, false)
 	add(acquireScript, false)
 	add(keepScript, false)
 	add(sampledScript, false)

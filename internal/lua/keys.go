@@ -31,11 +31,12 @@ type Namer struct {
 	probe   string
 	permits string
 	rates   string
+	learnt  string
 }
 
 // NewNamer returns the namer of a prefix, which must pass CheckPrefix.
 func NewNamer(prefix string) *Namer {
-	n := &Namer{peers: prefix + ":v1:peers", probe: prefix + ":v1:probe:{", permits: prefix + ":v1:permits:{", rates: prefix + ":v1:sampled:{"}
+	n := &Namer{peers: prefix + ":v1:peers", probe: prefix + ":v1:probe:{", permits: prefix + ":v1:permits:{", rates: prefix + ":v1:sampled:{", learnt: prefix + ":v1:learnt:{"}
 	for _, k := range algo.Kinds {
 		n.state[k] = prefix + ":v2:" + k.Short() + ":{"
 	}
@@ -52,6 +53,9 @@ func (n *Namer) KeysOf(k algo.Kind, id string) Keys {
 
 // Probe names a key in the hash slot of an encoded id, which shows that writes work.
 func (n *Namer) Probe(id string) string { return n.probe + id + "}" }
+
+// Learnt names what is learnt of the quotas of an encoded id.
+func (n *Namer) Learnt(id string) string { return n.learnt + id + "}" }
 
 // Peers is the key under which the processes of a prefix find each other.
 func (n *Namer) Peers() string { return n.peers }

@@ -152,6 +152,7 @@ var (
 	sampledScript = newScript("sampled", "sampled")
 	buryScript    = newScript("sampled_bury", "sampled_bury")
 	beatScript    = newScript("beat", "beat")
+	learntScript  = newScript("learnt", "learnt")
 )
 
 // For returns the script of an algorithm.
@@ -191,7 +192,7 @@ func SHA(text string) string {
 // known are the scripts made at the start, by their SHA-1.
 var known = func() map[string]string {
 	m := map[string]string{}
-	for _, set := range [][]*Script{scripts[:], backScripts[:], blockScripts[:], {allScript, acquireScript, keepScript, sampledScript, buryScript, beatScript}} {
+	for _, set := range [][]*Script{scripts[:], backScripts[:], blockScripts[:], {allScript, acquireScript, keepScript, sampledScript, buryScript, beatScript, learntScript}} {
 		for _, s := range set {
 			if s != nil {
 				m[SHA(s.src)] = strings.TrimPrefix(s.name, functionPrefix)

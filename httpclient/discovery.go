@@ -1,0 +1,103 @@
+package httpclient
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/discovery"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// WithDiscovery learns the limits that servers say, by [retry.ParseQuotas], and paces requests
+// by them before the first 429: for each key, and within it for each quota that a server
+// counts apart. Where a server says nothing, the rate after a 429 is 0.7 of what it was, and
+// grows again. A change of a limit counts from the next response on; what is learnt is
+// forgotten after four windows, and at least ten minutes, without a request.
+//
+// With rdb, all processes with that Redis and prefix, by default "holdfast-learnt", share
+// what is learnt and keep the limits together; while Redis is unavailable each keeps to its
+// share. opts are those of the limiter that counts. Call Close of the Transport at the end;
+// rdb stays open. With nil, this process is taken for the only one, and learns by rejections
+// that it is not; there are no opts then.
+//
+// Of a key of which nothing is known, 10 requests a second are sent until the first response.
+// Limits above a million requests pace nothing. [WithLimiter] holds in any case: what is learnt
+// only lowers it. A wait that does not fit ends with [Throttled].
+//
+// Quotas are learnt for what [WithKey] tells apart: a quota for each model, of which only the
+// body of a request knows, needs a key for each.
+func WithDiscovery(rdb redis.UniversalClient, opts ...limiter.RedisOption) Option {
+	return func(c *config) {
+		c.discovery = func() (*discovery.Discovery, error) { return discovery.New(rdb, opts...) }
+	}
+}
+
+// ofDiscovery makes what users get of an error of discovery.New.
+func ofDiscovery(err error) error {
+	var own *configerr.Error
+	var of *limiter.ConfigError
+	switch {
+	case errors.As(err, &own):
+		return (*ConfigError)(own)
+	case errors.As(err, &of):
+		return &ConfigError{"discovery: " + of.Field, of.Value, of.Rule}
+	}
+	return err
+}
+
+// Close ends what [WithDiscovery] began; without it, there is nothing to close. Requests may
+// still be sent, without what was learnt. Closing twice is harmless.
+func (t *Transport) Close() error {
+	if t.discovery == nil {
+		return nil
+	}
+	return t.discovery.Close()
+}
+
+// discover learns the quotas that a response says, and reports whether requests are paced by
+// them from now on.
+func (x *exchange) discover(kind Verdict, resp *http.Response, a retry.Answer) (paced bool) {
+	key := x.adm.Key
+	if x.discovery == nil || key == "" {
+		return false
+	}
+	said := retry.ParseQuotas(resp.Header, time.Time{}, x.cfg.resetFormat(x.host.Name))
+	if len(said) == 0 && resp.StatusCode >= 500 {
+		return false // it may come from a proxy
+	}
+	ctx, rejected := x.orig.Context(), kind == Rejected && resp.StatusCode == http.StatusTooManyRequests
+	paced = len(said) > 0
+	for _, scope := range scopesOf(said) {
+		of, at := said[:0:0], key
+		if scope != "" {
+			at = scopeKey(key, scope, x.orig)
+		}
+		for _, q := range said {
+			if q.Scope == scope {
+				of = append(of, q)
+			}
+		}
+		paced = x.discovery.Observe(ctx, at, of, rejected && scope == a.Scope, x.began) && paced
+	}
+	return paced
+}
+
+// scopesOf returns the scopes of quotas, and that of all requests.
+func scopesOf(said []retry.Quota) []string {
+	scopes := []string{""}
+next:
+	for _, q := range said {
+		for _, s := range scopes {
+			if s == q.Scope {
+				continue next
+			}
+		}
+		scopes = append(scopes, q.Scope)
+	}
+	return scopes
+}

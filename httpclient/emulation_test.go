@@ -1,0 +1,362 @@
+package httpclient
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/discovery"
+	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// The emulation: clients that send as fast as they can to a server whose limit is said only
+// by its responses, and changes without notice; in virtual time.
+
+// counting is how the server counts.
+type counting string
+
+const (
+	fixed   counting = "fixed window"
+	sliding counting = "sliding window"
+	bucket  counting = "bucket"
+)
+
+// cell is one emulation.
+type cell struct {
+	counting counting
+	limit    int
+	window   time.Duration
+	clients  int
+}
+
+func (c cell) String() string {
+	return fmt.Sprintf("%s, %s, %d", c.counting, limiter.Per(c.limit, c.window), c.clients)
+}
+
+// requests is how many are sent in all: some windows' worth.
+func (c cell) requests() int {
+	if c.window < time.Minute {
+		return min(60*c.limit, 30_000)
+	}
+	return 15 * c.limit
+}
+
+// limitAt is the server's limit: halved in the second third of the time.
+func (c cell) limitAt(since time.Duration) int {
+	whole := time.Duration(c.requests()) * c.window / time.Duration(c.limit)
+	if since > whole/3 && since <= 2*whole/3 {
+		return c.limit / 2
+	}
+	return c.limit
+}
+
+// upstream is the server, and the network before it.
+type upstream struct {
+	cell
+	silent bool // says nothing of its limit
+
+	mu                 sync.Mutex
+	rng                *rand.Rand
+	began              time.Time
+	admitted, rejected int
+	start              time.Duration   // of the window
+	count              int             // in it
+	log                []time.Duration // of a sliding window
+	tokens             float64
+	at                 time.Duration // of tokens
+}
+
+func newUpstream(c cell, silent bool) *upstream {
+	return &upstream{cell: c, silent: silent, rng: rand.New(rand.NewPCG(1, 2)), began: time.Now(), tokens: float64(c.limit)}
+}
+
+// admit decides on a request, and says what is left, when the quota is reset, and after which
+// time another request is admitted if this one is not.
+func (u *upstream) admit(now time.Duration) (ok bool, left int, reset, retry time.Duration) {
+	limit := u.limitAt(now)
+	switch u.counting {
+	case fixed:
+		if start := now / u.window * u.window; start != u.start {
+			u.start, u.count = start, 0
+		}
+		if ok = u.count < limit; ok {
+			u.count++
+		}
+		left, reset = limit-u.count, u.start+u.window-now
+		retry = reset
+	case sliding:
+		for len(u.log) > 0 && u.log[0] <= now-u.window {
+			u.log = u.log[1:]
+		}
+		if ok = len(u.log) < limit; ok {
+			u.log = append(u.log, now)
+		}
+		left, reset = limit-len(u.log), u.log[0]+u.window-now
+		retry = u.log[max(0, len(u.log)-limit)] + u.window - now
+	case bucket:
+		perToken := float64(u.window) / float64(limit)
+		u.tokens, u.at = min(float64(limit), u.tokens+float64(now-u.at)/perToken), now
+		if ok = u.tokens >= 1; ok {
+			u.tokens--
+		}
+		left, reset = int(u.tokens), time.Duration((float64(limit)-u.tokens)*perToken)
+		retry = time.Duration(math.Ceil((1 - u.tokens) * perToken))
+	}
+	return ok, max(0, left), reset, retry
+}
+
+// way is the time that the network takes.
+func (u *upstream) way() time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return 15*time.Millisecond + time.Duration(u.rng.Int64N(int64(20*time.Millisecond)))
+}
+
+func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	time.Sleep(u.way())
+	u.mu.Lock()
+	now := time.Since(u.began)
+	ok, left, reset, retry := u.admit(now)
+	limit := u.limitAt(now)
+	if ok {
+		u.admitted++
+	} else {
+		u.rejected++
+	}
+	u.mu.Unlock()
+	time.Sleep(u.way())
+	resp := respondWith(r, 200)
+	if !ok {
+		resp.StatusCode = http.StatusTooManyRequests
+	}
+	if u.silent {
+		return resp, nil
+	}
+	seconds := func(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
+	resp.Header.Set("X-RateLimit-Limit", strconv.Itoa(limit))
+	resp.Header.Set("X-RateLimit-Remaining", strconv.Itoa(left))
+	resp.Header.Set("X-RateLimit-Reset", seconds(reset))
+	if !ok {
+		resp.Header.Set("Retry-After", seconds(retry))
+	}
+	return resp, nil
+}
+
+func respondWith(r *http.Request, status int) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: r, ProtoMajor: 1, ProtoMinor: 1}
+}
+
+// sharedPacer and sharedShelf stand for Redis: a limiter and a map that all clients share, half
+// a millisecond away.
+type sharedPacer struct{ *limiter.Local }
+
+const toRedis = 500 * time.Microsecond
+
+func (p sharedPacer) Allow(ctx context.Context, key string, opts ...limiter.AllowOption) (limiter.Result, error) {
+	time.Sleep(toRedis)
+	return p.Local.Allow(ctx, key, opts...)
+}
+
+func (p sharedPacer) Reserve(ctx context.Context, key string, n int, opts ...limiter.CallOption) (*limiter.Reservation, error) {
+	time.Sleep(toRedis)
+	return p.Local.Reserve(ctx, key, n, opts...)
+}
+
+type sharedShelf struct {
+	mu        sync.Mutex
+	m         map[string][]lua.LearntQuota
+	at        map[string]time.Time
+	processes int
+	saves     int
+}
+
+func (s *sharedShelf) Load(_ context.Context, key string) ([]lua.LearntQuota, error) {
+	time.Sleep(toRedis)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	aged := append([]lua.LearntQuota(nil), s.m[key]...)
+	age := time.Since(s.at[key]).Microseconds()
+	for i := range aged {
+		aged[i].Cut += age
+		aged[i].Left = max(0, aged[i].Left-age)
+	}
+	return aged, nil
+}
+
+func (s *sharedShelf) Save(_ context.Context, key string, all []lua.LearntQuota, _ time.Duration) error {
+	time.Sleep(toRedis)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.m[key], s.at[key] = all, time.Now()
+	s.saves++
+	return nil
+}
+
+func (s *sharedShelf) Processes() int { return s.processes }
+func (s *sharedShelf) Close()         {}
+
+// strategy is how clients send. newClient returns what sends one request until it is admitted.
+type strategy string
+
+const (
+	byBackoff  strategy = "backoff"
+	byAdaptive strategy = "adaptive"
+	byItself   strategy = "without Redis"
+	byRedis    strategy = "with Redis"
+)
+
+var strategies = []strategy{byBackoff, byAdaptive, byItself, byRedis}
+
+// emulated is what came of an emulation.
+type emulated struct {
+	rejected float64 // per 1000 admitted
+	took     time.Duration
+}
+
+// emulate runs a cell in a bubble.
+func emulate(t *testing.T, c cell, s strategy) (out emulated) {
+	synctest.Test(t, func(t *testing.T) {
+		u := newUpstream(c, s == byAdaptive)
+		shelf := &sharedShelf{m: map[string][]lua.LearntQuota{}, at: map[string]time.Time{}, processes: c.clients}
+		shared, err := limiter.NewLocal(discovery.Scouting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs := make(chan struct{}, c.requests())
+		for range c.requests() {
+			jobs <- struct{}{}
+		}
+		close(jobs)
+		var wg sync.WaitGroup
+		for range c.clients {
+			send := client(t, u, s, func() (*discovery.Discovery, error) {
+				if s == byItself {
+					return discovery.New(nil)
+				}
+				return discovery.Of(sharedPacer{shared}, shelf), nil
+			})
+			for range max(1, 120/c.clients) {
+				wg.Go(func() {
+					for range jobs {
+						for !send() {
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+		out = emulated{1000 * float64(u.rejected) / float64(u.admitted), time.Since(u.began)}
+	})
+	return out
+}
+
+// client returns what sends a request, and reports whether it was admitted.
+func client(t *testing.T, u *upstream, s strategy, d func() (*discovery.Discovery, error)) func() bool {
+	if s == byBackoff {
+		rng := rand.New(rand.NewPCG(3, uint64(u.rng.Int64())))
+		var mu sync.Mutex
+		return func() bool {
+			for i := 0; ; i++ {
+				r, _ := http.NewRequest(http.MethodGet, "http://api.test/", nil)
+				if resp, _ := u.RoundTrip(r); resp.StatusCode == 200 {
+					return true
+				}
+				most := min(20*time.Second, 500*time.Millisecond<<min(i, 10))
+				mu.Lock()
+				wait := time.Duration(rng.Int64N(int64(most)))
+				mu.Unlock()
+				time.Sleep(wait)
+			}
+		}
+	}
+	b, err := retry.NewBudget(retry.BudgetSettings{Floor: 1e6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := []Option{
+		WithAttempts(100), WithMaxWait(time.Hour), WithMaxTotalWait(24 * time.Hour), WithBudget(b), WithoutThrottle(),
+		WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+	}
+	if s == byAdaptive {
+		opts = append(opts, WithAdaptive())
+	} else {
+		opts = append(opts, func(c *config) { c.discovery = d })
+	}
+	rt, err := New(u, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() bool {
+		r, _ := http.NewRequest(http.MethodGet, "http://api.test/", nil)
+		resp, err := rt.RoundTrip(r)
+		return err == nil && resp.StatusCode == 200
+	}
+}
+
+// oracle returns how long it takes when every request arrives at the moment in which it is
+// admitted.
+func oracle(c cell) time.Duration {
+	u := &upstream{cell: c, tokens: float64(c.limit)}
+	now := 25 * time.Millisecond
+	for n := 0; n < c.requests(); {
+		ok, _, _, retry := u.admit(now)
+		if ok {
+			n++
+		} else {
+			now += max(1, retry)
+		}
+	}
+	return now + 25*time.Millisecond
+}
+
+// cells are those of the table.
+func cells() (all []cell) {
+	for _, k := range []counting{fixed, sliding, bucket} {
+		for _, l := range []limiter.Rate{limiter.PerMinute(10), limiter.PerMinute(100), limiter.PerSecond(100), limiter.PerSecond(1000)} {
+			for _, n := range []int{1, 10, 100} {
+				all = append(all, cell{k, l.N, l.Per, n})
+			}
+		}
+	}
+	return all
+}
+
+// TestEmulation is the emulation. With DISCOVERY set to a folder it writes the table and the
+// picture of docs/discovery.md there; a word of a cell's name in DISCOVERY_ONLY picks cells.
+func TestEmulation(t *testing.T) {
+	dir := os.Getenv("DISCOVERY")
+	var table strings.Builder
+	for _, c := range cells() {
+		if only := os.Getenv("DISCOVERY_ONLY"); !strings.Contains(c.String(), only) || dir == "" && only == "" && (c.limit != 100 || c.clients != 10) {
+			continue
+		}
+		best := oracle(c)
+		fmt.Fprintf(&table, "| %s | %s | %d |", c.counting, limiter.Per(c.limit, c.window), c.clients)
+		got := map[strategy]emulated{}
+		for _, s := range strategies {
+			got[s] = emulate(t, c, s)
+		}
+		for _, s := range strategies {
+			fmt.Fprintf(&table, " %.1f |", got[s].rejected)
+		}
+		for _, s := range strategies {
+			fmt.Fprintf(&table, " %.2f |", got[s].took.Seconds()/best.Seconds())
+		}
+		table.WriteByte('\n')
+	}
+	t.Log("\n" + cmp.Or(table.String(), "no cell"))
+}

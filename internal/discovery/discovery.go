@@ -1,0 +1,435 @@
+// Package discovery learns the quotas of servers from what they answer, and paces requests by
+// them: for a fleet with Redis, or for one process.
+//
+// What is learnt of a key is a limit, a window, and what others take of it. Redis keeps that,
+// and a limiter counts the requests, as with any limit. So an outage, its budget, its breaker
+// and the shares of processes are the limiter's.
+package discovery
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/options"
+	"github.com/holdfast-go/holdfast/internal/redislink"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+const (
+	// Prefix is the first part of the keys in Redis, unless another one is given.
+	Prefix = "holdfast-learnt"
+	// maxKeys bounds the keys whose quotas this process remembers, at about 500 bytes each.
+	maxKeys = 1 << 14
+	// refresh is how often Redis is asked what others have learnt of a key that is in use.
+	refresh = time.Second
+	// What is learnt ages: it is forgotten after four windows without a request, and at
+	// least these.
+	minLife = 10 * time.Minute
+	maxLife = 48 * time.Hour
+	// guessWindow is that in which requests are counted where nothing is said.
+	guessWindow = 10 * time.Second
+	// guessCut is the part of what was sent before a rejection that is sent after it.
+	guessCut = 0.7
+)
+
+// Scouting is the limit of a key of which nothing is known: its first response says more, and
+// others wait for it.
+var Scouting = limiter.GCRA(limiter.PerSecond(10), 1)
+
+// guess names the quota of a server that says none.
+var guess = hash("rejections")
+
+// Pacer is a limiter, of a fleet or of this process.
+type Pacer interface {
+	Allow(ctx context.Context, key string, opts ...limiter.AllowOption) (limiter.Result, error)
+	Reserve(ctx context.Context, key string, n int, opts ...limiter.CallOption) (*limiter.Reservation, error)
+	Block(ctx context.Context, key string, d time.Duration, opts ...limiter.CallOption) error
+	Close() error
+}
+
+// Shelf keeps for a fleet what is learnt.
+type Shelf interface {
+	Load(ctx context.Context, key string) ([]lua.LearntQuota, error)
+	Save(ctx context.Context, key string, all []lua.LearntQuota, life time.Duration) error
+	// Processes is how many are alive, this one included.
+	Processes() int
+	Close()
+}
+
+// Discovery is the quotas that were learnt. It is safe for concurrent use. Make it with New.
+type Discovery struct {
+	pacer Pacer
+	shelf Shelf // nil is of this process alone
+	keys  *admission.Table[entry]
+}
+
+// entry is what is known of one key.
+type entry struct {
+	mu       sync.Mutex
+	quotas   []quota
+	answered bool      // a response has come
+	changed  time.Time // when the quotas were learnt, by a response or from Redis
+	loaded   time.Time // when Redis was asked last
+	saved    time.Time // when Redis last got them, or had them
+
+	// How many requests were sent in this guessWindow and in the one before it.
+	second    time.Time
+	sent, was int64
+}
+
+// New returns a discovery that shares what it learns through rdb, with options of a limiter's;
+// nil is none of both.
+func New(rdb redis.UniversalClient, opts ...limiter.RedisOption) (*Discovery, error) {
+	if rdb == nil {
+		if len(opts) > 0 {
+			return nil, configerr.New("discovery", "options", "need a Redis client")
+		}
+		lim, err := limiter.NewLocal(Scouting)
+		return Of(lim, nil), err
+	}
+	opts = append([]limiter.RedisOption{limiter.WithPrefix(Prefix)}, opts...)
+	var c options.Config[limiter.DecisionInfo]
+	all := make([]limiter.Option, 0, len(opts))
+	for _, o := range opts {
+		if o == nil {
+			return nil, configerr.Option()
+		}
+		if err := o.ForSemaphore(&c); err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+	lim, err := limiter.New(rdb, Scouting, all...)
+	if err != nil {
+		return nil, err
+	}
+	c.Link.Client = rdb
+	link, err := redislink.New(c.Link)
+	if err != nil {
+		return nil, errors.Join(err, lim.Close())
+	}
+	return Of(lim, &redisShelf{link, lim}), nil
+}
+
+// Of returns a discovery that counts by p and shares what it learns on s, which may be nil. The
+// limit of p must be Scouting.
+func Of(p Pacer, s Shelf) *Discovery {
+	return &Discovery{pacer: p, shelf: s, keys: admission.NewTable(maxKeys, func(*entry) bool { return false })}
+}
+
+// Close gives up the place of this process in the fleet. The client stays open.
+func (d *Discovery) Close() error {
+	if d.shelf != nil {
+		d.shelf.Close()
+	}
+	return d.pacer.Close()
+}
+
+// AllowN decides on one request of a key under what is known of its quotas; where that is
+// nothing, requests wait for what the first one learns. n is not used: servers count requests.
+// Without an answer of the limiter, such as under fallback.Closed, it admits: a quota that is
+// not configured must not stop anything.
+func (d *Discovery) AllowN(ctx context.Context, key string, _ int) (limiter.Result, error) {
+	e := d.keys.GetOrAdd(key, func() *entry { return new(entry) })
+	admitted := limiter.Result{Allowed: true}
+	if e == nil {
+		return admitted, nil
+	}
+	d.load(ctx, key, e)
+	now := time.Now()
+	e.mu.Lock()
+	quotas, answered := e.paced(now), e.answered
+	e.mu.Unlock()
+	switch {
+	case len(quotas) == 0 && answered:
+	case len(quotas) == 0:
+		if res, err := d.pacer.Allow(ctx, key); err == nil && !res.Allowed {
+			return res, nil
+		}
+	default:
+		if res, ok := d.take(ctx, key, e, quotas, now); !ok {
+			return res, nil
+		}
+	}
+	e.mu.Lock()
+	e.count(now)
+	e.mu.Unlock()
+	return admitted, nil
+}
+
+// paces is a limit, and whose it is.
+type paces struct {
+	name  int64
+	limit limiter.Limit
+	until time.Time // until when others have a part of it
+	none  bool      // they have all of it
+}
+
+// paced returns the limits that are known well enough. mu is held.
+func (e *entry) paced(now time.Time) (all []paces) {
+	for i := range e.quotas {
+		if l, ok := e.quotas[i].paced(now); ok {
+			all = append(all, paces{e.quotas[i].name, l, e.quotas[i].until, e.quotas[i].none(now)})
+		}
+	}
+	return all
+}
+
+// take takes a request from all quotas, or from none.
+func (d *Discovery) take(ctx context.Context, key string, e *entry, quotas []paces, now time.Time) (res limiter.Result, ok bool) {
+	taken := make([]*limiter.Reservation, 0, len(quotas))
+	for _, q := range quotas {
+		if q.none {
+			return limiter.Result{Limit: q.limit, RetryAfter: q.until.Sub(now)}, false
+		}
+	}
+	for _, q := range quotas {
+		r, err := d.pacer.Reserve(ctx, quotaKey(key, q.name), 1, limiter.UseLimit(q.limit))
+		if err != nil {
+			continue
+		}
+		if r.Allowed {
+			taken = append(taken, r)
+			e.note(q, r.Remaining)
+			continue
+		}
+		for _, t := range taken {
+			_ = t.Cancel(ctx) // else it drains
+		}
+		// Others have a part of the window only until it ends.
+		if left := q.until.Sub(now); left > 0 && left < r.RetryAfter {
+			r.RetryAfter = left
+		}
+		return r.Result, false
+	}
+	return res, true
+}
+
+// note remembers what is left of a quota.
+func (e *entry) note(p paces, left int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.quotas {
+		if q := &e.quotas[i]; q.name == p.name {
+			q.left = int64(left)
+			if time.Now().Before(q.until) {
+				q.left += q.taken
+			}
+		}
+	}
+}
+
+func quotaKey(key string, name int64) string { return key + "~" + strconv.FormatInt(name, 36) }
+
+// count counts a request. mu is held.
+func (e *entry) count(now time.Time) {
+	switch since := now.Sub(e.second); {
+	case since >= 2*guessWindow:
+		e.was, e.sent, e.second = 0, 0, now
+	case since >= guessWindow:
+		e.was, e.sent, e.second = e.sent, 0, now
+	}
+	e.sent++
+}
+
+// Observe learns what a response to a request that was sent at sent says about the quotas of
+// its key. rejected is that it rejects the request by quota. It reports whether requests are
+// paced by all that the response says, so that who reads that nothing is left need not stop
+// all of them until the reset.
+func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota, rejected bool, sent time.Time) (paced bool) {
+	e := d.keys.GetOrAdd(key, func() *entry { return new(entry) })
+	if e == nil {
+		return false
+	}
+	now := time.Now()
+	e.mu.Lock()
+	e.answered = true
+	changed, more := false, false
+	stale := sent.Before(e.changed)
+	paced = len(said) > 0
+	for _, s := range said {
+		q := e.quota(hash(s.Name))
+		if q == nil {
+			paced = false
+			continue
+		}
+		c, m := q.observe(s, now, stale)
+		changed, more = changed || c, more || m
+		paced = paced && q.logged()
+	}
+	if rejected && !changed && !stale { // else the change is the reason
+		more = d.cut(e, sent, now) || more
+	}
+	if changed {
+		e.changed = now
+	}
+	save := changed || more || d.shelf != nil && len(e.quotas) > 0 && now.Sub(e.saved) > e.life()/2
+	e.mu.Unlock()
+	if save {
+		d.save(ctx, key, e)
+	}
+	return paced
+}
+
+// quota returns that of a name, and makes it if there is room. mu is held.
+func (e *entry) quota(name int64) *quota {
+	for i := range e.quotas {
+		if e.quotas[i].name == name {
+			return &e.quotas[i]
+		}
+	}
+	if len(e.quotas) > 0 && e.quotas[0].guessed {
+		e.quotas = e.quotas[:0] // now it is said
+	}
+	if len(e.quotas) == retry.MaxQuotas {
+		return nil
+	}
+	e.quotas = append(e.quotas, quota{name: name})
+	return &e.quotas[len(e.quotas)-1]
+}
+
+// cut sends less after a rejection. mu is held.
+func (d *Discovery) cut(e *entry, sent, now time.Time) (changed bool) {
+	if len(e.quotas) == 0 {
+		processes := int64(1)
+		if d.shelf != nil {
+			processes = max(1, int64(d.shelf.Processes()))
+		}
+		e.quotas = append(e.quotas, quota{
+			name: guess, guessed: true, window: guessWindow, stretch: 1, cut: now,
+			limit: max(1, int64(guessCut*float64(max(e.sent, e.was)*processes))),
+		})
+		return true
+	}
+	for i := range e.quotas {
+		q := &e.quotas[i]
+		if q.over(now) {
+			e.quotas = nil
+			return d.cut(e, sent, now)
+		}
+		changed = q.rejected(sent, now) || changed
+	}
+	return changed
+}
+
+// Block stops a key for d, in the fleet, where its quotas are known.
+func (d *Discovery) Block(ctx context.Context, key string, dur time.Duration, _ ...limiter.CallOption) error {
+	e := d.keys.Get(key)
+	if e == nil {
+		return nil
+	}
+	e.mu.Lock()
+	quotas := e.paced(time.Now())
+	e.mu.Unlock()
+	if len(quotas) == 0 {
+		return d.pacer.Block(ctx, key, dur)
+	}
+	var err error
+	for _, q := range quotas {
+		err = errors.Join(err, d.pacer.Block(ctx, quotaKey(key, q.name), dur, limiter.UseLimit(q.limit)))
+	}
+	return err
+}
+
+// life is how long Redis keeps what is learnt. mu is held.
+func (e *entry) life() time.Duration {
+	life := minLife
+	for i := range e.quotas {
+		life = max(life, min(4*min(e.quotas[i].window, maxWindow), maxLife))
+	}
+	return life
+}
+
+// load asks Redis what others have learnt, once in a while.
+func (d *Discovery) load(ctx context.Context, key string, e *entry) {
+	now := time.Now()
+	e.mu.Lock()
+	if d.shelf == nil || now.Sub(e.loaded) < refresh {
+		e.mu.Unlock()
+		return
+	}
+	e.loaded = now
+	e.mu.Unlock()
+	all, err := d.shelf.Load(ctx, key)
+	if err != nil || len(all) == 0 {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.changed.After(now) {
+		return // by a response, meanwhile
+	}
+	if e.adopt(all, time.Now()) {
+		e.changed, e.saved = time.Now(), time.Now()
+	}
+}
+
+// adopt takes what Redis has, and reports whether the limits are others. mu is held.
+func (e *entry) adopt(all []lua.LearntQuota, now time.Time) (changed bool) {
+	kept := make([]quota, 0, retry.MaxQuotas)
+	for _, r := range all[:min(len(all), retry.MaxQuotas)] {
+		q := quota{left: r.Limit}
+		for i := range e.quotas {
+			if e.quotas[i].name == r.Name {
+				q = e.quotas[i]
+			}
+		}
+		changed = changed || q.limit != r.Limit || q.window != micros(r.Window)
+		q.adopt(r, now)
+		kept = append(kept, q)
+	}
+	e.quotas = kept
+	return changed
+}
+
+// save tells the others.
+func (d *Discovery) save(ctx context.Context, key string, e *entry) {
+	if d.shelf == nil {
+		return
+	}
+	now := time.Now()
+	e.mu.Lock()
+	e.saved = now
+	all, life := make([]lua.LearntQuota, 0, len(e.quotas)), e.life()
+	for i := range e.quotas {
+		all = append(all, e.quotas[i].record(now))
+	}
+	e.mu.Unlock()
+	// When Redis is unavailable this process still keeps to it; others learn it themselves.
+	_ = d.shelf.Save(context.WithoutCancel(ctx), key, all, life)
+}
+
+// redisShelf is a Shelf in Redis.
+type redisShelf struct {
+	link *redislink.Link
+	lim  *limiter.Limiter // which has the heartbeat
+}
+
+// Load implements Shelf.
+func (s *redisShelf) Load(ctx context.Context, key string) ([]lua.LearntQuota, error) {
+	id := lua.EncodeID(key)
+	cmd := &lua.Learnt{Key: s.link.Names.Learnt(id)}
+	err := s.link.Exec(ctx, id, cmd)
+	return cmd.Out, err
+}
+
+// Save implements Shelf.
+func (s *redisShelf) Save(ctx context.Context, key string, all []lua.LearntQuota, life time.Duration) error {
+	id := lua.EncodeID(key)
+	return s.link.Exec(ctx, id, &lua.Learnt{Key: s.link.Names.Learnt(id), Life: life.Milliseconds(), Quotas: all})
+}
+
+// Processes implements Shelf.
+func (s *redisShelf) Processes() int { return s.lim.Health().Processes }
+
+// Close implements Shelf.
+func (s *redisShelf) Close() { s.link.Close(func() {}) }

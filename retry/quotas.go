@@ -1,0 +1,212 @@
+package retry
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+)
+
+// MaxQuotas bounds how many quotas of one response count.
+const MaxQuotas = 4
+
+// maxLimit bounds what is understood as a limit: 10¹⁵ − 1 is the largest number that RFC 9651
+// allows for.
+const maxLimit = 1e15
+
+// Quota is one quota of requests, as a response says it.
+type Quota struct {
+	// Name tells the quotas of a response apart: the name of a policy of the IETF draft, with
+	// its partition key, or the headers' common part. It is not for display.
+	Name string
+	// Scope names what the quota is for, of those in [ParseScopes]; "" is all requests
+	// of the caller.
+	Scope string
+	// Limit is how many requests fit into a window, at least 1; 0 if that is not said.
+	Limit int64
+	// Remaining is how many are left; -1 if that is not said.
+	Remaining int64
+	// Reset is the time until the quota is reset; -1 if that is not said.
+	Reset time.Duration
+	// Window is the length of the window; 0 if that is not said.
+	Window time.Duration
+}
+
+// ParseQuotas returns the quotas of requests that a response says, at most [MaxQuotas], with
+// their limits. It knows the headers of [ParseQuota] and, beside them, those that differ from
+// them by Limit, Kong's -Second, -Minute, -Hour and -Day, the q, w and pk of RateLimit-Policy,
+// and the ;w= of the older drafts. Quotas of tokens, bytes and the like are left out, and so is
+// what says no limit and nothing that remains. now and format are those of ParseQuota; a
+// response from a cache says nothing. Header names must be in canonical form.
+func ParseQuotas(h http.Header, now time.Time, format ResetFormat) []Quota {
+	if age(h) > 0 {
+		return nil
+	}
+	var all []Quota
+	for name := range h {
+		if !strings.Contains(name, "Ratelimit") && !strings.Contains(name, "Rate-Limit") || strings.Contains(name, "Token") {
+			continue
+		}
+		if i := strings.LastIndex(name, "Limit"); i > strings.Index(name, "imit") {
+			all = addQuota(all, pairQuota(h, name[:i], name[i+len("Limit"):], now, format))
+		} else if i := strings.LastIndex(name, "Remaining"); i >= 0 {
+			all = addQuota(all, pairQuota(h, name[:i], name[i+len("Remaining"):], now, format))
+		}
+	}
+	all = structuredQuotas(all, h)
+	if hint, ok := shopifyQuota(h); ok {
+		_, size, _ := strings.Cut(first(h, shopifyCalls), "/")
+		n, _ := strconv.ParseInt(size, 10, 64)
+		all = addQuota(all, Quota{Name: shopifyCalls, Scope: "shopify/rest", Limit: n, Remaining: hint.Remaining, Reset: -1, Window: shopifyEmpties})
+	}
+	return all
+}
+
+// addQuota adds q, unless it says nothing or its name is there. Of too many, those count whose
+// names are first, so that the order of headers in a map does not matter.
+func addQuota(all []Quota, q Quota) []Quota {
+	if q.Limit == 0 && q.Remaining < 0 {
+		return all
+	}
+	i := 0
+	for ; i < len(all) && all[i].Name <= q.Name; i++ {
+		if all[i].Name == q.Name {
+			return all
+		}
+	}
+	all = append(all, Quota{})
+	copy(all[i+1:], all[i:])
+	all[i] = q
+	return all[:min(len(all), MaxQuotas)]
+}
+
+// pairQuota reads the headers that differ in Limit, Remaining and Reset between a prefix and a
+// suffix.
+func pairQuota(h http.Header, prefix, suffix string, now time.Time, format ResetFormat) Quota {
+	q := Quota{Name: prefix + suffix, Remaining: -1, Reset: -1}
+	q.Limit, q.Window = limitOf(first(h, prefix+"Limit"+suffix))
+	if v := first(h, prefix+"Remaining"+suffix); v != "" {
+		q.Remaining = remaining(v)
+	}
+	if q.Window == 0 {
+		q.Window = windowOf(suffix)
+	}
+	reset := prefix + "Reset" + suffix
+	if hint, ok := pair(h, reset, now, format); ok {
+		q.Reset = hint.Wait
+	} else if hint, ok := pair(h, reset+"-After", now, format); ok {
+		q.Reset = hint.Wait
+	}
+	q.Scope = scopeOfWait(http.StatusTooManyRequests, h, reset)
+	return q
+}
+
+// limitOf parses a limit, and the window where an older draft adds it: 100, 100;w=60.
+func limitOf(s string) (limit int64, window time.Duration) {
+	value, policies, _ := strings.Cut(s, ",")
+	n := remaining(strings.TrimSpace(value))
+	if n < 1 || n >= maxLimit {
+		return 0, 0
+	}
+	for policy := range strings.SplitSeq(policies, ",") {
+		quota, params, _ := strings.Cut(strings.TrimSpace(policy), ";")
+		if w, ok := strings.CutPrefix(strings.TrimSpace(params), "w="); ok && remaining(quota) == n && digits(w) {
+			window, _ = decimal(w, time.Second)
+		}
+	}
+	return n, window
+}
+
+// windowOf is the window that Kong names at the end of its headers.
+func windowOf(suffix string) time.Duration {
+	switch suffix {
+	case "-Second":
+		return time.Second
+	case "-Minute":
+		return time.Minute
+	case "-Hour":
+		return time.Hour
+	case "-Day":
+		return 24 * time.Hour
+	default:
+		return 0
+	}
+}
+
+// structuredQuotas reads RateLimit-Policy and RateLimit.
+func structuredQuotas(all []Quota, h http.Header) []Quota {
+	policies, err := httpsfv.UnmarshalList(h["Ratelimit-Policy"])
+	if err != nil {
+		policies = nil
+	}
+	for _, member := range policies {
+		if item, ok := member.(httpsfv.Item); ok {
+			all = addQuota(all, policyQuota(h, item))
+		}
+	}
+	if policies != nil || h["Ratelimit"] == nil {
+		return all
+	}
+	if hint, ok := structured(h); ok {
+		all = addQuota(all, Quota{Name: hint.Source, Limit: olderLimit(h), Remaining: hint.Remaining, Reset: hint.Wait})
+	}
+	return all
+}
+
+// policyQuota reads a policy, and what the RateLimit field says of it.
+func policyQuota(h http.Header, policy httpsfv.Item) Quota {
+	q := Quota{Remaining: -1, Reset: -1}
+	name, named := policy.Value.(string)
+	limit, has := number(policy.Params, "q")
+	if !named { // of an older draft: 100;w=60
+		limit, has = policy.Value.(int64)
+	}
+	if unit, is := policy.Params.Get("qu"); is && unit != "requests" || !has || limit < 1 || limit >= maxLimit || len(name) > 64 {
+		return q
+	}
+	if w, ok := number(policy.Params, "w"); ok {
+		q.Window = seconds(w)
+	}
+	q.Limit, q.Name = limit, "policy "+name
+	partition, _ := policy.Params.Get("pk")
+	list, err := httpsfv.UnmarshalList(h["Ratelimit"])
+	if err != nil {
+		list = nil
+	}
+	for _, member := range list {
+		item, ok := member.(httpsfv.Item)
+		if of, is := item.Value.(string); !ok || !is || of != name {
+			continue
+		}
+		if r, ok := number(item.Params, "r"); ok {
+			q.Remaining = r
+		}
+		if t, ok := number(item.Params, "t"); ok {
+			q.Reset = seconds(t)
+		}
+		if pk, ok := item.Params.Get("pk"); ok {
+			partition = pk
+		}
+	}
+	if pk, ok := partition.([]byte); ok && len(pk) <= 64 {
+		q.Name += " " + string(pk)
+	}
+	return q
+}
+
+// olderLimit is limit in the dictionary of an older draft, 0 without.
+func olderLimit(h http.Header) int64 {
+	dict, err := httpsfv.UnmarshalDictionary(h["Ratelimit"])
+	if err != nil {
+		return 0
+	}
+	member, _ := dict.Get("limit")
+	item, _ := member.(httpsfv.Item)
+	n, _ := item.Value.(int64)
+	if n < 1 || n >= maxLimit {
+		return 0
+	}
+	return n
+}

@@ -1,4 +1,4 @@
-.PHONY: simulate mutants soak sdks help check lint cross api demo outage-demo screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
+.PHONY: discovery simulate mutants soak sdks help check lint cross api demo outage-demo screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
 
 # Lists the targets.
 help:
@@ -66,6 +66,11 @@ test:
 # Simulates fleets in virtual time for a minute: make simulate SIM=10m SEED=7
 simulate:
 	@cd internal/sim && GOWORK=off go test -count=1 -timeout 0 -run 'TestSimulate$$'
+
+# Emulates clients of a server that says its limit only in headers, in virtual time, and writes
+# docs/discovery.md and its picture.
+discovery:
+	@cd httpclient && GOWORK=off DISCOVERY=$(CURDIR)/docs go test -count=1 -timeout 0 -run 'TestEmulation$$' .
 
 # Runs SDKs above the transport, and counts what they send; compiles for minutes.
 sdks:

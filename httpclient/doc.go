@@ -65,7 +65,7 @@
 //
 // The transport stores the throttles and budgets of up to 4,096 hosts and the cooldowns of
 // up to 65,536 keys and 16,384 of their quotas, 8,192 routes with quotas of their own, and
-// 4,096 idempotency keys. A flood of hosts or keys never removes a cooldown or a host that is
+// 4,096 idempotency keys. With [WithDiscovery] it also stores what was learnt of 16,384 keys. A flood of hosts or keys never removes a cooldown or a host that is
 // throttled. Beyond these numbers, a host has no throttle and shares a budget, and a
 // cooldown applies only to the request that caused it.
 package httpclient

@@ -256,13 +256,18 @@ func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota,
 	changed, more := false, false
 	stale := sent.Before(e.changed)
 	paced = len(said) > 0
+	var uncounted []paces
 	for _, s := range said {
 		q := e.quota(hash(s.Name))
 		if q == nil {
 			paced = false
 			continue
 		}
+		unknown := q.limit == 0
 		c, m := q.observe(s, now, stale)
+		if l, ok := q.paced(now); ok && unknown {
+			uncounted = append(uncounted, paces{name: q.name, limit: l})
+		}
 		changed, more = changed || c, more || m
 		paced = paced && q.logged()
 	}
@@ -274,6 +279,9 @@ func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota,
 	}
 	save := changed || more || d.shelf != nil && len(e.quotas) > 0 && now.Sub(e.saved) > e.life()/2
 	e.mu.Unlock()
+	for _, q := range uncounted { // the request of this response
+		_, _ = d.pacer.Allow(context.WithoutCancel(ctx), quotaKey(key, q.name), limiter.UseLimit(q.limit))
+	}
 	if save {
 		d.save(ctx, key, e)
 	}

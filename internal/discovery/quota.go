@@ -18,8 +18,9 @@ const (
 	maxWindow = 31 * 24 * time.Hour
 	// maxLogged is the largest limit that is counted request by request. A larger one is paced
 	// by GCRA, at some 60 bytes for a key, with a burst of a twentieth of it.
-	maxLogged = 1000
-	burstPart = 20
+	maxLogged  = 1000
+	burstPart  = 20
+	longWindow = 24 * time.Hour
 	// Requests take some time to arrive, and not always the same: what is sent a window apart
 	// may arrive within one. So ours is longer, by a twentieth and at most 250 ms.
 	lagPart = 20
@@ -27,14 +28,14 @@ const (
 	// A rejection although the quota was kept shows that less is allowed than was said, or
 	// that others share it. The first cut is small; one soon after another halves. What was
 	// cut comes back by 3 % for each window.
-	firstCut   = 1.15
-	nextCut    = 2.0
-	soon       = 4 // windows
-	recovery   = 0.03
+	firstCut = 1.15
+	nextCut  = 2.0
+	soon     = 4 // windows
+	recovery = 0.03
 	// It comes back faster, by this once a window, while the server says that more is left of
 	// the limit, by a fifth of it, than of the window.
-	ease   = 0.85
-	unused = 0.2
+	ease       = 0.85
+	unused     = 0.2
 	maxStretch = 1e5
 	settle     = time.Second
 	calm       = 10 * time.Second // what counts as a window at least, for that
@@ -115,7 +116,11 @@ func (q *quota) paced(now time.Time) (l limiter.Limit, ok bool) {
 		return limiter.SlidingWindowLog(limiter.Per(int(limit), per)), true
 	}
 	burst := limit / burstPart
-	return limiter.GCRA(limiter.Per(int(limit+1-burst), per), int(burst)), true
+	days := time.Duration(1)
+	if per > longWindow { // the arithmetic of limiters is exact up to that
+		days = (per + longWindow - 1) / longWindow
+	}
+	return limiter.GCRA(limiter.Per(int(limit+1-burst)/int(days), (per/days).Truncate(time.Microsecond)), int(burst)), true
 }
 
 // logged is whether requests are counted one by one, so that it is known how many are left.
@@ -129,8 +134,13 @@ func (q *quota) observe(said retry.Quota, now time.Time, stale bool) (changed, m
 		limit = max(q.limit, said.Remaining+1) // at least
 	}
 	if limit != q.limit && !stale {
+		was := q.limit
 		q.limit, q.guessed, changed = limit, false, true
-		q.taken, q.left = 0, limit-1
+		if q.taken = 0; was == 0 {
+			q.left = limit - 1
+		} else {
+			q.left += limit - was
+		}
 	}
 	if q.learnWindow(said, now, stale) {
 		changed = true
@@ -187,30 +197,30 @@ func round(d time.Duration) time.Duration {
 	return d
 }
 
-// learnTaken learns what others have: the server says that less is left than we counted. Of
-// what is left, they are expected to take as much as they took so far.
+// learnTaken learns what others have: the server says that less is left than we counted, by
+// more than what is on its way.
 func (q *quota) learnTaken(said retry.Quota, now time.Time, stale bool) (changed bool) {
-	if stale || !q.logged() || said.Remaining < 0 || said.Reset <= 0 || now.Before(q.until) {
+	if stale || !q.logged() || said.Remaining < 0 || said.Reset <= 0 || q.none(now) {
 		return false
 	}
-	share := q.stretched(now)
-	own, used := int64(float64(q.limit)/share)-q.left, q.limit-said.Remaining
-	if used <= 0 || own >= used-used/10 {
-		return false
-	}
+	share, until := q.stretched(now), now.Add(min(said.Reset, q.window))
 	if said.Remaining == 0 {
-		q.taken, q.until = q.limit, now.Add(min(said.Reset, q.window))
+		own := float64(q.limit)/share - float64(q.left)
+		if own >= 0.9*float64(q.limit) {
+			return false
+		}
+		q.taken, q.until = q.limit, until
 		return true
 	}
-	if share != 1 {
+	known := int64(0)
+	if now.Before(q.until) {
+		known = q.taken
+	}
+	taken := q.left - said.Remaining
+	if share != 1 || taken <= known+max(1, q.limit/10) {
 		return false
 	}
-	ours := said.Remaining * max(1, own) / used
-	taken := q.left - ours
-	if said.Remaining > 0 && taken <= max(1, q.limit/10) { // or they are our own, on their way
-		return false
-	}
-	q.taken, q.until = taken, now.Add(min(said.Reset, q.window))
+	q.taken, q.until = taken, until
 	return true
 }
 

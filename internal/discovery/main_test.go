@@ -1,0 +1,9 @@
+package discovery
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }

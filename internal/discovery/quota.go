@@ -72,7 +72,7 @@ type quota struct {
 // hash names a quota in Redis and in keys.
 func hash(name string) int64 {
 	h := fnv.New64a()
-	h.Write([]byte(name)) //nolint:errcheck // it never fails
+	h.Write([]byte(name))
 	return int64(h.Sum64() & (1<<48 - 1))
 }
 

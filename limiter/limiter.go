@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/outbox"
 	"github.com/holdfast-go/holdfast/internal/redislink"
+	"github.com/holdfast-go/holdfast/internal/wait"
 )
 
 // Limiter is a distributed rate limiter: processes that use the same Redis, the
@@ -23,6 +24,7 @@ type Limiter struct {
 	claimed *redislink.Name
 	one     *decider // of keys that are not split
 	split   splitter
+	lines   wait.Lines[lineOf]
 }
 
 var _ Allower = (*Limiter)(nil)
@@ -84,6 +86,7 @@ func (l *Limiter) SetLimit(limit Limit) error {
 		return err
 	}
 	l.claimed.Change(limit.Algorithm().String(), limit)
+	l.lines.CallAll()
 	return nil
 }
 
@@ -114,14 +117,26 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Res
 	return l.WaitN(ctx, key, 1, opts...)
 }
 
-// WaitN waits until n units of key are admitted, and for the Delay of a shaping
-// limit. When the context's deadline leaves too little time it returns a
-// *WaitError at once, and nothing is charged. Other errors are those of Allow.
+// WaitN waits until n units of key are admitted, and for the Delay of a shaping limit.
+// Those of this process that wait for a key are served by their arrival, those with a
+// Critical context first: the first of them asks, and the others sleep until it is their
+// turn. Allow, Reserve and other processes do not stand in that line: they take what there
+// is. Calls with a limit of their own (UseLimit) stand in one line for each limit.
+//
+// When the context's deadline leaves too little time, for the limit or behind those who
+// came before, it returns a *WaitError at once, and nothing is charged. Other errors are
+// those of Allow.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
 	limit := limitOf(opts)
-	return waitFor(ctx, l.one.redis.Closed(), func(most time.Duration) (Result, error) {
-		return l.decide(ctx, limit, key, n, most, nil)
-	})
+	w := waiter{
+		ctx: ctx, closed: l.one.redis.Closed(), n: n, processes: l.one.redis.Processes,
+		ask: func(most time.Duration) (Result, error) { return l.decide(ctx, limit, key, n, most, nil) },
+		queue: func(units int) (time.Duration, error) {
+			s, err := l.enter(ctx, key, n, opts)
+			return s.least(units), err
+		},
+	}
+	return w.wait(&l.lines, l.limits.line(key, limit))
 }
 
 // Reserve asks for n units of key as Allow does; what turns out not to be needed may be
@@ -210,6 +225,7 @@ func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) err
 	if err != nil {
 		return err
 	}
+	defer l.lines.Call(l.limits.line(key, limitOf(opts)))
 	return each(s, key, func(_ int, s *spec, name string) error { return l.one.reset(ctx, s, name) })
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/wait"
 )
 
 // Local is a limiter of this process alone, without Redis: the same algorithms
@@ -17,6 +18,7 @@ type Local struct {
 	hook    decisionHook
 	closing sync.Once
 	closed  chan struct{}
+	lines   wait.Lines[lineOf]
 }
 
 var _ Allower = (*Local)(nil)
@@ -43,7 +45,13 @@ func (l *Local) Limit() Limit { return l.limits.live.Load().limit }
 
 // SetLimit changes the limiter's limit from the next decision on, as Limiter.SetLimit
 // does. The error is a *ConfigError, and then nothing has changed.
-func (l *Local) SetLimit(limit Limit) error { return l.limits.change(limit) }
+func (l *Local) SetLimit(limit Limit) error {
+	err := l.limits.change(limit)
+	if err == nil {
+		l.lines.CallAll()
+	}
+	return err
+}
 
 // Allow asks for one unit of key, or for a Cost. The errors are those of Limiter.Allow
 // that do not concern Redis.
@@ -70,9 +78,15 @@ func (l *Local) Wait(ctx context.Context, key string, opts ...CallOption) (Resul
 // WaitN waits as Limiter.WaitN does.
 func (l *Local) WaitN(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
 	limit := limitOf(opts)
-	return waitFor(ctx, l.closed, func(most time.Duration) (Result, error) {
-		return l.decide(ctx, limit, key, n, most, nil)
-	})
+	w := waiter{
+		ctx: ctx, closed: l.closed, n: n,
+		ask: func(most time.Duration) (Result, error) { return l.decide(ctx, limit, key, n, most, nil) },
+		queue: func(units int) (time.Duration, error) {
+			s, err := l.enter(ctx, key, n, opts)
+			return s.least(units), err
+		},
+	}
+	return w.wait(&l.lines, l.limits.line(key, limit))
 }
 
 // Reserve asks for n units of key, as Limiter.Reserve does.
@@ -141,6 +155,7 @@ func (l *Local) Reset(ctx context.Context, key string) error {
 	_, err := l.enter(ctx, key, 0, nil)
 	if err == nil {
 		l.store.Reset(key)
+		l.lines.Call(lineOf{key: key})
 	}
 	return err
 }

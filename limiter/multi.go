@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/wait"
 )
 
 // Multi is several limits for one request, all or nothing: per second and per hour;
@@ -22,6 +24,7 @@ import (
 type Multi struct {
 	parts    []Part
 	observed bool // a part has a hook for decisions
+	lines    wait.Lines[lineOf]
 }
 
 var _ Allower = (*Multi)(nil)
@@ -83,18 +86,35 @@ func (m *Multi) Wait(ctx context.Context, key string) (MultiResult, error) {
 	return m.WaitN(ctx, key, 1)
 }
 
-// WaitN waits until all parts admit n units, and for the Delay of those that shape.
-// When the context's deadline leaves too little time it returns a *WaitError at
-// once. It does not hold on to what some of them would admit already.
+// WaitN waits until all parts admit n units, and for the Delay of those that shape. Those
+// who wait with one key stand in line as Limiter.WaitN says, in a line of the Multi's own:
+// who waits for a part alone does not stand in it. When the context's deadline leaves too
+// little time it returns a *WaitError at once. It does not hold on to what some of the
+// parts would admit already.
 func (m *Multi) WaitN(ctx context.Context, key string, n int) (MultiResult, error) {
 	asks := m.asks(key, n)
 	var last MultiResult
+	link := m.parts[0].Limiter.one.redis
+	w := waiter{
+		ctx: ctx, closed: link.Closed(), n: n, processes: link.Processes,
+		ask: func(most time.Duration) (Result, error) {
+			var err error
+			last, err = m.decide(ctx, asks, most, nil)
+			return last.Result, err
+		},
+		queue: func(units int) (least time.Duration, err error) {
+			for i, p := range m.parts {
+				s, err := p.Limiter.enter(ctx, asks[i].Key, n, nil)
+				if err != nil {
+					return 0, ofPart(p.Name, err)
+				}
+				least = max(least, s.least(units))
+			}
+			return least, nil
+		},
+	}
 	var err error
-	last.Result, err = waitFor(ctx, m.parts[0].Limiter.one.redis.Closed(), func(most time.Duration) (Result, error) {
-		var err error
-		last, err = m.decide(ctx, asks, most, nil)
-		return last.Result, err
-	})
+	last.Result, err = w.wait(&m.lines, lineOf{key: key})
 	return last, err
 }
 

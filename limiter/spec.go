@@ -147,6 +147,14 @@ func (s *spec) check(key string, n int) error {
 // most is the largest cost that can be admitted.
 func (s *spec) most() int64 { return s.args.Cap - s.args.Keep }
 
+// least is the least time in which n units are admitted, if there is a spec.
+func (s *spec) least(n int) time.Duration {
+	if s == nil {
+		return 0
+	}
+	return algo.Duration(s.args.Least(int64(n)))
+}
+
 // boundedBy returns the spec for a caller that cannot wait for longer than most,
 // if that is not 0: a place in the queue that comes too late must not be taken.
 func (s *spec) boundedBy(most time.Duration) *spec {
@@ -203,6 +211,14 @@ func (p *limits) change(l Limit) error { return p.set(l, p.live.Load().tuning) }
 
 // of returns the spec that a call without options is decided by.
 func (p *limits) of(ctx context.Context) *spec { return p.live.Load().of(ctx) }
+
+// line names the line of a key's callers with a limit of their own, or the zero value.
+func (p *limits) line(key string, l Limit) lineOf {
+	if l == p.live.Load().limit {
+		l = Limit{}
+	}
+	return lineOf{key, l}
+}
 
 // use returns the spec that a call with a limit of its own is decided by; the zero value
 // is the limiter's.

@@ -2,50 +2,151 @@ package limiter
 
 import (
 	"context"
+	"math"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/wait"
 )
 
-// waitFor asks until the cost is admitted, sleeping for exactly what each denial
-// says, and never past ctx. ask is told how long the caller can wait, 0 for as long
-// as it takes.
-func waitFor(ctx context.Context, closed <-chan struct{}, ask func(most time.Duration) (Result, error)) (Result, error) {
-	for {
-		var left time.Duration
-		if deadline, ok := ctx.Deadline(); ok {
-			left = max(1, time.Until(deadline))
-		}
-		res, err := ask(left)
-		if err != nil {
-			return res, err
-		}
-		pause := res.Delay
-		if !res.Allowed {
-			pause = res.RetryAfter
-			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < pause {
-				return res, &WaitError{RetryAfter: pause, Remaining: left}
-			}
-		}
-		if err := sleep(ctx, pause, closed); err != nil {
-			return res, err
-		}
-		if res.Allowed {
-			return res, nil
-		}
-	}
+const (
+	// localPause is the longest that a line waits for what this process decides in the
+	// place of Redis, which may be back sooner.
+	localPause = time.Second
+	// maxSpread bounds the time over which the lines of several processes ask: it is more
+	// than their distances to Redis differ by.
+	maxSpread = DefaultBudget
+)
+
+// lineOf names a line. Calls with a limit of their own stand in one of their own: those of
+// a small limit must not hold up those of a larger one.
+type lineOf struct {
+	key   string
+	limit Limit // the zero value is the limiter's own
 }
 
-func sleep(ctx context.Context, d time.Duration, closed <-chan struct{}) error {
-	if d <= 0 {
-		return nil
+// waiter waits until a cost is admitted. It is not safe for concurrent use.
+type waiter struct {
+	ctx    context.Context
+	closed <-chan struct{}
+	n      int
+	// ask decides for a caller that can wait for so long, 0 for as long as it takes.
+	ask func(most time.Duration) (Result, error)
+	// queue checks the call before it stands in line, and returns the least time in which
+	// the limit admits so many units.
+	queue func(units int) (time.Duration, error)
+	// processes returns how many processes share the limit; nil is one without Redis.
+	processes func() int
+
+	res    Result
+	denied int // how often
+}
+
+// wait waits in line until the cost is admitted, and then, out of the line, for its delay.
+func (w *waiter) wait(lines *wait.Lines[lineOf], of lineOf) (Result, error) {
+	err := lines.Wait(of, w.n, IsCritical(w.ctx), w)
+	if err == nil && w.res.Delay > 0 {
+		err = w.sleep(w.res.Delay, nil)
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+	return w.res, err
+}
+
+// Ask asks for a decision.
+func (w *waiter) Ask() (a wait.Answer, err error) {
+	left := w.left()
+	if left == math.MaxInt64 {
+		left = 0
+	}
+	if w.res, err = w.ask(left); err != nil {
+		return a, err
+	}
+	processes := 1
+	if w.processes != nil && w.res.Source != SourceLocal {
+		processes = w.processes()
+	}
+	switch {
+	case w.res.Allowed && w.res.Delay > 0: // who asks first starts first
+		return wait.Answer{Go: true}, nil
+	case w.res.Allowed: // what there is room for is for the lines of all processes
+		return wait.Answer{Go: true, Room: w.res.Remaining / processes}, nil
+	}
+	if err := w.fits(w.res.RetryAfter); err != nil {
+		return a, err
+	}
+	a.After = wait.Spread(w.res.RetryAfter, w.spread(processes), w.left())
+	if s := w.res.Source; w.processes != nil && (s == SourceLocal || s == SourceClosed) {
+		a.After = min(a.After, localPause)
+	}
+	w.denied++
+	return a, nil
+}
+
+// spread returns over which time the lines of several processes ask that were all denied
+// until one moment, each at random, or the nearest to Redis would take each unit. It is
+// less for a line that has lost before. It is the time in which the burst fills by one unit
+// for each of the others, as far as there is a burst, so that none is lost.
+func (w *waiter) spread(processes int) time.Duration {
+	if processes <= 1 {
+		return 0
+	}
+	rate, n := w.res.Limit.Rate(), max(1, w.n)
+	one := float64(rate.Per) / float64(rate.N) * float64(n)
+	over := one / 4
+	if others := min(processes, w.res.Limit.Burst()/n) - 1; others > 0 {
+		over = one * float64(others)
+	}
+	return time.Duration(min(over, float64(maxSpread))) >> min(w.denied, 8)
+}
+
+// Queue returns an error for a call that need not stand in line.
+func (w *waiter) Queue(ahead int, after time.Duration) error {
+	least, err := w.queue(ahead + w.n)
+	if err != nil {
+		return err
+	}
+	return w.fits(after + least)
+}
+
+// Sleep waits for d, or until it is called.
+func (w *waiter) Sleep(d time.Duration, called <-chan struct{}) error {
+	if d > 0 {
+		if err := w.fits(d); err != nil {
+			return err
+		}
+	}
+	return w.sleep(d, called)
+}
+
+// fits returns an error if the context ends in less than d.
+func (w *waiter) fits(d time.Duration) error {
+	if left := w.left(); left < d {
+		return &WaitError{RetryAfter: d, Remaining: left}
+	}
+	return nil
+}
+
+// left is what the context leaves.
+func (w *waiter) left() time.Duration {
+	if deadline, ok := w.ctx.Deadline(); ok {
+		return max(1, time.Until(deadline))
+	}
+	return math.MaxInt64
+}
+
+func (w *waiter) sleep(d time.Duration, called <-chan struct{}) error {
+	var over <-chan time.Time
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		over = timer.C
+	}
 	select {
-	case <-timer.C:
+	case <-over:
 		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-closed:
+	case <-called:
+		return nil
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	case <-w.closed:
 		return ErrClosed
 	}
 }

@@ -166,6 +166,25 @@ func (p Params) RetryAfterReset(reset, n int64) int64 {
 	return reset - (p.Full()-(n+p.Keep)*p.Den)/p.Num
 }
 
+// Least is the least time in which n units can be admitted by and by, whatever is left now.
+func (p Params) Least(n int64) int64 {
+	most := p.Cap - p.Keep
+	switch {
+	case n <= most:
+		return 0
+	case !p.Kind.Windowed():
+		return int64(float64(n-most) * float64(p.Den) / float64(p.Num))
+	}
+	windows := (n - 1) / most
+	if p.Kind != SlidingWindowLog {
+		windows-- // an aligned one may end at once
+	}
+	if windows > MaxPeriod/p.Den {
+		return MaxPeriod
+	}
+	return windows * p.Den
+}
+
 // undrained is what is left, in units of 1/Den, of taken units after a time in
 // which a bucket drained; not above 0 when that is nothing.
 func (p Params) undrained(elapsed, taken int64) int64 {

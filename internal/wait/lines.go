@@ -1,0 +1,354 @@
+package wait
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/random"
+)
+
+// Waiter is one who waits. Its methods are called on its own goroutine, outside of locks.
+type Waiter interface {
+	// Ask asks whether it may go now.
+	Ask() (Answer, error)
+	// Queue is called before it stands behind others, which wait for so many units. The
+	// first of them asks after that time at the earliest.
+	Queue(ahead int, after time.Duration) error
+	// Sleep returns after d, or when called has a value; only then if d is below 0.
+	Sleep(d time.Duration, called <-chan struct{}) error
+}
+
+// Answer is the answer to Ask.
+type Answer struct {
+	Go bool
+	// After is when to ask again, if it may not go; more than 0.
+	After time.Duration
+	// Over is not 0 after a pause that ends for many at once: the time after it over which
+	// those who stand in line leave, evenly.
+	Over time.Duration
+	// Room is how much more there is for others, if it may go.
+	Room int
+}
+
+// Lines holds a line for each key that has waiters: the critical ones first, each by their
+// arrival. The first one asks for the line, until it may go; the others sleep. When
+// an answer says that there is room for more of them, those ask at once. To arrive and to
+// leave takes as long in a line of ten thousand as in one of two. A key without
+// waiters takes no space. It is safe for concurrent use; the zero value is ready for use.
+type Lines[K comparable] struct {
+	n  atomic.Int64 // lines
+	mu sync.Mutex
+	m  map[K]*line
+}
+
+// Wait waits until w may go: n units of what stands under key. Who has no other to
+// stand behind asks first. The error is the one that ended it, of w.
+func (ls *Lines[K]) Wait(key K, n int, critical bool, w Waiter) error {
+	ahead, after, behind := ls.ahead(key, critical)
+	var a Answer
+	var err error
+	if behind {
+		err = w.Queue(ahead, after)
+	} else {
+		a, err = w.Ask()
+	}
+	if err != nil || a.Go {
+		return err
+	}
+	p := ls.join(key, n, critical)
+	defer ls.leave(key, p) // also when a hook panics
+	d := time.Duration(0)
+	if behind {
+		d = ls.due(p)
+	} else {
+		d = ls.denied(p, a)
+	}
+	for {
+		for d != 0 {
+			if err := w.Sleep(d, p.called); err != nil {
+				return err
+			}
+			d = ls.due(p)
+		}
+		if a, err = w.Ask(); err != nil {
+			return err
+		}
+		if a.Go {
+			p.goes, p.room = true, a.Room
+			return nil
+		}
+		d = ls.denied(p, a)
+	}
+}
+
+// Call lets the first one in the line of key ask now: there may be more than its last answer said.
+func (ls *Lines[K]) Call(key K) {
+	if ls.n.Load() == 0 {
+		return
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l := ls.m[key]; l != nil {
+		l.call()
+	}
+}
+
+// CallAll is Call for all lines.
+func (ls *Lines[K]) CallAll() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, l := range ls.m {
+		l.call()
+	}
+}
+
+// Len returns how many lines there are.
+func (ls *Lines[K]) Len() int { return int(ls.n.Load()) }
+
+// ahead returns for how many units others wait whom a newcomer stands behind, if there are
+// any, and when the first of them asks.
+func (ls *Lines[K]) ahead(key K, critical bool) (units int, after time.Duration, behind bool) {
+	if ls.n.Load() == 0 {
+		return 0, 0, false
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.m[key]
+	if l == nil || critical && l.ranks[0].first == nil {
+		return 0, 0, false
+	}
+	units = l.ranks[0].units
+	if !critical {
+		units += l.ranks[1].units
+	}
+	return units, max(0, time.Until(l.until(l.first()))), true
+}
+
+func (ls *Lines[K]) join(key K, n int, critical bool) *place {
+	p := &place{n: n, critical: critical, called: make(chan struct{}, 1)}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.m[key]
+	if l == nil {
+		l = &line{room: unknown}
+		if ls.m == nil {
+			ls.m = make(map[K]*line)
+		}
+		ls.m[key] = l
+		ls.n.Add(1)
+	}
+	p.line = l
+	was := l.first()
+	l.add(p)
+	if l.first() == p {
+		if was != nil && was.turn {
+			l.take(was)
+			was.call() // it may be asleep, as the first one
+		}
+		p.turn = true
+		l.turns++
+	}
+	return p
+}
+
+func (ls *Lines[K]) leave(key K, p *place) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := p.line
+	l.remove(p)
+	if p.turn {
+		l.take(p)
+	}
+	if p.goes {
+		l.went(p.room)
+	}
+	if l.len == 0 {
+		delete(ls.m, key)
+		ls.n.Add(-1)
+		return
+	}
+	l.next()
+}
+
+// due returns 0 if it is p's turn to ask, or in how long it will be; below 0 is when
+// it is called.
+func (ls *Lines[K]) due(p *place) time.Duration {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if !p.turn {
+		return -1
+	}
+	return max(0, time.Until(p.line.until(p)))
+}
+
+// denied is due for one who has just received an answer that denies.
+func (ls *Lines[K]) denied(p *place, a Answer) time.Duration {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := p.line
+	if l.first() != p {
+		if p.turn {
+			l.take(p)
+		}
+		l.room = 0
+		l.next()
+		return -1
+	}
+	now := time.Now()
+	l.room = unknown
+	l.denial = denial{at: now.Add(a.After), n: p.n, critical: p.critical}
+	if a.Over > 0 {
+		l.calm = l.denial.at.Add(a.Over)
+		l.free = l.denial.at.Add(random.Below(a.Over/time.Duration(l.len) + 1))
+	}
+	return max(1, l.until(p).Sub(now))
+}
+
+// line is the line of one key. Lines.mu is held.
+type line struct {
+	ranks  [2]rank // the critical ones, and the others
+	len    int
+	turns  int // how many may ask, or do so
+	room   int // the least that answers have left since the turns were given; or unknown
+	denial denial
+	// Until calm, those who leave are spread, and none asks before free.
+	calm, free time.Time
+}
+
+const unknown = -1
+
+// rank is a part of a line, in which places are by arrival.
+type rank struct {
+	first, last *place
+	units       int
+}
+
+// denial is the last answer that the first one received; n is 0 when nothing is known of the
+// next one's.
+type denial struct {
+	at       time.Time // when to ask again
+	n        int
+	critical bool
+}
+
+// place is one in a line.
+type place struct {
+	line       *line
+	prev, next *place
+	n          int
+	critical   bool
+	turn       bool          // it may ask
+	called     chan struct{} // has a value when that has changed
+	goes       bool          // it leaves because it may go
+	room       int           // and this is left
+}
+
+func (p *place) call() {
+	select {
+	case p.called <- struct{}{}:
+	default:
+	}
+}
+
+func (l *line) rank(p *place) *rank {
+	if p.critical {
+		return &l.ranks[0]
+	}
+	return &l.ranks[1]
+}
+
+func (l *line) first() *place {
+	if p := l.ranks[0].first; p != nil {
+		return p
+	}
+	return l.ranks[1].first
+}
+
+func (l *line) add(p *place) {
+	r := l.rank(p)
+	if p.prev = r.last; p.prev != nil {
+		p.prev.next = p
+	} else {
+		r.first = p
+	}
+	r.last = p
+	r.units += p.n
+	l.len++
+}
+
+func (l *line) remove(p *place) {
+	r := l.rank(p)
+	if p.prev != nil {
+		p.prev.next = p.next
+	} else {
+		r.first = p.next
+	}
+	if p.next != nil {
+		p.next.prev = p.prev
+	} else {
+		r.last = p.prev
+	}
+	r.units -= p.n
+	l.len--
+}
+
+func (l *line) give(p *place) {
+	p.turn = true
+	l.turns++
+	p.call()
+}
+
+func (l *line) take(p *place) {
+	p.turn = false
+	l.turns--
+}
+
+// went notes that one of the line went, and how much it left.
+func (l *line) went(room int) {
+	l.denial.n = 0
+	if l.room == unknown {
+		l.room = room
+	}
+	l.room = min(l.room, room)
+	now := time.Now()
+	if left := l.calm.Sub(now); left > 0 && l.len > 0 {
+		l.free, l.room = now.Add(left/time.Duration(l.len)), unknown
+	}
+}
+
+// next sees to it that the first one may ask, and others for whom there is certainly room,
+// once all have their answers who might ask for it.
+func (l *line) next() {
+	p := l.first()
+	if !p.turn {
+		l.give(p)
+	}
+	if l.turns > 1 || l.room == unknown {
+		return
+	}
+	room := l.room - p.n
+	l.room = unknown
+	if l.denial.n > 0 {
+		return
+	}
+	for p = p.next; p != nil && p.n <= room; p = p.next {
+		l.give(p)
+		room -= p.n
+	}
+}
+
+// until returns when p need not ask before, if it is the first.
+func (l *line) until(p *place) time.Time {
+	d := l.denial
+	if holds := d.n > 0 && p.n >= d.n && (d.critical || !p.critical); holds && d.at.After(l.free) {
+		return d.at
+	}
+	return l.free
+}
+
+// call lets the first one ask, whatever its last answer says.
+func (l *line) call() {
+	l.denial.n, l.calm, l.free = 0, time.Time{}, time.Time{}
+	l.first().call()
+}

@@ -33,7 +33,7 @@ var imports = map[string][]string{
 	"internal/lease":              {"internal/algo", "internal/lua"},
 	"internal/outbox":             {"internal/random", "internal/algo", "internal/lua", "internal/redislink", "fallback"},
 	"internal/options":            {"internal/redislink"},
-	"limiter":                     {"internal/algo", "internal/denial", "internal/lease", "internal/lua", "internal/outbox", "internal/redislink", "internal/options", "internal/chain", "internal/wait", "fallback", "breaker"},
+	"limiter":                     {"internal/algo", "internal/denial", "internal/lease", "internal/lua", "internal/outbox", "internal/redislink", "internal/options", "internal/chain", "internal/random", "internal/wait", "fallback", "breaker"},
 	"semaphore":                   {"internal/random", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "limiter", "fallback", "breaker"},
 	"sampled":                     {"internal/algo", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "internal/topk", "limiter", "fallback"},
 	"limiter/limitertest":         {"limiter"},

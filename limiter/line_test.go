@@ -247,7 +247,9 @@ func TestDeadlinesInLine(t *testing.T) {
 				_, at, errs := queue(lim, ones(n), func(i int) context.Context {
 					ctx := t.Context()
 					if i%2 == 1 {
-						ctx, _ = context.WithTimeout(ctx, 3*time.Second) //nolint:govet // the bubble ends
+						var cancel context.CancelFunc
+						ctx, cancel = context.WithTimeout(ctx, 3*time.Second)
+						t.Cleanup(cancel)
 					}
 					return ctx
 				})

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/random"
 	"github.com/holdfast-go/holdfast/internal/wait"
 )
 
@@ -63,16 +64,29 @@ func (w *waiter) Ask() (a wait.Answer, err error) {
 	if w.processes != nil && w.res.Source != SourceLocal {
 		processes = w.processes()
 	}
-	switch {
-	case w.res.Allowed && w.res.Delay > 0: // who asks first starts first
-		return wait.Answer{Go: true}, nil
-	case w.res.Allowed: // what there is room for is for the lines of all processes
-		return wait.Answer{Go: true, Room: w.res.Remaining / processes}, nil
+	over := w.spread(processes)
+	if w.res.Allowed {
+		a.Go = true
+		if w.res.Delay == 0 { // with a delay, who asks first starts first
+			a.Room = min(w.res.Remaining, w.res.Limit.Burst()/processes-w.n)
+		}
+		if a.Room > 0 {
+			a.After = over / 2 // in which others take their part
+		}
+		return a, nil
 	}
 	if err := w.fits(w.res.RetryAfter); err != nil {
 		return a, err
 	}
-	a.After = wait.Spread(w.res.RetryAfter, w.spread(processes), w.left())
+	switch {
+	case w.res.RetryAfter > over: // much is there at once: each takes its part
+		over = random.Below(over / 8)
+	case w.denied == 0:
+		over -= random.Below(over / 2)
+	default:
+		over = random.Below(over / 2 >> min(w.denied-1, 2))
+	}
+	a.After = min(w.res.RetryAfter+over, max(w.res.RetryAfter, w.left()))
 	if s := w.res.Source; w.processes != nil && (s == SourceLocal || s == SourceClosed) {
 		a.After = min(a.After, localPause)
 	}
@@ -80,10 +94,12 @@ func (w *waiter) Ask() (a wait.Answer, err error) {
 	return a, nil
 }
 
-// spread returns over which time the lines of several processes ask that were all denied
-// until one moment, each at random, or the nearest to Redis would take each unit. It is
-// less for a line that has lost before. It is the time in which the burst fills by one unit
-// for each of the others, as far as there is a burst, so that none is lost.
+// spread returns the time over which the lines of several processes take turns, which were
+// all denied until one moment: without it the nearest to Redis would take each unit. A line
+// that was just served asks at the end of that time, and one that has lost asks the earlier
+// the more often it has. It is the time in which the burst fills by a unit for each of the
+// others, as far as there is a burst, so that none is lost; for windows, the time in which
+// each process takes its part of the next one.
 func (w *waiter) spread(processes int) time.Duration {
 	if processes <= 1 {
 		return 0
@@ -94,7 +110,7 @@ func (w *waiter) spread(processes int) time.Duration {
 	if others := min(processes, w.res.Limit.Burst()/n) - 1; others > 0 {
 		over = one * float64(others)
 	}
-	return time.Duration(min(over, float64(maxSpread))) >> min(w.denied, 8)
+	return time.Duration(min(over, float64(maxSpread)))
 }
 
 // Queue returns an error for a call that need not stand in line.

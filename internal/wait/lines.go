@@ -22,7 +22,8 @@ type Waiter interface {
 // Answer is the answer to Ask.
 type Answer struct {
 	Go bool
-	// After is when to ask again, if it may not go; more than 0.
+	// After is when to ask again, if it may not go; more than 0. If it may, it is when others
+	// may ask than those for whom there is room.
 	After time.Duration
 	// Over is not 0 after a pause that ends for many at once: the time after it over which
 	// those who stand in line leave, evenly.
@@ -75,7 +76,7 @@ func (ls *Lines[K]) Wait(key K, n int, critical bool, w Waiter) error {
 			return err
 		}
 		if a.Go {
-			p.goes, p.room = true, a.Room
+			p.goes, p.answer = true, a
 			return nil
 		}
 		d = ls.denied(p, a)
@@ -161,7 +162,7 @@ func (ls *Lines[K]) leave(key K, p *place) {
 		l.take(p)
 	}
 	if p.goes {
-		l.went(p.room)
+		l.went(p.answer)
 	}
 	if l.len == 0 {
 		delete(ls.m, key)
@@ -176,8 +177,11 @@ func (ls *Lines[K]) leave(key K, p *place) {
 func (ls *Lines[K]) due(p *place) time.Duration {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if !p.turn {
+	switch {
+	case !p.turn:
 		return -1
+	case p.now:
+		return 0
 	}
 	return max(0, time.Until(p.line.until(p)))
 }
@@ -187,6 +191,7 @@ func (ls *Lines[K]) denied(p *place, a Answer) time.Duration {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := p.line
+	p.now = false
 	if l.first() != p {
 		if p.turn {
 			l.take(p)
@@ -240,8 +245,9 @@ type place struct {
 	critical   bool
 	turn       bool          // it may ask
 	called     chan struct{} // has a value when that has changed
+	now        bool          // without a pause
 	goes       bool          // it leaves because it may go
-	room       int           // and this is left
+	answer     Answer        // by this one
 }
 
 func (p *place) call() {
@@ -304,21 +310,27 @@ func (l *line) take(p *place) {
 	l.turns--
 }
 
-// went notes that one of the line went, and how much it left.
-func (l *line) went(room int) {
+// went notes that one of the line went, by an answer.
+func (l *line) went(a Answer) {
 	l.denial.n = 0
-	if l.room == unknown {
-		l.room = room
-	}
-	l.room = min(l.room, room)
 	now := time.Now()
+	if l.free.After(now) {
+		return // it went with others, in the room that an answer before had left
+	}
+	if l.room == unknown {
+		l.room = a.Room
+	}
+	l.room = min(l.room, a.Room)
+	if a.After > 0 {
+		l.free = now.Add(a.After)
+	}
 	if left := l.calm.Sub(now); left > 0 && l.len > 0 {
 		l.free, l.room = now.Add(left/time.Duration(l.len)), unknown
 	}
 }
 
-// next sees to it that the first one may ask, and others for whom there is certainly room,
-// once all have their answers who might ask for it.
+// next sees to it that the first one may ask, and those for whom there is room, at once,
+// when all have their answers who might ask for it.
 func (l *line) next() {
 	p := l.first()
 	if !p.turn {
@@ -327,13 +339,16 @@ func (l *line) next() {
 	if l.turns > 1 || l.room == unknown {
 		return
 	}
-	room := l.room - p.n
+	room := l.room
 	l.room = unknown
 	if l.denial.n > 0 {
 		return
 	}
-	for p = p.next; p != nil && p.n <= room; p = p.next {
-		l.give(p)
+	for ; p != nil && p.n <= room; p = p.next {
+		p.now = true
+		if !p.turn {
+			l.give(p)
+		}
 		room -= p.n
 	}
 }

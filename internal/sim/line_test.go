@@ -1,0 +1,184 @@
+package sim
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	rand1 "math/rand"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// lines is a fleet whose processes wait for one key in Redis.
+type lines struct {
+	net       *network
+	srv       *Server
+	limiters  []*limiter.Limiter
+	decisions []int
+	mu        sync.Mutex
+}
+
+// standing runs a test with a fleet of processes; the i-th is far(i) further away.
+func standing(t *testing.T, processes int, limit limiter.Limit, far func(i int) time.Duration, test func(*testing.T, *lines)) {
+	cryptotest.SetGlobalRandom(t, 1)
+	rand1.Seed(1) //nolint:staticcheck // go-redis draws from it
+	synctest.Test(t, func(t *testing.T) {
+		l := &lines{decisions: make([]int, processes)}
+		l.net = newNetwork(rand.New(rand.NewPCG(1, 1)), 200*time.Microsecond)
+		l.srv = newServer(l.net, newLedger(&Plan{}, map[string]*rule{}, false), "10.0.0.1:6379", 1)
+		l.net.servers[l.srv.addr] = l.srv
+		for i := range processes {
+			name := "p" + strconv.Itoa(i)
+			l.net.set(name, l.srv.addr, func(p *Path) { p.Delay = far(i) })
+			rdb := redis.NewClient(&redis.Options{
+				Addr: l.srv.addr, Protocol: 2, DisableIdentity: true,
+				Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.net.dial(ctx, name, addr) },
+			})
+			lim, err := limiter.New(rdb, limit, limiter.WithProcess(name), limiter.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+				limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) {
+					l.mu.Lock()
+					l.decisions[i]++
+					l.mu.Unlock()
+				}}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = lim.Close(); _ = rdb.Close() }()
+			l.limiters = append(l.limiters, lim)
+		}
+		// Each learns how many they are.
+		for range 8 {
+			for _, lim := range l.limiters {
+				if _, err := lim.Allow(t.Context(), "other"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		for i := range l.decisions {
+			l.decisions[i] = 0
+		}
+		test(t, l)
+	})
+}
+
+// wait lets goroutines of each process wait again and again, and returns how many were
+// admitted in each process, and the slowest wait.
+func (l *lines) wait(t *testing.T, goroutines int, life time.Duration) (admitted []int, slowest time.Duration) {
+	ctx, cancel := context.WithCancel(t.Context())
+	admitted = make([]int, len(l.limiters))
+	var wg sync.WaitGroup
+	for i, lim := range l.limiters {
+		for range goroutines {
+			wg.Go(func() {
+				for {
+					start := time.Now()
+					if _, err := lim.Wait(ctx, "k"); err != nil {
+						return
+					}
+					l.mu.Lock()
+					admitted[i]++
+					slowest = max(slowest, time.Since(start))
+					l.mu.Unlock()
+				}
+			})
+		}
+	}
+	time.Sleep(life)
+	cancel()
+	wg.Wait()
+	return admitted, slowest
+}
+
+func sum(n []int) (all int) {
+	for _, v := range n {
+		all += v
+	}
+	return all
+}
+
+// TestNoProcessIsStarved: of up to four processes that wait for one key, none gets more than
+// twice of what another gets, although Redis is nearer to one, and of eight not three times
+// as much; and the limit is used.
+func TestNoProcessIsStarved(t *testing.T) {
+	const life = 10 * time.Second
+	for _, limit := range []limiter.Limit{
+		limiter.GCRA(limiter.PerSecond(100), 10), limiter.TokenBucket(limiter.PerSecond(100), 10), limiter.FixedWindow(limiter.PerSecond(100)),
+		limiter.SlidingWindowLog(limiter.PerSecond(100)), limiter.SlidingWindowCounter(limiter.PerSecond(100)), limiter.LeakyBucketShaping(limiter.PerSecond(100), 10),
+	} {
+		for _, processes := range []int{2, 4, 8} {
+			t.Run(limit.String()+"/"+strconv.Itoa(processes), func(t *testing.T) {
+				standing(t, processes, limit, func(i int) time.Duration { return time.Duration(i) * 100 * time.Microsecond }, func(t *testing.T, l *lines) {
+					got, slowest := l.wait(t, 50, life)
+					t.Logf("%v admitted, slowest %v, decisions %v", got, slowest, l.decisions)
+					if least, most := slices.Min(got), slices.Max(got); most > (2+processes/8)*least {
+						t.Errorf("from %d to %d were admitted of each process", least, most)
+					}
+					if all := sum(got); all < 950 {
+						t.Errorf("%d were admitted, of 1000", all)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestOneProcessOnRedis: a process that is alone waits as in TestWaitersAreServedInTurn of
+// package limiter.
+func TestOneProcessOnRedis(t *testing.T) {
+	standing(t, 1, limiter.GCRA(limiter.PerSecond(100), 10), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+		got, slowest := l.wait(t, 50, 6*time.Second)
+		t.Logf("%v admitted, slowest %v, decisions %v", got, slowest, l.decisions)
+		if got[0] < 600 || float64(l.decisions[0]) > 2.5*float64(got[0]) || slowest > 550*time.Millisecond {
+			t.Errorf("%d admitted, the slowest after %v, by %d decisions", got[0], slowest, l.decisions[0])
+		}
+	})
+}
+
+// TestRedisFailsInAWait: the line goes on with the local limit, and with that of Redis soon
+// after it is back, although the local one would let it wait for longer.
+func TestRedisFailsInAWait(t *testing.T) {
+	standing(t, 2, limiter.GCRA(limiter.PerMinute(6), 2), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+		lim := l.limiters[0]
+		for range 2 {
+			if _, err := lim.Wait(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start := time.Now()
+		var sources []limiter.Source
+		var at []time.Duration
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				res, err := lim.Wait(t.Context(), "k")
+				if err != nil {
+					t.Error(err)
+				}
+				sources, at = append(sources, res.Source), append(at, time.Since(start))
+			})
+		}
+		time.Sleep(5 * time.Second)
+		l.srv.set(func(h *Health) { h.Down = true })
+		l.srv.crash()
+		time.Sleep(10 * time.Second)
+		l.srv.set(func(h *Health) { h.Down = false })
+		wg.Wait()
+		t.Log(sources, at)
+		// Every 10 s by Redis, every 20 s by half of the limit.
+		if last := at[2]; last > 45*time.Second || sources[2] != limiter.SourceRedis {
+			t.Errorf("admitted after %v by %v", at, sources)
+		}
+	})
+}

@@ -39,8 +39,9 @@ func (h Hooks) and(next Hooks) Hooks {
 // WaitInfo is one wait.
 type WaitInfo struct {
 	Target, Method, Key string
-	For                 time.Duration // how long; jitter included
-	Why                 WaitReason
+	// For is how long: with jitter, and behind others in the line of its key at least.
+	For time.Duration
+	Why WaitReason
 	// Source is what asked for it, when Why is [WaitServer]: "RetryInfo",
 	// "grpc-retry-pushback-ms", or the name of a header of HTTP, such as "Retry-After".
 	Source string

@@ -132,11 +132,11 @@ func TestLimiterThatFails(t *testing.T) {
 }
 
 // TestCooldownWhileWaiting: a call that waits for its turn heeds a rejection that comes
-// meanwhile, and asks for no second turn when it has one already.
+// meanwhile. A turn that falls into the cooldown is void: it asks for another one.
 func TestCooldownWhileWaiting(t *testing.T) {
 	for limit, asks := range map[limiter.Limit]int{
 		limiter.GCRA(limiter.Per(1, 2*time.Second), 1):               3, // it is denied first
-		limiter.LeakyBucketShaping(limiter.Per(1, 2*time.Second), 2): 2, // it is admitted, but later
+		limiter.LeakyBucketShaping(limiter.Per(1, 2*time.Second), 2): 3, // it is admitted, but later
 	} {
 		t.Run(limit.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -53,8 +53,9 @@ type AttemptInfo struct {
 // WaitInfo is one wait.
 type WaitInfo struct {
 	Request *http.Request // the caller's
-	For     time.Duration // how long; jitter included
-	Why     WaitReason
+	// For is how long: with jitter, and behind others in the line of its key at least.
+	For time.Duration
+	Why WaitReason
 	// Source names the header that asked for it, when Why is [WaitServer].
 	Source string
 }

@@ -10,10 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// minPause keeps a limiter that denies without a time to retry from being asked in a
-// busy loop.
-const minPause = time.Millisecond
-
 // Call is one call of a client, with all of its attempts. It is not safe for concurrent
 // use. Make it with Begin; the exported fields may then be set before its first
 // method is called.
@@ -41,6 +37,7 @@ type Call struct {
 	sentAt  time.Duration   // when the last one was sent, by pace
 	draw    float64         // of the throttle, for this attempt
 	drawn   bool
+	turn    turn // in the line in which it stood last
 }
 
 // Begin returns a call of a client with a key; "" is none: then neither limit nor cooldown
@@ -59,31 +56,69 @@ func Begin(ctx context.Context, c *Client, key string) Call {
 
 // Admit waits until an attempt may be sent: cooldown, throttle, limiter, in this order,
 // so that a call never takes from the limit only to find the key cooling down, or that
-// it is not sent.
+// it is not sent. Calls of a key pass in the order in which they came. A turn that falls into a
+// cooldown is void: those who had one do not come back together at its end, but by the
+// limiter again.
 func (x *Call) Admit() *Stop {
-	if x.gone() {
-		return &Stop{}
-	}
 	x.drawn = false
-	if x.Key != "" {
-		if s := x.cooldown(); s != nil {
+	for {
+		if x.gone() {
+			return &Stop{}
+		}
+		if x.Key == "" {
+			break
+		}
+		void, s := x.pass()
+		if s != nil {
 			return s
 		}
-		// What the throttle rejects must not take from a limit that others share.
-		if s := x.throttle(); s != nil {
-			return s
-		}
-		if s := x.limit(); s != nil {
-			return s
-		}
-		if s := x.learnt(); s != nil {
-			return s
-		}
-		if s := x.adapt(); s != nil {
-			return s
+		if !void {
+			break
 		}
 	}
 	return x.throttle() // the host may have failed during the waits
+}
+
+// pass waits in the lines of the scopes and of the key, and for the turn that it gets. It
+// reports whether a cooldown has begun meanwhile.
+func (x *Call) pass() (void bool, s *Stop) {
+	if x.c.block != nil || x.cooling() {
+		for _, scope := range x.Scopes {
+			if t := x.stand(lineOf{scope, true}); t.stop != nil {
+				return false, t.stop
+			}
+		}
+	}
+	t := x.stand(lineOf{x.Key, false})
+	if t.stop != nil || t.void {
+		return t.void, t.stop
+	}
+	if t.delay > 0 {
+		if s = x.pause(t.delay, Limiter, Throttled); s != nil {
+			s.Key = x.Key
+			return false, s
+		}
+	}
+	if s = x.learnt(); s != nil {
+		return false, s
+	}
+	if x.pace != nil && !x.cooling() {
+		s = x.adapt()
+	}
+	return x.cooling(), s
+}
+
+// cooling reports whether the key or one of its scopes cools down.
+func (x *Call) cooling() bool {
+	if x.c.gates.Left(x.Key).left > 0 {
+		return true
+	}
+	for _, scope := range x.Scopes {
+		if x.c.scopes.Left(scope).left > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Send counts an attempt that is about to be sent, and returns its number, from 1.
@@ -222,75 +257,6 @@ func (x *Call) throttle() *Stop {
 	return &Stop{Reason: HostFailing, Wait: th.Wait()}
 }
 
-// cooldown waits until neither the key nor one of its scopes cools down, which may be
-// prolonged meanwhile. The waiters of one cooldown come back spread over half its length.
-func (x *Call) cooldown() *Stop {
-	for {
-		key, c := x.Key, x.c.gates.Left(x.Key)
-		for _, scope := range x.Scopes {
-			if s := x.c.scopes.Left(scope); s.left > c.left {
-				key, c = scope, s
-			}
-		}
-		if c.left <= 0 {
-			return nil
-		}
-		if s := x.pause(c.left, c.spread, Cooling, CoolingDown); s != nil {
-			s.Key, s.Wait, s.Said = key, c.asked, c.said
-			return s
-		}
-	}
-}
-
-// limit waits until the limiter admits the call. That another process has made a scope cool
-// down is a block of the scope, which is asked about without taking anything.
-func (x *Call) limit() *Stop {
-	if x.c.s.Limiter == nil {
-		return nil
-	}
-	if x.c.block != nil {
-		for _, scope := range x.Scopes {
-			if s := x.allow(scope, 0); s != nil {
-				return s
-			}
-		}
-	}
-	return x.allow(x.Key, x.Cost)
-}
-
-// allow waits until the limiter admits n units of a key.
-func (x *Call) allow(key string, n int) *Stop {
-	for {
-		res, err := x.c.s.Limiter.AllowN(x.ctx, key, n)
-		switch {
-		case err != nil && x.gone():
-			return &Stop{}
-		case err != nil:
-			return &Stop{Reason: LimiterFailed, Key: key, Err: err}
-		}
-		d, over := res.Delay, time.Duration(0)
-		switch {
-		case res.Allowed && n == 0: // the delay would be that of a call
-			return nil
-		case !res.Allowed:
-			d = max(minPause, res.RetryAfter)
-			rate := res.Limit.Rate()
-			over = wait.Crowd(d, rate.N, rate.Per, n)
-		}
-		if d <= 0 {
-			return nil
-		}
-		if s := x.pause(d, over, Limiter, Throttled); s != nil {
-			s.Key = key
-			return s
-		}
-		// A cooldown may have begun during the wait.
-		if s := x.cooldown(); s != nil || res.Allowed {
-			return s
-		}
-	}
-}
-
 // adapt waits for the turn of adaptive pacing.
 func (x *Call) adapt() *Stop {
 	if x.pace == nil {
@@ -301,18 +267,21 @@ func (x *Call) adapt() *Stop {
 		return nil
 	}
 	// If it did not get the turn, neither does the wait fit.
-	if s := x.pause(d, 0, Adaptive, Throttled); s != nil {
-		return s
-	}
-	return x.cooldown()
+	return x.pause(d, Adaptive, Throttled)
 }
 
-// pause waits for d, lengthened by up to over; where d does not fit, it returns the
-// reason at once.
-func (x *Call) pause(d, over time.Duration, why Why, reason Reason) *Stop {
-	d, b := x.Allow.Next(x.ctx, d, over, nil)
-	if b != 0 {
-		return &Stop{Reason: reason, Wait: d, Err: b.Err()}
+// pause waits for d; where d does not fit, it returns the reason at once.
+func (x *Call) pause(d time.Duration, why Why, reason Reason) *Stop {
+	if s := x.fits(d, reason); s != nil {
+		return s
 	}
 	return x.Wait(Wait{For: d, Why: why})
+}
+
+// fits returns the reason why a call does not wait for d.
+func (x *Call) fits(d time.Duration, reason Reason) *Stop {
+	if _, b := x.Allow.Next(x.ctx, d, 0, nil); b != 0 {
+		return &Stop{Reason: reason, Wait: d, Err: b.Err()}
+	}
+	return nil
 }

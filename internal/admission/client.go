@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/wait"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
@@ -59,6 +60,7 @@ type Client struct {
 	scopes *Gates       // of parts of keys
 	paces  *Table[pace] // nil is not adaptive
 	block  blocker      // nil if the limiter can't
+	lines  wait.Lines[lineOf]
 }
 
 // blocker is what limiters implement that can deny a key for the whole fleet.

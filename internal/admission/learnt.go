@@ -3,6 +3,7 @@ package admission
 import (
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/wait"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -37,14 +38,13 @@ func (x *Call) learntOf(key string) *Stop {
 			return nil
 		}
 		d, rate := max(minPause, res.RetryAfter), res.Limit.Rate()
-		over := min(d, rate.Per/time.Duration(max(1, rate.N)))
-		if s := x.pause(d, over, Limiter, Throttled); s != nil {
+		over := rate.Per / time.Duration(max(1, rate.N))
+		if s := x.pause(wait.Spread(d, min(d, over), x.Allow.Most(x.ctx)), Limiter, Throttled); s != nil {
 			s.Key = key
 			return s
 		}
-		// A cooldown may have begun during the wait.
-		if s := x.cooldown(); s != nil {
-			return s
+		if x.cooling() { // a cooldown has begun during the wait: the turn is void
+			return nil
 		}
 	}
 }

@@ -102,14 +102,22 @@ func (a *Allowance) Next(ctx context.Context, d, over time.Duration, budget inte
 // Sleep waits for d, or until ctx or canceled, which may be nil, ends; then it
 // reports false.
 func (a *Allowance) Sleep(ctx context.Context, d time.Duration, canceled <-chan struct{}) bool {
+	return a.SleepUnless(ctx, d, canceled, nil)
+}
+
+// SleepUnless is Sleep, which also returns when called has a value.
+func (a *Allowance) SleepUnless(ctx context.Context, d time.Duration, canceled, called <-chan struct{}) bool {
 	if d <= 0 {
 		return true
 	}
-	a.waited += d
+	start := time.Now()
+	defer func() { a.waited += time.Since(start) }()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
+	case <-called:
 		return true
 	case <-ctx.Done():
 	case <-canceled:

@@ -60,7 +60,7 @@ func TestAllowance(t *testing.T) {
 				t.Fatal("left before a wait of nothing")
 			}
 		}
-		if a.waited != 81*time.Second {
+		if a.waited != 70*time.Second {
 			t.Error(a.waited)
 		}
 	})

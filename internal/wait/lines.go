@@ -28,6 +28,8 @@ type Answer struct {
 	// Over is not 0 after a pause that ends for many at once: the time after it over which
 	// those who stand in line leave, evenly.
 	Over time.Duration
+	// Most is the longest wait of the one who asks, jitter included.
+	Most time.Duration
 	// Room is how much more there is for others, if it may go.
 	Room int
 }
@@ -46,21 +48,35 @@ type Lines[K comparable] struct {
 // Wait waits until w may go: n units of what stands under key. Who has no other to
 // stand behind asks first. The error is the one that ended it, of w.
 func (ls *Lines[K]) Wait(key K, n int, critical bool, w Waiter) error {
-	ahead, after, behind := ls.ahead(key, critical)
+	ahead := ls.Look(key, critical)
 	var a Answer
-	var err error
-	if behind {
-		err = w.Queue(ahead, after)
-	} else {
-		a, err = w.Ask()
+	if !ahead.Any {
+		var err error
+		if a, err = w.Ask(); err != nil || a.Go {
+			return err
+		}
 	}
-	if err != nil || a.Go {
-		return err
+	return ls.Stand(key, n, critical, ahead, a, w)
+}
+
+// Ahead is what a newcomer stands behind.
+type Ahead struct {
+	Any   bool
+	units int
+	after time.Duration
+}
+
+// Stand is the rest of Wait, for one who has asked if nothing was ahead.
+func (ls *Lines[K]) Stand(key K, n int, critical bool, ahead Ahead, a Answer, w Waiter) error {
+	if ahead.Any {
+		if err := w.Queue(ahead.units, ahead.after); err != nil {
+			return err
+		}
 	}
 	p := ls.join(key, n, critical)
 	defer ls.leave(key, p) // also when a hook panics
 	d := time.Duration(0)
-	if behind {
+	if ahead.Any {
 		d = ls.due(p)
 	} else {
 		d = ls.denied(p, a)
@@ -72,7 +88,8 @@ func (ls *Lines[K]) Wait(key K, n int, critical bool, w Waiter) error {
 			}
 			d = ls.due(p)
 		}
-		if a, err = w.Ask(); err != nil {
+		a, err := w.Ask()
+		if err != nil {
 			return err
 		}
 		if a.Go {
@@ -107,23 +124,22 @@ func (ls *Lines[K]) CallAll() {
 // Len returns how many lines there are.
 func (ls *Lines[K]) Len() int { return int(ls.n.Load()) }
 
-// ahead returns for how many units others wait whom a newcomer stands behind, if there are
-// any, and when the first of them asks.
-func (ls *Lines[K]) ahead(key K, critical bool) (units int, after time.Duration, behind bool) {
+// Look returns what a newcomer to the line of key stands behind now.
+func (ls *Lines[K]) Look(key K, critical bool) (ahead Ahead) {
 	if ls.n.Load() == 0 {
-		return 0, 0, false
+		return ahead
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.m[key]
 	if l == nil || critical && l.ranks[0].first == nil {
-		return 0, 0, false
+		return ahead
 	}
-	units = l.ranks[0].units
+	ahead = Ahead{Any: true, units: l.ranks[0].units, after: max(0, time.Until(l.until(l.first())))}
 	if !critical {
-		units += l.ranks[1].units
+		ahead.units += l.ranks[1].units
 	}
-	return units, max(0, time.Until(l.until(l.first()))), true
+	return ahead
 }
 
 func (ls *Lines[K]) join(key K, n int, critical bool) *place {
@@ -183,7 +199,16 @@ func (ls *Lines[K]) due(p *place) time.Duration {
 	case p.now:
 		return 0
 	}
-	return max(0, time.Until(p.line.until(p)))
+	l := p.line
+	if now := time.Now(); l.over > 0 && !now.Before(l.until(p)) {
+		// Other processes come back at the same time.
+		jitter := l.over / time.Duration(l.len)
+		if l.over = 0; l.most.After(now) {
+			jitter = min(jitter, l.most.Sub(now))
+		}
+		l.free = now.Add(random.Below(jitter + 1))
+	}
+	return max(0, time.Until(l.until(p)))
 }
 
 // denied is due for one who has just received an answer that denies.
@@ -204,8 +229,7 @@ func (ls *Lines[K]) denied(p *place, a Answer) time.Duration {
 	l.room = unknown
 	l.denial = denial{at: now.Add(a.After), n: p.n, critical: p.critical}
 	if a.Over > 0 {
-		l.calm = l.denial.at.Add(a.Over)
-		l.free = l.denial.at.Add(random.Below(a.Over/time.Duration(l.len) + 1))
+		l.calm, l.over, l.most = l.denial.at.Add(a.Over), a.Over, now.Add(a.Most)
 	}
 	return max(1, l.until(p).Sub(now))
 }
@@ -219,6 +243,8 @@ type line struct {
 	denial denial
 	// Until calm, those who leave are spread, and none asks before free.
 	calm, free time.Time
+	over       time.Duration // between the two pauses, or 0
+	most       time.Time     // by which the first one must ask
 }
 
 const unknown = -1
@@ -364,6 +390,6 @@ func (l *line) until(p *place) time.Time {
 
 // call lets the first one ask, whatever its last answer says.
 func (l *line) call() {
-	l.denial.n, l.calm, l.free = 0, time.Time{}, time.Time{}
+	l.denial.n, l.calm, l.free, l.over = 0, time.Time{}, time.Time{}, 0
 	l.first().call()
 }

@@ -1,0 +1,194 @@
+package admission
+
+import (
+	"errors"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/wait"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+const (
+	// minPause keeps a limiter that denies without a time to retry from being asked in a
+	// busy loop.
+	minPause = time.Millisecond
+	// maxJitter bounds the jitter of waits for a limit that processes share.
+	maxJitter = 50 * time.Millisecond
+)
+
+// lineOf names a line of calls: those of a key, or those that wait for a scope within it.
+type lineOf struct {
+	key   string
+	scope bool
+}
+
+// errStopped ends a wait of a turn that has a Stop.
+var errStopped = errors.New("stopped")
+
+// turn is what a call gets from one line.
+type turn struct {
+	of    lineOf
+	cool  cooling       // what it waits for, if that is a cooldown
+	delay time.Duration // after which the limiter lets it start
+	void  bool          // it has no turn, but is not stopped
+	stop  *Stop
+}
+
+// stand waits in a line until the call may pass, or stops.
+func (x *Call) stand(of lineOf) turn {
+	critical := limiter.IsCritical(x.ctx)
+	ahead := x.c.lines.Look(of, critical)
+	x.turn = turn{of: of}
+	var a wait.Answer
+	if !ahead.Any {
+		var err error
+		if a, err = x.ask(); err != nil || a.Go {
+			return x.turn
+		}
+	}
+	// A copy waits, so that a call that need not wait takes no memory.
+	w := &waiting{*x}
+	_ = w.c.lines.Stand(of, max(1, w.Cost), critical, ahead, a, w)
+	*x = w.Call
+	return x.turn
+}
+
+// ask asks the gate, the throttle and the limiter. That another process has made a scope
+// cool down is a block of the scope, which is asked about without taking anything.
+func (x *Call) ask() (a wait.Answer, err error) {
+	if x.closed() {
+		return wait.Answer{After: x.turn.cool.left, Over: x.turn.cool.spread, Most: x.Allow.Most(x.ctx)}, nil
+	}
+	n := x.Cost
+	if x.turn.of.scope {
+		n = 0
+	} else {
+		if x.cooling() {
+			x.turn.void = true // one of its scopes: others need not wait for that
+			return a, errStopped
+		}
+		// What the throttle rejects must not take from a limit that others share.
+		if s := x.throttle(); s != nil {
+			return a, x.ends(s)
+		}
+	}
+	lim := x.c.s.Limiter
+	if lim == nil || x.turn.of.scope && x.c.block == nil {
+		return wait.Answer{Go: true}, nil
+	}
+	res, err := lim.AllowN(x.ctx, x.turn.of.key, n)
+	switch {
+	case err != nil && x.gone():
+		return a, x.ends(&Stop{})
+	case err != nil:
+		return a, x.ends(&Stop{Reason: LimiterFailed, Key: x.turn.of.key, Err: err})
+	}
+	shared := res.Source != limiter.SourceLocal
+	if res.Allowed {
+		a.Go = true
+		if n > 0 { // else the delay would be that of a call
+			x.turn.delay = res.Delay
+		}
+		if x.turn.delay == 0 {
+			a.Room = res.Remaining
+			if shared {
+				a.Room /= 2 // of others, too
+			}
+		}
+		return a, nil
+	}
+	rate := res.Limit.Rate()
+	a.After = max(minPause, res.RetryAfter)
+	a.Over, a.Most = wait.Crowd(a.After, rate.N, rate.Per, n), x.Allow.Most(x.ctx)
+	if a.Over == 0 && shared { // or the process that is nearest to Redis would take each unit
+		a.After = wait.Spread(a.After, min(a.After/4, maxJitter), a.Most)
+	}
+	return a, nil
+}
+
+// closed reports whether the gate of the line is closed.
+func (x *Call) closed() bool {
+	gates := x.c.gates
+	if x.turn.of.scope {
+		gates = x.c.scopes
+	}
+	x.turn.cool = gates.Left(x.turn.of.key)
+	return x.turn.cool.left > 0
+}
+
+func (x *Call) ends(s *Stop) error {
+	x.turn.stop = s
+	return errStopped
+}
+
+// reason is why it ends, if it cannot wait any more.
+func (x *Call) reason() (Why, Reason) {
+	if x.turn.cool.left > 0 {
+		return Cooling, CoolingDown
+	}
+	return Limiter, Throttled
+}
+
+// turnFits ends the call if it cannot wait for d.
+func (x *Call) turnFits(d time.Duration) error {
+	_, reason := x.reason()
+	s := x.fits(d, reason)
+	if s == nil {
+		return nil
+	}
+	if s.Key = x.turn.of.key; reason == CoolingDown {
+		s.Wait, s.Said = x.turn.cool.asked, x.turn.cool.said
+	}
+	return x.ends(s)
+}
+
+// waiting is a call in a line.
+type waiting struct{ Call }
+
+// Ask asks whether the call may pass.
+func (w *waiting) Ask() (wait.Answer, error) { return w.ask() }
+
+// Queue ends a call that cannot wait until the first of the line asks.
+func (w *waiting) Queue(_ int, after time.Duration) error {
+	w.closed()
+	d := max(after, w.turn.cool.left)
+	if err := w.turnFits(d); err != nil {
+		return err
+	}
+	w.waits(d)
+	return nil
+}
+
+// waits calls the hook before a wait.
+func (w *waiting) waits(d time.Duration) {
+	if w.OnWait != nil {
+		why, _ := w.reason()
+		w.OnWait(Wait{For: d, Why: why})
+	}
+}
+
+// Sleep waits for d, or until called; only for that if d is below 0, for as long as the
+// call can wait.
+func (w *waiting) Sleep(d time.Duration, called <-chan struct{}) error {
+	inLine := d < 0
+	if inLine {
+		d = max(1, w.Allow.Most(w.ctx))
+	} else {
+		if err := w.turnFits(d); err != nil {
+			return err
+		}
+		w.waits(d)
+	}
+	start := time.Now()
+	if w.gone() || !w.Allow.SleepUnless(w.ctx, d, w.Canceled, called) {
+		return w.ends(&Stop{})
+	}
+	if !inLine || time.Since(start) < d {
+		return nil
+	}
+	if err := w.turnFits(minPause); err != nil {
+		return err
+	}
+	_, reason := w.reason()
+	return w.ends(&Stop{Reason: reason, Key: w.turn.of.key})
+}

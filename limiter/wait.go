@@ -86,7 +86,8 @@ func (w *waiter) Ask() (a wait.Answer, err error) {
 	default:
 		over = random.Below(over / 2 >> min(w.denied-1, 2))
 	}
-	a.After = min(w.res.RetryAfter+over, max(w.res.RetryAfter, w.left()))
+	// What is left after it must do to ask.
+	a.After = w.res.RetryAfter + min(over, max(0, w.left()-w.res.RetryAfter)/2)
 	if s := w.res.Source; w.processes != nil && (s == SourceLocal || s == SourceClosed) {
 		a.After = min(a.After, localPause)
 	}

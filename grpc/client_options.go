@@ -37,7 +37,7 @@ type clientConfig struct {
 
 // WithLimiter paces calls by l, one unit each, under the key of [WithKey], before each
 // attempt and before each stream is opened. By default nothing paces them. If l has a
-// method Block(context.Context, string, time.Duration, ...limiter.CallOption) error, as the
+// method Block(context.Context, string, time.Duration, ...limiter.Limit) error, as the
 // limiters of package limiter have, it is called for every cooldown: with a distributed one the
 // whole fleet then cools down.
 func WithLimiter(l limiter.Allower) ClientOption {
@@ -127,7 +127,7 @@ func WithHooks(h Hooks) ClientOption { return func(c *clientConfig) { c.hooks = 
 // end to be throttled, by default slog.Default. Nothing is logged per call.
 func WithLogger(l *slog.Logger) ClientOption { return func(c *clientConfig) { c.admission.Logger = l } }
 
-func newClientConfig(opts []ClientOption) (*clientConfig, *configerr.Error) {
+func newClientConfig(opts []ClientOption) (*clientConfig, error) {
 	c := &clientConfig{admission: admission.Defaults(), throttle: new(retry.ThrottleSettings)}
 	for _, o := range opts {
 		if o == nil {

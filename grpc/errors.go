@@ -11,9 +11,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
-	"github.com/holdfast-go/holdfast/internal/configerr"
-	"github.com/holdfast-go/holdfast/limiter"
 )
+
+// pkg is how errors name this package.
+const pkg = "holdfastgrpc"
 
 // Reason says why a call was not sent, or not sent again. The zero value is no reason.
 type Reason uint8
@@ -98,17 +99,3 @@ func gone(ctx context.Context) error {
 	}
 	return nil
 }
-
-// ConfigError says which value breaks which rule. [NewServer] and [NewClient] return it.
-// It matches limiter.ErrInvalidConfig.
-type ConfigError struct {
-	Field string
-	Value any
-	Rule  string
-}
-
-// Error names field, value and rule.
-func (e *ConfigError) Error() string { return (*configerr.Error)(e).Text("holdfastgrpc") }
-
-// Unwrap returns limiter.ErrInvalidConfig.
-func (e *ConfigError) Unwrap() error { return limiter.ErrInvalidConfig }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -164,7 +165,7 @@ func TestThrottleOptions(t *testing.T) {
 		}
 	})
 	_, err := holdfastgrpc.NewClient(holdfastgrpc.WithThrottle(retry.ThrottleSettings{Multiplier: 0.5}))
-	if e, ok := errors.AsType[*holdfastgrpc.ConfigError](err); !ok || e.Field != "ThrottleSettings.Multiplier" {
+	if !errors.Is(err, limiter.ErrInvalidConfig) || !strings.HasPrefix(err.Error(), "holdfastgrpc: ThrottleSettings.Multiplier") {
 		t.Errorf("%v", err)
 	}
 }

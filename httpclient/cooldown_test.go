@@ -211,7 +211,7 @@ func (*blocking) AllowN(context.Context, string, int) (limiter.Result, error) {
 	return limiter.Result{Allowed: true}, nil
 }
 
-func (b *blocking) Block(_ context.Context, key string, d time.Duration, _ ...limiter.CallOption) error {
+func (b *blocking) Block(_ context.Context, key string, d time.Duration, _ ...limiter.Limit) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.blocks = append(b.blocks, fmt.Sprint(key, " ", d))

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
-	"github.com/holdfast-go/holdfast/internal/configerr"
 )
+
+// pkg is how errors name this package.
+const pkg = "httpclient"
 
 // Reason says why a request was not sent, or not sent again. The zero value is
 // no reason.
@@ -75,19 +77,6 @@ func (e *Error) Error() string {
 
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
-
-// ConfigError says which value breaks which rule. [New], [NewClient] and
-// [Transport.RoundTrip], for a [Call], return it.
-type ConfigError struct {
-	Field string
-	Value any
-	Rule  string
-}
-
-// Error names field, value and rule.
-func (e *ConfigError) Error() string {
-	return (*configerr.Error)(e).Text("httpclient")
-}
 
 // gone returns the error of a caller who has given up, by the request's context
 // or its Cancel channel; else nil. It matches context.Canceled or

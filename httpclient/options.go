@@ -40,7 +40,7 @@ type config struct {
 
 // WithLimiter paces requests by l, under the key of [WithKey], before each
 // attempt. By default nothing paces them. If l has a method
-// Block(context.Context, string, time.Duration, ...limiter.CallOption) error, as
+// Block(context.Context, string, time.Duration, ...limiter.Limit) error, as
 // the limiters of package limiter have, it is called for every cooldown: with a
 // distributed one the whole fleet then cools down. Such a limiter is also asked, at a
 // cost of 0, for the keys of quotas that a server counts apart: see [CooldownInfo].
@@ -154,7 +154,7 @@ func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = c.hooks.and(
 // logged per request.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.admission.Logger = l } }
 
-func newConfig(opts []Option) (*config, *configerr.Error) {
+func newConfig(opts []Option) (*config, error) {
 	c := &config{admission: admission.Defaults(), throttle: new(retry.ThrottleSettings)}
 	for _, o := range opts {
 		if o == nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/httpclient"
+	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -215,7 +216,7 @@ func TestCallOverrides(t *testing.T) {
 			r := with(get(t, api), c)
 			r.Body = closes{&closed}
 			_, err := newTransport(t, s).RoundTrip(r)
-			if e, ok := errors.AsType[*httpclient.ConfigError](err); !ok || !strings.HasPrefix(e.Field, "Call.") {
+			if !errors.Is(err, limiter.ErrInvalidConfig) || !strings.HasPrefix(err.Error(), "httpclient: Call.") {
 				t.Errorf("%+v: %v", c, err)
 			}
 			if !closed {

@@ -21,7 +21,7 @@ type group struct {
 // multiDecision is one decision of a Multi.
 type multiDecision struct {
 	parts    []Part
-	asks     []Ask
+	asks     []ask
 	requests []request
 	receipts []receipt
 	results  []Result
@@ -29,11 +29,16 @@ type multiDecision struct {
 	end      time.Time // of the longest budget of the parts, which is that of all
 }
 
-func newMultiDecision(parts []Part, asks []Ask, receipts []receipt) *multiDecision {
-	return &multiDecision{
-		parts: parts, asks: asks, requests: make([]request, len(asks)), receipts: receipts,
-		results: make([]Result, len(asks)), asked: make([]bool, len(asks)),
+func newMultiDecision(parts []Part, key string, cost []Cost, receipts []receipt) *multiDecision {
+	n := len(parts)
+	a := &multiDecision{
+		parts: parts, asks: make([]ask, n), requests: make([]request, n), receipts: receipts,
+		results: make([]Result, n), asked: make([]bool, n),
 	}
+	for i := range parts {
+		a.asks[i] = parts[i].of(key, cost, i)
+	}
+	return a
 }
 
 // decide checks everything, then asks: what was denied a moment ago, then Redis. failed is
@@ -43,10 +48,10 @@ func (a *multiDecision) decide(ctx context.Context, most time.Duration) (failed 
 	for i, ask := range a.asks {
 		l := a.parts[i].Limiter
 		s := l.limits.of(ctx)
-		if err := l.one.enter(ctx, s, ask.Key, ask.N); err != nil {
+		if err := l.one.enter(ctx, s, ask.key, ask.n); err != nil {
 			return i, err
 		}
-		a.requests[i] = l.one.request(l.one.redis.Budget(), s.boundedBy(most), ask.Key, ask.N, nil)
+		a.requests[i] = l.one.request(l.one.redis.Budget(), s.boundedBy(most), ask.key, ask.n, nil)
 		budget = max(budget, a.requests[i].budget)
 	}
 	a.end = time.Now().Add(budget)
@@ -60,9 +65,9 @@ func (a *multiDecision) decide(ctx context.Context, most time.Duration) (failed 
 func (a *multiDecision) callHooks(ctx context.Context, allowed bool, failed int, err error, took time.Duration) {
 	for i, ask := range a.asks {
 		h := a.parts[i].Limiter.hook
-		d := DecisionInfo{Key: ask.Key, Cost: ask.N, Err: err, Took: took}
+		d := DecisionInfo{Key: ask.key, Cost: ask.n, Err: err, Took: took}
 		switch {
-		case !h.observes(ask.N), err != nil && i != failed, err == nil && !a.asked[i]:
+		case !h.observes(ask.n), err != nil && i != failed, err == nil && !a.asked[i]:
 			continue
 		case err == nil:
 			d.Result, d.NotCharged = a.results[i], a.results[i].Allowed && !allowed

@@ -1,13 +1,10 @@
 package limiter
 
+import "github.com/holdfast-go/holdfast/internal/options"
+
 // Options makes one option of several, for tests.
-func Options(opts ...Option) Option {
+func Options(opts ...Option) RedisOption {
 	return option(func(c *config) error {
-		for _, o := range opts {
-			if err := o.forLimiter(c); err != nil {
-				return err
-			}
-		}
-		return nil
+		return options.Apply(c, opts)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/denial"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/outbox"
@@ -32,18 +33,18 @@ var _ Allower = (*Limiter)(nil)
 // from the first call. Any client of go-redis will do, with any options; it
 // stays the caller's, who closes it after the limiter.
 //
-// The error is a *ConfigError when a value breaks a rule. One is that two limiters of a
+// The error matches ErrInvalidConfig when a value breaks a rule. One is that two limiters of a
 // program that are open on one client, with one prefix and one algorithm, have one
 // limit, since they share their counts: see WithPrefix.
 func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, error) {
-	c, err := newConfig(opts, Option.forLimiter)
+	c, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
 	c.Link.Client = rdb
 	link, err := redislink.New(c.Link)
 	if err != nil {
-		return nil, configError(err)
+		return nil, configerr.In(pkg, err)
 	}
 	local, err := fallback.NewStore(c.MaxLocalKeys)
 	if err != nil {
@@ -63,8 +64,8 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 			Names: link.Names, Outbox: one.outbox, Start: link.Background.Start,
 		})
 	}
-	if l.claimed, err = link.Claim(limit.Algorithm().String(), limit); err != nil {
-		return nil, configError(err)
+	if l.claimed, err = link.Claim(limit.Algorithm(), limit); err != nil {
+		return nil, configerr.In(pkg, err)
 	}
 	return l, nil
 }
@@ -73,9 +74,9 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 func (l *Limiter) Limit() Limit { return l.limits.live.Load().limit }
 
 // SetLimit changes the limiter's limit from the next decision on, in this process.
-// What was counted stays where that is meaningful, as with UseLimit: a raise takes
-// effect at once, and a cut denies until use has fallen below it. The error is a
-// *ConfigError, and then nothing has changed.
+// What was counted stays where that is meaningful, as with a Limit of a call: a raise takes
+// effect at once, and a cut denies until use has fallen below it. The error
+// matches ErrInvalidConfig, and then nothing has changed.
 //
 // Other limiters that share its counts keep their limit until they are changed, too; it
 // is not an error that they differ meanwhile. New takes the limit that was set last.
@@ -83,7 +84,7 @@ func (l *Limiter) SetLimit(limit Limit) error {
 	if err := l.limits.change(limit); err != nil {
 		return err
 	}
-	l.claimed.Change(limit.Algorithm().String(), limit)
+	l.claimed.Change(limit.Algorithm(), limit)
 	return nil
 }
 
@@ -93,8 +94,8 @@ func (l *Limiter) SetLimit(limit Limit) error {
 // is ErrInvalidKey, ErrInvalidCost, ErrCostExceedsLimit, ErrInvalidConfig (a
 // limit in the options), ErrClosed, ErrState, the context's own error, or, only
 // under the policy fallback.Closed, ErrUnavailable.
-func (l *Limiter) Allow(ctx context.Context, key string, opts ...AllowOption) (Result, error) {
-	limit, n := allowed(opts)
+func (l *Limiter) Allow(ctx context.Context, key string, opts ...CallOption) (Result, error) {
+	limit, n := costOf(opts)
 	return l.decide(ctx, limit, key, n, 0, nil)
 }
 
@@ -105,20 +106,15 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int) (Result, error)
 
 // Peek looks without consuming: it is a cost of 0, writes nothing and creates no
 // key. Remaining says what would be admitted.
-func (l *Limiter) Peek(ctx context.Context, key string, opts ...CallOption) (Result, error) {
-	return l.decide(ctx, limitOf(opts), key, 0, 0, nil)
+func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result, error) {
+	return l.decide(ctx, limitOf(limit), key, 0, 0, nil)
 }
 
-// Wait is WaitN with a cost of 1.
-func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Result, error) {
-	return l.WaitN(ctx, key, 1, opts...)
-}
-
-// WaitN waits until n units of key are admitted, and for the Delay of a shaping
+// Wait waits until one unit of key, or a Cost, is admitted, and for the Delay of a shaping
 // limit. When the context's deadline leaves too little time it returns a
 // *WaitError at once, and nothing is charged. Other errors are those of Allow.
-func (l *Limiter) WaitN(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
-	limit := limitOf(opts)
+func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Result, error) {
+	limit, n := costOf(opts)
 	return waitFor(ctx, l.one.redis.Closed(), func(most time.Duration) (Result, error) {
 		return l.decide(ctx, limit, key, n, most, nil)
 	})
@@ -126,10 +122,10 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int, opts ...CallOpti
 
 // Reserve asks for n units of key as Allow does; what turns out not to be needed may be
 // given back.
-func (l *Limiter) Reserve(ctx context.Context, key string, n int, opts ...CallOption) (*Reservation, error) {
+func (l *Limiter) Reserve(ctx context.Context, key string, n int, limit ...Limit) (*Reservation, error) {
 	r := &Reservation{of: l.one, cost: n}
 	var err error
-	if r.Result, err = l.decide(ctx, limitOf(opts), key, n, 0, &r.receipt); err != nil {
+	if r.Result, err = l.decide(ctx, limitOf(limit), key, n, 0, &r.receipt); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -160,8 +156,8 @@ func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, mo
 //
 // When Redis cannot be reached, only this process takes note, and the error is
 // ErrUnavailable. Other errors are those of Allow.
-func (l *Limiter) Refund(ctx context.Context, key string, n int, opts ...CallOption) error {
-	s, err := l.enter(ctx, key, n, opts)
+func (l *Limiter) Refund(ctx context.Context, key string, n int, limit ...Limit) error {
+	s, err := l.enter(ctx, key, n, limit)
 	if err != nil || n == 0 {
 		return err
 	}
@@ -187,14 +183,14 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int, opts ...CallOpt
 // most 366 days.
 //
 // The block is a part of the key's state under the limiter's algorithm: a limit of
-// another algorithm on the same key is not blocked. An option names the limit whose
+// another algorithm on the same key is not blocked. With a limit, its
 // algorithm is meant. While it lasts, nothing remains of the key.
-func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, opts ...CallOption) error {
+func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, limit ...Limit) error {
 	us, err := blockTime(d)
 	if err != nil {
 		return err
 	}
-	s, err := l.enter(ctx, key, 0, opts)
+	s, err := l.enter(ctx, key, 0, limit)
 	if err != nil {
 		return err
 	}
@@ -203,10 +199,10 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, opts .
 
 // Reset makes key as if never used: its count and its block, in Redis and in
 // this process. When Redis cannot be reached the error is ErrUnavailable, and
-// only this process has forgotten the key. An option names the limit whose
-// algorithm's state is meant.
-func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) error {
-	s, err := l.enter(ctx, key, 0, opts)
+// only this process has forgotten the key. With a limit, the state of its
+// algorithm is meant.
+func (l *Limiter) Reset(ctx context.Context, key string, limit ...Limit) error {
+	s, err := l.enter(ctx, key, 0, limit)
 	if err != nil {
 		return err
 	}
@@ -214,8 +210,8 @@ func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) err
 }
 
 // enter returns the limit of a call that is no decision, if the call may be made.
-func (l *Limiter) enter(ctx context.Context, key string, n int, opts []CallOption) (*spec, error) {
-	s, err := l.limits.use(ctx, limitOf(opts))
+func (l *Limiter) enter(ctx context.Context, key string, n int, limit []Limit) (*spec, error) {
+	s, err := l.limits.use(ctx, limitOf(limit))
 	if err == nil {
 		err = l.one.enter(ctx, s, key, n)
 	}

@@ -21,9 +21,9 @@ type Local struct {
 
 var _ Allower = (*Local)(nil)
 
-// NewLocal returns a limiter for this process. The error is a *ConfigError.
+// NewLocal returns a limiter for this process. The error matches ErrInvalidConfig.
 func NewLocal(limit Limit, opts ...LocalOption) (*Local, error) {
-	c, err := newConfig(opts, LocalOption.forLocal)
+	c, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -42,13 +42,13 @@ func NewLocal(limit Limit, opts ...LocalOption) (*Local, error) {
 func (l *Local) Limit() Limit { return l.limits.live.Load().limit }
 
 // SetLimit changes the limiter's limit from the next decision on, as Limiter.SetLimit
-// does. The error is a *ConfigError, and then nothing has changed.
+// does. The error matches ErrInvalidConfig, and then nothing has changed.
 func (l *Local) SetLimit(limit Limit) error { return l.limits.change(limit) }
 
 // Allow asks for one unit of key, or for a Cost. The errors are those of Limiter.Allow
 // that do not concern Redis.
-func (l *Local) Allow(ctx context.Context, key string, opts ...AllowOption) (Result, error) {
-	limit, n := allowed(opts)
+func (l *Local) Allow(ctx context.Context, key string, opts ...CallOption) (Result, error) {
+	limit, n := costOf(opts)
 	return l.decide(ctx, limit, key, n, 0, nil)
 }
 
@@ -58,28 +58,23 @@ func (l *Local) AllowN(ctx context.Context, key string, n int) (Result, error) {
 }
 
 // Peek looks without consuming: it is a cost of 0.
-func (l *Local) Peek(ctx context.Context, key string, opts ...CallOption) (Result, error) {
-	return l.decide(ctx, limitOf(opts), key, 0, 0, nil)
+func (l *Local) Peek(ctx context.Context, key string, limit ...Limit) (Result, error) {
+	return l.decide(ctx, limitOf(limit), key, 0, 0, nil)
 }
 
-// Wait is WaitN with a cost of 1.
+// Wait waits as Limiter.Wait does.
 func (l *Local) Wait(ctx context.Context, key string, opts ...CallOption) (Result, error) {
-	return l.WaitN(ctx, key, 1, opts...)
-}
-
-// WaitN waits as Limiter.WaitN does.
-func (l *Local) WaitN(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
-	limit := limitOf(opts)
+	limit, n := costOf(opts)
 	return waitFor(ctx, l.closed, func(most time.Duration) (Result, error) {
 		return l.decide(ctx, limit, key, n, most, nil)
 	})
 }
 
 // Reserve asks for n units of key, as Limiter.Reserve does.
-func (l *Local) Reserve(ctx context.Context, key string, n int, opts ...CallOption) (*Reservation, error) {
+func (l *Local) Reserve(ctx context.Context, key string, n int, limit ...Limit) (*Reservation, error) {
 	r := &Reservation{of: l, cost: n}
 	var err error
-	if r.Result, err = l.decide(ctx, limitOf(opts), key, n, 0, &r.receipt); err != nil {
+	if r.Result, err = l.decide(ctx, limitOf(limit), key, n, 0, &r.receipt); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -114,8 +109,8 @@ func (l *Local) charge(_ context.Context, rc *receipt, n int) error {
 
 // Refund gives n units of key back that were taken just now, as Limiter.Refund
 // does.
-func (l *Local) Refund(ctx context.Context, key string, n int, opts ...CallOption) error {
-	s, err := l.enter(ctx, key, n, opts)
+func (l *Local) Refund(ctx context.Context, key string, n int, limit ...Limit) error {
+	s, err := l.enter(ctx, key, n, limit)
 	if err == nil && n > 0 {
 		l.store.Refund(key, s.args.Params, int64(n))
 	}
@@ -124,12 +119,12 @@ func (l *Local) Refund(ctx context.Context, key string, n int, opts ...CallOptio
 
 // Block denies key for d under one algorithm, as Limiter.Block does. While every
 // remembered key is in use, the block of a key that is not among them is lost.
-func (l *Local) Block(ctx context.Context, key string, d time.Duration, opts ...CallOption) error {
+func (l *Local) Block(ctx context.Context, key string, d time.Duration, limit ...Limit) error {
 	us, err := blockTime(d)
 	if err != nil {
 		return err
 	}
-	s, err := l.enter(ctx, key, 0, opts)
+	s, err := l.enter(ctx, key, 0, limit)
 	if err == nil {
 		l.store.Block(key, s.args.Params, us)
 	}
@@ -153,8 +148,8 @@ func (l *Local) Close() error {
 }
 
 // enter returns the limit of a call that is no decision, if the call may be made.
-func (l *Local) enter(ctx context.Context, key string, n int, opts []CallOption) (*spec, error) {
-	s, err := l.limits.use(ctx, limitOf(opts))
+func (l *Local) enter(ctx context.Context, key string, n int, limit []Limit) (*spec, error) {
+	s, err := l.limits.use(ctx, limitOf(limit))
 	if err == nil {
 		err = l.check(ctx, s, key, n)
 	}

@@ -95,7 +95,7 @@ func TestReadsAnswerWritesAreRejected(t *testing.T) {
 					}
 					// A log makes room before it adds, so that Redis 7.0 lets it write without
 					// memory.
-					if sh := lim.Health().Servers[0]; sh.State == breaker.Closed && (local > 0 || lim.Limit().Algorithm() != limiter.AlgorithmSlidingWindowLog) {
+					if sh := lim.Health().Servers[0]; sh.State == breaker.Closed && (local > 0 || lim.Limit().Algorithm() != "sliding window log") {
 						t.Errorf("%v: the breaker is closed, after %v", lim.Limit(), sh.LastFailure)
 					}
 				}
@@ -196,7 +196,7 @@ func TestMultiReservationSettlesSplitPart(t *testing.T) {
 	whole := newLimiter(t, rdb, good, patient(), limiter.WithPrefix("whole"))
 	split := newLimiter(t, rdb, good, patient(), limiter.WithPrefix("split"), limiter.WithKeyShards(2))
 	m := newMulti(t, limiter.Part{Name: "whole", Limiter: whole}, limiter.Part{Name: "split", Limiter: split})
-	r, err := m.ReserveEach(t.Context(), limiter.Ask{Key: "k", N: 3}, limiter.Ask{Key: "k"})
+	r, err := m.Reserve(t.Context(), "k", 3, 0)
 	if err != nil || !r.Allowed {
 		t.Fatalf("%+v, %v", r, err)
 	}

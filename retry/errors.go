@@ -95,16 +95,13 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
-// ConfigError says which value breaks which rule.
-type ConfigError struct {
-	Field string
-	Value any
-	Rule  string
-}
+// ErrInvalidConfig is what the errors of values that break a rule match; they say which
+// value of which field breaks which rule.
+var ErrInvalidConfig = configerr.Invalid
 
-// Error names field, value and rule.
-func (e *ConfigError) Error() string {
-	return (*configerr.Error)(e).Text("retry")
+// invalid returns the error of a value that breaks a rule.
+func invalid(field string, value any, rule string, args ...any) error {
+	return configerr.In("retry", configerr.New(field, value, rule, args...))
 }
 
 // Permanent marks an error as one that another attempt would not repair. [Do]

@@ -2,7 +2,6 @@ package semaphore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -49,46 +48,33 @@ var _ Acquirer = (*Semaphore)(nil)
 
 // New returns a semaphore of n permits for each key, 1 to 2^31-1. It does not talk to
 // Redis, so it succeeds at once when Redis is down. Any client of go-redis will do; it
-// stays the caller's, who closes it after the semaphore. The error is a
-// *limiter.ConfigError.
-func New(rdb redis.UniversalClient, n int, opts ...Option) (*Semaphore, error) {
-	c := options.Config[limiter.DecisionInfo]{TTL: DefaultTTL}
-	for _, o := range opts {
-		if o == nil {
-			return nil, (*limiter.ConfigError)(configerr.Option())
-		}
-		if err := o.ForSemaphore(&c); err != nil {
-			return nil, err
-		}
+// stays the caller's, who closes it after the semaphore. The error
+// matches limiter.ErrInvalidConfig.
+func New(rdb redis.UniversalClient, n int, opts ...Option) (_ *Semaphore, err error) {
+	defer func() { err = configerr.In("semaphore", err) }()
+	c := config{TTL: DefaultTTL}
+	if err := options.Apply(&c, opts); err != nil {
+		return nil, err
 	}
 	if n < 1 || n > math.MaxInt32 {
-		return nil, &limiter.ConfigError{Field: "permits", Value: n, Rule: "must be at least 1 and below 2^31"}
+		return nil, configerr.New("permits", n, "must be at least 1 and below 2^31")
 	}
 	if keptOf(n, c.Headroom) >= n {
-		return nil, &limiter.ConfigError{Field: "critical headroom", Value: c.Headroom, Rule: fmt.Sprintf("leaves no permit of %d to calls that are not critical", n)}
+		return nil, configerr.New("critical headroom", c.Headroom, "leaves no permit of %d to calls that are not critical", n)
 	}
 	c.Link.Client = rdb
 	link, err := redislink.New(c.Link)
 	if err != nil {
-		return nil, configError(err)
+		return nil, err
 	}
 	s := &Semaphore{redis: link, decision: c.Decision, ledger: &ledger{
 		redis: link, policy: c.Link.Policy,
 		permits: n, headroom: c.Headroom, ttl: c.TTL, patience: defaultPatience, keys: make(map[string]*key),
 	}}
 	if s.claimed, err = link.Claim("permits", fmt.Sprintf("%d permits", n)); err != nil {
-		return nil, configError(err)
+		return nil, err
 	}
 	return s, nil
-}
-
-// configError makes what users get of an error of an internal constructor.
-func configError(err error) error {
-	var f *configerr.Error
-	if errors.As(err, &f) {
-		return (*limiter.ConfigError)(f)
-	}
-	return fmt.Errorf("%w: %w", limiter.ErrInvalidConfig, err)
 }
 
 // Permits returns how many may be in flight for one key.

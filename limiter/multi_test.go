@@ -79,7 +79,7 @@ func TestMultiIsAllOrNothing(t *testing.T) {
 	}
 	look, err := m.Allow(ctx, "k", 0, 0)
 	must(t, err)
-	if !look.Allowed || look.Parts[0].Remaining != 1 || look.Parts[1].Remaining != 4 {
+	if !look.Allowed || look.Parts[0].Remaining != 1 || look.Parts[1].Remaining != 0 {
 		t.Fatalf("%+v", look)
 	}
 	var sum uint64

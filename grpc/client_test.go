@@ -201,7 +201,7 @@ func TestOptionsOfTheCall(t *testing.T) {
 func TestBadClientConfiguration(t *testing.T) {
 	for want, opt := range map[string]holdfastgrpc.ClientOption{
 		"holdfastgrpc: option is nil: must not be nil":                                             nil,
-		"holdfastgrpc: limiter is nil: must not be a nil pointer":                                  holdfastgrpc.WithLimiter((*limiter.Local)(nil)),
+		"holdfastgrpc: limiter is nil: must not be a nil pointer":                                  holdfastgrpc.WithLimiter((*limiter.Limiter)(nil)),
 		"holdfastgrpc: attempts is 0: must be from 1 to 100":                                       holdfastgrpc.WithAttempts(0),
 		"holdfastgrpc: idempotent method is a.B/C: must be /package.Service/Method":                holdfastgrpc.WithIdempotent("/a.B/C", "a.B/C"),
 		"holdfastgrpc: idempotent method is /a.B/: must be /package.Service/Method":                holdfastgrpc.WithIdempotent("/a.B/"),

@@ -39,7 +39,7 @@ func WithPolicy(name string) ServerOption { return func(c *serverConfig) { c.rul
 
 // WithTier sets the limit of each call, as an option of limiter.Limiter.Allow does: of the
 // plan that its customer has, say. The zero Limit is the limiter's own, which is what an unknown tier
-// should get. The Allower must be a Limiter or a Local. limit must be safe for
+// should get. The Allower must be a Limiter. limit must be safe for
 // concurrent use.
 func WithTier(limit func(context.Context, RPC) limiter.Limit) ServerOption {
 	return func(c *serverConfig) { c.rules.Tier = limit }

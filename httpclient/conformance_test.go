@@ -24,7 +24,7 @@ func newTransport(t testing.TB, base http.RoundTripper, opts ...httpclient.Optio
 	return tr
 }
 
-func newLocal(t testing.TB, l limiter.Limit) *limiter.Local {
+func newLocal(t testing.TB, l limiter.Limit) *limiter.Limiter {
 	t.Helper()
 	lim, err := limiter.NewLocal(l)
 	if err != nil {

@@ -22,7 +22,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		"attempt timeout": httpclient.WithAttemptTimeout(5),
 		"body buffer":     httpclient.WithBodyBuffer(-1),
 		"option is nil":   nil,
-		"limiter is nil":  httpclient.WithLimiter((*limiter.Local)(nil)),
+		"limiter is nil":  httpclient.WithLimiter((*limiter.Limiter)(nil)),
 		"Multiplier":      httpclient.WithThrottle(retry.ThrottleSettings{Multiplier: 0.5}),
 	} {
 		_, err := httpclient.New(nil, o)

@@ -290,7 +290,7 @@ func ExampleWithCriticalHeadroom() {
 	// Output: true false true
 }
 
-func ExampleLocal_SetLimit() {
+func ExampleLimiter_SetLimit() {
 	lim, err := limiter.NewLocal(limiter.FixedWindow(limiter.Per(3, 300*time.Hour)))
 	if err != nil {
 		fmt.Println(err)

@@ -14,19 +14,35 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
-// Limiter is a distributed rate limiter: processes that use the same Redis, the
-// same prefix and the same limit share it. While Redis cannot decide, the
-// fallback does. It is safe for concurrent use. Make one with New; the zero
-// value is not usable.
+// Limiter is a rate limiter. Processes that use the same Redis, the same prefix and the same
+// limit share one of New; while Redis cannot decide, the fallback does. One of NewLocal is
+// for this process alone. It is safe for concurrent use. Make one with New or NewLocal; the
+// zero value is not usable.
 type Limiter struct {
-	limits  limits
-	hook    decisionHook
-	claimed *redislink.Name
-	one     *decider // of keys that are not split
-	split   splitter
+	limits limits
+	hook   decisionHook
+	engine engine
+	redis  *shared // the engine of New; nil of NewLocal
 }
 
 var _ Allower = (*Limiter)(nil)
+
+// engine is where a limiter keeps its state and decides.
+type engine interface {
+	keeper
+	// enter rejects what must not be decided, and everything once the engine is closed.
+	enter(ctx context.Context, s *spec, key string, n int) error
+	// decide decides on what has entered.
+	decide(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error)
+	refund(ctx context.Context, s *spec, key string, n int64) error
+	block(ctx context.Context, s *spec, key string, us int64) error
+	reset(ctx context.Context, s *spec, key string) error
+	// changed takes note of another limit.
+	changed(Limit)
+	health() Health
+	done() <-chan struct{} // closed by close
+	close()
+}
 
 // New returns a limiter that keeps its state in Redis. It does not talk to
 // Redis, so it succeeds at once when Redis is down: the limit then holds locally
@@ -54,7 +70,8 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 		redis: link, policy: c.Link.Policy, askAgain: c.AskAgain,
 		local: local, outbox: outbox.New(link, local), denials: denial.New(),
 	}
-	l := &Limiter{hook: c.Decision, one: one, split: splitter{one: one}}
+	e := &shared{one: one}
+	l := &Limiter{hook: c.Decision, engine: e, redis: e}
 	if err := l.limits.set(limit, tuningOf(c)); err != nil {
 		return nil, err
 	}
@@ -64,10 +81,27 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 			Names: link.Names, Outbox: one.outbox, Start: link.Background.Start,
 		})
 	}
-	if l.claimed, err = link.Claim(limit.Algorithm(), limit); err != nil {
+	if e.name, err = link.Claim(limit.Algorithm(), limit); err != nil {
 		return nil, configerr.In(pkg, err)
 	}
 	return l, nil
+}
+
+// NewLocal returns a limiter for this process, without Redis: the same algorithms and the
+// same results, in bounded memory and without a goroutine. The error matches
+// ErrInvalidConfig. It cannot be a part of a Multi. While every remembered key is in use,
+// the block of a key that is not among them is lost.
+func NewLocal(limit Limit, opts ...LocalOption) (*Limiter, error) {
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	store, err := fallback.NewStore(c.MaxLocalKeys)
+	if err != nil {
+		return nil, err
+	}
+	l := &Limiter{hook: c.Decision, engine: &local{store: store, closed: make(chan struct{})}}
+	return l, l.limits.set(limit, tuningOf(c))
 }
 
 // Limit returns the limiter's limit.
@@ -84,7 +118,7 @@ func (l *Limiter) SetLimit(limit Limit) error {
 	if err := l.limits.change(limit); err != nil {
 		return err
 	}
-	l.claimed.Change(limit.Algorithm(), limit)
+	l.engine.changed(limit)
 	return nil
 }
 
@@ -115,7 +149,7 @@ func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result,
 // *WaitError at once, and nothing is charged. Other errors are those of Allow.
 func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Result, error) {
 	limit, n := costOf(opts)
-	return waitFor(ctx, l.one.redis.Closed(), func(most time.Duration) (Result, error) {
+	return waitFor(ctx, l.engine.done(), func(most time.Duration) (Result, error) {
 		return l.decide(ctx, limit, key, n, most, nil)
 	})
 }
@@ -123,7 +157,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Res
 // Reserve asks for n units of key as Allow does; what turns out not to be needed may be
 // given back.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int, limit ...Limit) (*Reservation, error) {
-	r := &Reservation{of: l.one, cost: n}
+	r := &Reservation{of: l.engine, cost: n}
 	var err error
 	if r.Result, err = l.decide(ctx, limitOf(limit), key, n, 0, &r.receipt); err != nil {
 		return nil, err
@@ -140,8 +174,8 @@ func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, mo
 	}
 	s = s.boundedBy(most)
 	start := l.hook.begin(n)
-	if err = l.one.enter(ctx, s, key, n); err == nil {
-		res, err = l.split.decide(ctx, l.one.redis.Budget(), s, key, n, rc)
+	if err = l.engine.enter(ctx, s, key, n); err == nil {
+		res, err = l.engine.decide(ctx, s, key, n, rc)
 	}
 	l.hook.decided(ctx, start, key, n, res, err)
 	return res, err
@@ -161,19 +195,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int, limit ...Limit)
 	if err != nil || n == 0 {
 		return err
 	}
-	if s.parts == nil {
-		_, err = l.one.refund(ctx, s, key, int64(n))
-		return err
-	}
-	left := int64(n)
-	for i := 0; i < len(s.parts) && left > 0; i++ {
-		given, err := l.one.refund(ctx, &s.parts[i], partKey(key, i), left)
-		if err != nil {
-			return ofKey(err, key)
-		}
-		left -= given
-	}
-	return nil
+	return l.engine.refund(ctx, s, key, int64(n))
 }
 
 // Block denies key for d, whatever its limit says, in every process: what a
@@ -194,7 +216,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, limit 
 	if err != nil {
 		return err
 	}
-	return each(s, key, func(_ int, s *spec, name string) error { return l.one.block(ctx, s, name, us) })
+	return l.engine.block(ctx, s, key, us)
 }
 
 // Reset makes key as if never used: its count and its block, in Redis and in
@@ -206,41 +228,26 @@ func (l *Limiter) Reset(ctx context.Context, key string, limit ...Limit) error {
 	if err != nil {
 		return err
 	}
-	return each(s, key, func(_ int, s *spec, name string) error { return l.one.reset(ctx, s, name) })
+	return l.engine.reset(ctx, s, key)
 }
 
 // enter returns the limit of a call that is no decision, if the call may be made.
 func (l *Limiter) enter(ctx context.Context, key string, n int, limit []Limit) (*spec, error) {
 	s, err := l.limits.use(ctx, limitOf(limit))
 	if err == nil {
-		err = l.one.enter(ctx, s, key, n)
+		err = l.engine.enter(ctx, s, key, n)
 	}
 	return s, err
 }
 
-// Health reports without asking Redis.
-func (l *Limiter) Health() Health {
-	link := l.one.redis
-	servers, decisions := redislink.Health[Source](link)
-	h := Health{
-		Share: link.Share(), ShareOrigin: ShareOrigin(link.ShareOrigin()), Processes: link.Processes(), Decisions: decisions,
-		Reconciled: l.one.outbox.Reconciled(), Owed: l.one.local.Owed(), LocalKeys: l.one.local.Len(),
-		FunctionsError: link.FunctionsError(),
-	}
-	for _, srv := range servers {
-		h.Servers = append(h.Servers, ServerHealth(srv))
-	}
-	return h
-}
+// Health reports without asking Redis. Of a limiter of NewLocal only LocalKeys is known.
+func (l *Limiter) Health() Health { return l.engine.health() }
 
-// Close releases what the limiter holds and fails later calls with ErrClosed.
-// It waits for calls that are on their way to Redis, so that no goroutine is
+// Close releases what the limiter holds and fails later calls, and those that wait, with
+// ErrClosed. It waits for calls that are on their way to Redis, so that no goroutine is
 // left behind; the client's own timeouts bound that. The client stays open.
 // Closing twice is harmless.
 func (l *Limiter) Close() error {
-	l.one.redis.Close(func() {
-		l.one.close()
-		l.claimed.Release()
-	})
+	l.engine.close()
 	return nil
 }

@@ -40,13 +40,15 @@ func NewMulti(parts ...Part) (*Multi, error) {
 			return nil, invalid("name", fmt.Sprintf("empty for part %d", i), "must not be empty")
 		case p.Limiter == nil:
 			return nil, invalid("limiter", fmt.Sprintf("nil for part %q", p.Name), "must not be nil")
+		case p.Limiter.redis == nil:
+			return nil, invalid("limiter", fmt.Sprintf("one of NewLocal for part %q", p.Name), "must be made by New")
 		}
 		for _, other := range parts[:i] {
 			switch {
 			case other.Name == p.Name:
 				return nil, invalid("name", p.Name, "must be used for one part only")
-			case other.Limiter.one.redis.Prefix() == p.Limiter.one.redis.Prefix() && sameClient(other.Limiter, p.Limiter):
-				return nil, invalid("prefix", p.Limiter.one.redis.Prefix(), "is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)
+			case other.Limiter.redis.one.redis.Prefix() == p.Limiter.redis.one.redis.Prefix() && sameClient(other.Limiter, p.Limiter):
+				return nil, invalid("prefix", p.Limiter.redis.one.redis.Prefix(), "is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)
 			}
 		}
 		m.observed = m.observed || p.Limiter.hook != nil
@@ -75,7 +77,7 @@ func (m *Multi) AllowN(ctx context.Context, key string, n int) (Result, error) {
 func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult, error) {
 	var last MultiResult
 	var err error
-	last.Result, err = waitFor(ctx, m.parts[0].Limiter.one.redis.Closed(), func(most time.Duration) (Result, error) {
+	last.Result, err = waitFor(ctx, m.parts[0].Limiter.redis.one.redis.Closed(), func(most time.Duration) (Result, error) {
 		var err error
 		last, err = m.decide(ctx, key, cost, most, nil)
 		return last.Result, err
@@ -121,7 +123,7 @@ func (m *Multi) Reserve(ctx context.Context, key string, cost ...Cost) (*MultiRe
 		return r, nil
 	}
 	for i, p := range res.Parts {
-		r.parts = append(r.parts, &Reservation{Result: p.Result, of: m.parts[i].Limiter.one, receipt: receipts[i], cost: costAt(cost, i)})
+		r.parts = append(r.parts, &Reservation{Result: p.Result, of: m.parts[i].Limiter.redis.one, receipt: receipts[i], cost: costAt(cost, i)})
 	}
 	return r, nil
 }

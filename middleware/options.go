@@ -54,7 +54,7 @@ func WithPolicy(name string) Option { return func(c *config) { c.rules.Policy = 
 
 // WithTier sets the limit of each request, as an option of limiter.Limiter.Allow does: of
 // the plan that its customer has, say. The zero Limit is the limiter's own, which is what an unknown
-// tier should get. The Allower must be a Limiter or a Local.
+// tier should get. The Allower must be a Limiter.
 func WithTier(limit func(*http.Request) limiter.Limit) Option {
 	return func(c *config) { c.rules.Tier = withContext(limit) }
 }

@@ -37,7 +37,7 @@ var imports = map[string][]string{
 	"semaphore":                   {"internal/random", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "limiter", "fallback", "breaker"},
 	"sampled":                     {"internal/algo", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "internal/topk", "limiter", "fallback"},
 	"limiter/limitertest":         {"limiter"},
-	"httpclient/roundtrippertest": nil,
+	"internal/roundtrippertest":  nil,
 	"internal/discovery":          {"internal/admission", "internal/configerr", "internal/lua", "internal/options", "internal/redislink", "limiter", "retry"},
 	"httpclient":                  {"internal/admission", "internal/discovery", "internal/chain", "internal/configerr", "retry", "limiter"},
 	"middleware":                  {"internal/chain", "internal/configerr", "internal/inbound", "limiter", "semaphore"},

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/httpclient"
-	"github.com/holdfast-go/holdfast/httpclient/roundtrippertest"
+	"github.com/holdfast-go/holdfast/internal/roundtrippertest"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 

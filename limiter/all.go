@@ -107,7 +107,7 @@ func (a *multiDecision) known() (denied bool) {
 			a.set(i, res)
 			denied = true
 		}
-		r.unknown = true // who looks through the denials is counted
+		r.unknown = true // the denials were read, and a second reading would be counted
 	}
 	return denied
 }
@@ -241,8 +241,8 @@ func (a *multiDecision) decided(g group, items []lua.Item, asking []denial.Askin
 	return ok
 }
 
-// fallBack decides a group without Redis, each part by its own policy. It looks
-// first, so that one which denies keeps the others from being charged.
+// fallBack decides a group without Redis, each part by its own policy. It peeks
+// first, so that the others are not charged when one denies.
 func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (bool, int, error) {
 	ok := true
 	for _, i := range g.parts {
@@ -278,15 +278,15 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 	return true, 0, nil
 }
 
-// sameClient also knows clients that cannot be compared, and takes them for
-// different ones.
+// sameClient reports whether two limiters have one client. Clients that cannot be compared
+// count as different ones.
 func sameClient(a, b *Limiter) bool {
 	x, y := a.redis.one.redis.Client(), b.redis.one.redis.Client()
 	return reflect.ValueOf(x).Comparable() && reflect.ValueOf(y).Comparable() && x == y
 }
 
-// giveUp gives back what the groups took. That Redis cannot be told now is no error
-// of the decision.
+// giveUp gives back what the groups took. When Redis cannot be reached now, that is not an
+// error of the decision.
 func (a *multiDecision) giveUp(ctx context.Context, groups []group) {
 	ctx = context.WithoutCancel(ctx)
 	for _, g := range groups {

@@ -28,7 +28,7 @@ type Health struct {
 	// Reconciled counts the keys whose local use was charged in Redis after an
 	// outage.
 	Reconciled uint64
-	// Owed is how many keys have local use that Redis is yet to be charged for.
+	// Owed is how many keys have local use that Redis has not been charged with yet.
 	Owed int
 	// LocalKeys is how many keys the in-process limiters remember.
 	LocalKeys int

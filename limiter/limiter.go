@@ -138,7 +138,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int) (Result, error)
 	return l.decide(ctx, Limit{}, key, n, 0, nil)
 }
 
-// Peek looks without consuming: it is a cost of 0, writes nothing and creates no
+// Peek decides without charging: it is a cost of 0, writes nothing and creates no
 // key. Remaining says what would be admitted.
 func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result, error) {
 	return l.decide(ctx, limitOf(limit), key, 0, 0, nil)
@@ -185,7 +185,7 @@ func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, mo
 // a cost that turned out lower than it was charged. The key never has more than
 // its limit. What was taken a while ago may have drained already, or stand in an
 // earlier window: a Reservation knows that, so prefer its Cancel and Settle. A
-// refund to LeakyBucketShaping does nothing, because those who wait were told
+// refund to LeakyBucketShaping does nothing, because those who wait already know
 // their place.
 //
 // When Redis cannot be reached, only this process takes note, and the error is
@@ -200,8 +200,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int, limit ...Limit)
 
 // Block denies key for d, whatever its limit says, in every process: what a
 // server's Retry-After asks for. It never shortens a longer block, and counts by
-// the clock of Redis. This process heeds it even when Redis cannot be reached; then the
-// error is ErrUnavailable, and Redis is told when it is back. d must be above 0 and at
+// the clock of Redis. This process obeys it even when Redis cannot be reached; then the
+// error is ErrUnavailable, and Redis receives it when it is back. d must be above 0 and at
 // most 366 days.
 //
 // The block is a part of the key's state under the limiter's algorithm: a limit of

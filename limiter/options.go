@@ -197,7 +197,7 @@ func WithLogger(l *slog.Logger) RedisOption {
 func WithHooks(h Hooks) HooksOption {
 	return option(func(c *config) error {
 		c.Decision = chain.Two(c.Decision, h.Decision)
-		// The context of these is nobody's: a call has many callers.
+		// A call has many callers, so these get the context of none.
 		if h.Call != nil {
 			c.Link.OnCall = chain.One(c.Link.OnCall, func(info redislink.Call) { h.Call(context.Background(), CallInfo(info)) })
 		}
@@ -266,9 +266,9 @@ func WithKeyShards(n int) Option {
 //
 // The limit is never exceeded. For that, buckets and GCRA hold back what the rate
 // produces in maxAge, so the burst must be at least k and that; the sliding
-// window log looks back for the window and maxAge; and aligned windows end every
+// window log counts the units of the window and maxAge; and aligned windows end every
 // lease. What a process holds is lost to the others, for ever when it dies, until
-// it drains or the window ends. A Block, or a Reset, by another process is heeded
+// it drains or the window ends. A Block, or a Reset, by another process takes effect
 // when the lease is over. Remaining includes what is held.
 //
 // Every process must use the same options. By default there are no leases. They

@@ -19,7 +19,7 @@ import (
 //     limit produces r units per second, then of n units taken t seconds ago at
 //     most n - r·t: the bucket may have been full meanwhile, and what was not
 //     refilled then would be granted twice.
-//   - LeakyBucketShaping: nothing. Those behind were told their place.
+//   - LeakyBucketShaping: nothing. Those behind already know their place.
 //
 // Units that were taken in this process during an outage can be given back until Redis
 // has been charged with them.

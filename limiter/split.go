@@ -92,7 +92,7 @@ func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key 
 		}
 		res = either(res, other)
 	}
-	// Who comes back when told to finds the part that it was told of.
+	// A caller that comes back after RetryAfter finds the part with that RetryAfter.
 	turn.Store(soonest)
 	p.recount(key, soonest%parts, res.Source, 1)
 	return res, nil
@@ -113,7 +113,7 @@ func either(a, b Result) Result {
 	return a
 }
 
-// peek looks at all parts: the largest cost that one of them has room for.
+// peek asks all parts for the largest cost that one of them has room for.
 func (p *shared) peek(ctx context.Context, s *spec, key string) (Result, error) {
 	all := make([]Result, len(s.parts))
 	err := each(s, key, func(i int, s *spec, part string) (err error) {

@@ -6,7 +6,7 @@ import (
 )
 
 // waitFor asks until the cost is admitted, sleeping for exactly what each denial
-// says, and never past ctx. ask is told how long the caller can wait, 0 for as long
+// says, and never past ctx. ask gets how long the caller can wait, 0 for as long
 // as it takes.
 func waitFor(ctx context.Context, closed <-chan struct{}, ask func(most time.Duration) (Result, error)) (Result, error) {
 	for {

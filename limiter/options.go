@@ -120,7 +120,7 @@ func WithShare(share float64) RedisOption {
 func WithExpectedProcesses(n int) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Expected = n
-		return require(n >= 1, "expected processes", n, "must be at least 1")
+		return configerr.Unless(n >= 1, "expected processes", n, "must be at least 1")
 	})
 }
 
@@ -136,7 +136,7 @@ func WithExpectedProcesses(n int) RedisOption {
 func WithPeerCount(count func(context.Context) (int, error)) RedisOption {
 	return option(func(c *config) error {
 		c.Link.PeerCount = count
-		return require(count != nil, "peer count", "nil", "must be a function")
+		return configerr.Unless(count != nil, "peer count", "nil", "must be a function")
 	})
 }
 

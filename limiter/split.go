@@ -170,7 +170,7 @@ func (p *shared) health() Health {
 	link := p.one.redis
 	servers, decisions := redislink.Health[Source](link)
 	h := Health{
-		Share: link.Share(), ShareOrigin: ShareOrigin(link.ShareOrigin()), Processes: link.Processes(), Decisions: decisions,
+		Share: link.Share(), ShareOrigin: link.ShareOrigin(), Processes: link.Processes(), Decisions: decisions,
 		Reconciled: p.one.outbox.Reconciled(), Owed: p.one.local.Owed(), LocalKeys: p.one.local.Len(),
 		FunctionsError: link.FunctionsError(),
 	}

@@ -283,7 +283,7 @@ func (s *Limiter) Health() limiter.Health {
 	servers, decisions := redislink.Health[limiter.Source](s.redis)
 	decisions[limiter.SourceSampled], decisions[limiter.SourceLocal] = s.counts[0].Load(), s.counts[1].Load()
 	h := limiter.Health{
-		Share: s.redis.Share(), ShareOrigin: limiter.ShareOrigin(s.redis.ShareOrigin()), Processes: s.redis.Processes(), Decisions: decisions,
+		Share: s.redis.Share(), ShareOrigin: s.redis.ShareOrigin(), Processes: s.redis.Processes(), Decisions: decisions,
 		LocalKeys: int(s.table.count.Load()) + s.store.Len(), FunctionsError: s.redis.FunctionsError(),
 	}
 	for _, srv := range servers {

@@ -269,15 +269,16 @@ func (l *Link) Share() float64 {
 	return 1 / float64(l.fleet.size())
 }
 
-// ShareOrigin says where Share comes from.
-func (l *Link) ShareOrigin() Origin {
+// ShareOrigin says where Share comes from: it is assumed while nothing is known, learnt from
+// the heartbeat or from the function of the user's, or fixed by WithShare.
+func (l *Link) ShareOrigin() string {
 	switch {
 	case l.share > 0:
-		return Fixed
+		return "fixed"
 	case l.fleet.alive.Load() > 0:
-		return Learnt
+		return "learnt"
 	}
-	return Assumed
+	return "assumed"
 }
 
 // UseShare is Share for a decision that this process makes on its own.

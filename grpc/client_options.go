@@ -15,13 +15,6 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// The defaults of the client's options.
-const (
-	DefaultAttempts     = 3
-	DefaultMaxWait      = 2 * time.Minute
-	DefaultMaxTotalWait = 5 * time.Minute
-)
-
 // ClientOption tunes a [Client].
 type ClientOption func(*clientConfig)
 
@@ -84,7 +77,7 @@ func WithBudget(b *retry.Budget) ClientOption { return func(c *clientConfig) { c
 // WithThrottle tunes the throttle of each target, which is on by default: a target that
 // fails more than two thirds of the time is sent only some of the calls, critical ones
 // ([limiter.Critical]) last to be rejected; one that is down, one in 200 or, if that is
-// more, 20 in two minutes. The others end at once, with [HostFailing]. See [retry.Throttle]
+// more, 20 in two minutes. The others end at once, with [retry.HostFailing]. See [retry.Throttle]
 // for how it is measured. codes.Unavailable, Internal and DataLoss are failures, and so is a
 // deadline that ends a unary call after a second or more; codes.ResourceExhausted, Unknown
 // and calls that their callers cancel say nothing about the target.

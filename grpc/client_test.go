@@ -67,7 +67,7 @@ func TestCooldownThatDoesNotFit(t *testing.T) {
 		time.Sleep(35 * time.Minute)
 		err := call(t.Context(), client)
 		e, ok := errors.AsType[*holdfastgrpc.Error](err)
-		if !ok || e.Reason != holdfastgrpc.CoolingDown || e.Wait != 47*time.Hour+25*time.Minute || e.Key != "passthrough:///memory" {
+		if !ok || e.Reason != retry.CoolingDown || e.Wait != 47*time.Hour+25*time.Minute || e.Key != "passthrough:///memory" {
 			t.Fatalf("%v", err)
 		}
 		if d, ok := holdfastgrpc.Wait(err); d != 47*time.Hour+25*time.Minute || !ok || status.Code(err) != codes.ResourceExhausted {
@@ -116,7 +116,7 @@ func TestPacing(t *testing.T) {
 		start := time.Now()
 		err := call(ctx, client)
 		e, ok := errors.AsType[*holdfastgrpc.Error](err)
-		if !ok || e.Reason != holdfastgrpc.Throttled || e.Wait != 500*time.Millisecond || time.Since(start) != 0 {
+		if !ok || e.Reason != retry.Throttled || e.Wait != 500*time.Millisecond || time.Since(start) != 0 {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 		b.wantCalls(t, 6)

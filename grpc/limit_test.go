@@ -17,6 +17,7 @@ import (
 
 	holdfastgrpc "github.com/holdfast-go/holdfast/grpc"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // TestThousandGoroutines: on one connection, at once: exactly the limit is served, and
@@ -123,7 +124,7 @@ func TestLimiterThatFails(t *testing.T) {
 			if errors.Is(err, limiter.ErrUnavailable) {
 				want = codes.Unavailable
 			}
-			if !ok || e.Reason != holdfastgrpc.LimiterFailed || !errors.Is(got, err) || status.Code(got) != want {
+			if !ok || e.Reason != retry.LimiterFailed || !errors.Is(got, err) || status.Code(got) != want {
 				t.Errorf("%v, want %v", got, want)
 			}
 		}

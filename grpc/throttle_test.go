@@ -51,7 +51,7 @@ func TestThrottle(t *testing.T) {
 					}
 					err := send(t.Context(), c)
 					e, ok := errors.AsType[*holdfastgrpc.Error](err)
-					if !ok || e.Reason != holdfastgrpc.HostFailing || e.Wait <= 0 || status.Code(err) != codes.Unavailable {
+					if !ok || e.Reason != retry.HostFailing || e.Wait <= 0 || status.Code(err) != codes.Unavailable {
 						t.Fatalf("%v", err)
 					}
 					b.wantCalls(t, 5)
@@ -121,7 +121,7 @@ func TestDeadlinesAndTheThrottle(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), deadline)
 				err := call(ctx, c)
 				cancel()
-				if e, ok := errors.AsType[*holdfastgrpc.Error](err); ok && e.Reason == holdfastgrpc.HostFailing {
+				if e, ok := errors.AsType[*holdfastgrpc.Error](err); ok && e.Reason == retry.HostFailing {
 					if !want {
 						t.Errorf("deadlines of %v throttle the target", deadline)
 					}

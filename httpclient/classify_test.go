@@ -197,7 +197,7 @@ func TestResetFormat(t *testing.T) {
 		// looked like a number of seconds to wait.
 		reset := status(429, "X-RateLimit-Reset", "946684807")
 		resp := respondsWith(t, newTransport(t, scripted(reset, status(200))), get(t, api), 429)
-		gaveUpFor(t, resp, httpclient.WaitTooLong)
+		gaveUpFor(t, resp, retry.WaitTooLong)
 
 		var hosts []string
 		s := scripted(reset, status(200))
@@ -237,7 +237,7 @@ func TestThrottleTakesNothingFromTheLimit(t *testing.T) {
 			strict(2))
 		send(t, rt, 2)
 		for range 20 {
-			failsFor(t, rt, get(t, api), httpclient.HostFailing)
+			failsFor(t, rt, get(t, api), retry.HostFailing)
 		}
 		if res, err := lim.AllowN(t.Context(), "api.test", 8); err != nil || !res.Allowed {
 			t.Errorf("%+v, %v: two attempts took more than two", res, err)

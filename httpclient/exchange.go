@@ -46,7 +46,7 @@ func (x *exchange) run() (*http.Response, error) {
 		}
 		r, err := x.attempt()
 		if err != nil {
-			return x.stop(&admission.Stop{Reason: admission.ReplayFailed, Err: err})
+			return x.stop(&admission.Stop{Reason: retry.ReplayFailed, Err: err})
 		}
 		resp, err := x.send(r)
 		wait, again := x.afterAttempt(resp, err)
@@ -180,16 +180,16 @@ func (x *exchange) read(resp *http.Response) retry.Answer {
 
 // next returns the wait before the next attempt, or why there is none.
 func (x *exchange) next(kind Verdict, resp *http.Response, a retry.Answer) (w admission.Wait, s *admission.Stop) {
-	reason := admission.Reason(0)
+	reason := retry.Reason(0)
 	switch {
 	case kind == Failed && !isIdempotent(x.orig, x.call):
-		reason = admission.NotIdempotent
+		reason = retry.NotIdempotent
 	case x.outer == outerAll || x.outer == outerFailures && kind == Failed:
-		reason = admission.OuterRetries
+		reason = retry.OuterRetries
 	case x.adm.Sent() >= x.adm.Attempts:
-		reason = admission.AttemptsSpent
+		reason = retry.AttemptsSpent
 	case !replayable(x.req):
-		reason = admission.NotReplayable
+		reason = retry.NotReplayable
 	}
 	if reason != 0 {
 		return w, &admission.Stop{Reason: reason, Wait: a.Wait}
@@ -244,7 +244,7 @@ func (x *exchange) stop(s *admission.Stop) (*http.Response, error) {
 		return gaveUp(x.last, x.orig, e), nil
 	case x.lastErr != nil:
 		return nil, x.lastErr
-	case e.Reason == CoolingDown && !x.cfg.cooldownErrors:
+	case e.Reason == retry.CoolingDown && !x.cfg.cooldownErrors:
 		said, _ := s.Said.(*said)
 		return gaveUp(said.again(x.orig, e), x.orig, e), nil
 	default:
@@ -254,9 +254,9 @@ func (x *exchange) stop(s *admission.Stop) (*http.Response, error) {
 
 // giveUp reports why there is no attempt, or no other one.
 func (x *exchange) giveUp(s *admission.Stop) *Error {
-	e := &Error{Reason: Reason(s.Reason), Key: x.host.Name, Wait: s.Wait, Err: s.Err}
+	e := &Error{Reason: s.Reason, Key: x.host.Name, Wait: s.Wait, Err: s.Err}
 	switch e.Reason {
-	case Throttled, CoolingDown, LimiterFailed:
+	case retry.Throttled, retry.CoolingDown, retry.LimiterFailed:
 		e.Key = cmp.Or(s.Key, x.adm.Key)
 	}
 	if f := x.cfg.hooks.GiveUp; f != nil {

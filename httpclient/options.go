@@ -13,13 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// The defaults of the options.
-const (
-	DefaultAttempts     = 3
-	DefaultMaxWait      = 2 * time.Minute
-	DefaultMaxTotalWait = 5 * time.Minute
-)
-
 // Option tunes a [Transport].
 type Option func(*config)
 
@@ -84,7 +77,7 @@ func WithResetFormat(f func(host string) retry.ResetFormat) Option {
 
 // WithAttempts sets how often a request is tried in all, by default 3; 1 is
 // without retries. At most 100. A request that the layer above repeats by itself is tried
-// once: see [OuterRetries] and the package's documentation.
+// once: see [retry.OuterRetries] and the package's documentation.
 func WithAttempts(n int) Option { return func(c *config) { c.admission.Attempts = n } }
 
 // WithBackoff sets the waits between attempts when the server does not name
@@ -108,7 +101,7 @@ func WithBudget(b *retry.Budget) Option { return func(c *config) { c.budget = b 
 // that fails more than two thirds of the time is sent only some of the requests,
 // critical ones ([limiter.Critical]) last to be rejected; one that is down, one
 // in 200 or, if that is more, 20 in two minutes. The others end at once, with
-// [HostFailing]. See [retry.Throttle] for how it is measured. Transport errors,
+// [retry.HostFailing]. See [retry.Throttle] for how it is measured. Transport errors,
 // timeouts and statuses from 500 on are failures, but for 501 and 505; 429,
 // certificates that do not verify, bodies of requests that fail, callers who
 // cancel, and deadlines of callers that end an attempt within a second say

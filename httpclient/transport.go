@@ -113,7 +113,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.adm.Canceled = req.Cancel //nolint:staticcheck // it is how Client.Timeout reaches a RoundTripper
 	if f := t.cfg.hooks.Wait; f != nil {
 		x.adm.OnWait = func(w admission.Wait) {
-			f(req.Context(), WaitInfo{req, w.For, WaitReason(w.Why), w.Source})
+			f(req.Context(), WaitInfo{req, w.For, w.Why, w.Source})
 		}
 	}
 	x.adm.Cost = max(1, call.Cost)

@@ -156,12 +156,12 @@ type Answer struct {
 
 // Next returns the wait before another attempt, or why it does not fit.
 func (x *Call) Next(a Answer) (Wait, *Stop) {
-	w := Wait{For: a.Wait, Why: Server, Source: a.Source}
+	w := Wait{For: a.Wait, Why: retry.WaitServer, Source: a.Source}
 	if !a.Asked {
 		if x.backoff == nil {
 			x.backoff = x.c.s.Backoff.Start()
 		}
-		w = Wait{For: x.backoff.Next(), Why: Backoff}
+		w = Wait{For: x.backoff.Next(), Why: retry.WaitBackoff}
 	}
 	over := w.For / 2
 	switch {
@@ -177,9 +177,9 @@ func (x *Call) Next(a Answer) (Wait, *Stop) {
 		w.For = d
 		return w, nil
 	case wait.Budget:
-		return Wait{}, &Stop{Reason: BudgetSpent, Wait: d}
+		return Wait{}, &Stop{Reason: retry.BudgetSpent, Wait: d}
 	default:
-		return Wait{}, &Stop{Reason: WaitTooLong, Wait: d, Err: b.Err()}
+		return Wait{}, &Stop{Reason: retry.WaitTooLong, Wait: d, Err: b.Err()}
 	}
 }
 
@@ -219,7 +219,7 @@ func (x *Call) throttle() *Stop {
 	if x.draw >= th.Probability(limiter.IsCritical(x.ctx)) {
 		return nil
 	}
-	return &Stop{Reason: HostFailing, Wait: th.Wait()}
+	return &Stop{Reason: retry.HostFailing, Wait: th.Wait()}
 }
 
 // cooldown waits until neither the key nor one of its scopes cools down, which may be
@@ -235,7 +235,7 @@ func (x *Call) cooldown() *Stop {
 		if c.left <= 0 {
 			return nil
 		}
-		if s := x.pause(c.left, c.spread, Cooling, CoolingDown); s != nil {
+		if s := x.pause(c.left, c.spread, retry.WaitCooldown, retry.CoolingDown); s != nil {
 			s.Key, s.Wait, s.Said = key, c.asked, c.said
 			return s
 		}
@@ -266,7 +266,7 @@ func (x *Call) allow(key string, n int) *Stop {
 		case err != nil && x.gone():
 			return &Stop{}
 		case err != nil:
-			return &Stop{Reason: LimiterFailed, Key: key, Err: err}
+			return &Stop{Reason: retry.LimiterFailed, Key: key, Err: err}
 		}
 		d, over := res.Delay, time.Duration(0)
 		switch {
@@ -280,7 +280,7 @@ func (x *Call) allow(key string, n int) *Stop {
 		if d <= 0 {
 			return nil
 		}
-		if s := x.pause(d, over, Limiter, Throttled); s != nil {
+		if s := x.pause(d, over, retry.WaitLimiter, retry.Throttled); s != nil {
 			s.Key = key
 			return s
 		}
@@ -301,7 +301,7 @@ func (x *Call) adapt() *Stop {
 		return nil
 	}
 	// If it did not get the turn, neither does the wait fit.
-	if s := x.pause(d, 0, Adaptive, Throttled); s != nil {
+	if s := x.pause(d, 0, retry.WaitAdaptive, retry.Throttled); s != nil {
 		return s
 	}
 	return x.cooldown()
@@ -309,7 +309,7 @@ func (x *Call) adapt() *Stop {
 
 // pause waits for d, lengthened by up to over; where d does not fit, it returns the
 // reason at once.
-func (x *Call) pause(d, over time.Duration, why Why, reason Reason) *Stop {
+func (x *Call) pause(d, over time.Duration, why retry.WaitReason, reason retry.Reason) *Stop {
 	d, b := x.Allow.Next(x.ctx, d, over, nil)
 	if b != 0 {
 		return &Stop{Reason: reason, Wait: d, Err: b.Err()}

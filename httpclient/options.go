@@ -20,7 +20,7 @@ type config struct {
 	admission      admission.Settings
 	key            func(*http.Request) string
 	format         func(host string) retry.ResetFormat
-	classifier     func(*http.Response, error) Verdict
+	classifier     func(*http.Response, error) retry.Verdict
 	budget         *retry.Budget
 	throttle       *retry.ThrottleSettings
 	attemptTimeout time.Duration
@@ -52,10 +52,10 @@ func WithKey(key func(*http.Request) string) Option { return func(c *config) { c
 // with ways of their own: a 400 that is a rejection by quota, a 500 that no retry
 // repairs. f gets the response, whose status is 400 or above and whose body it
 // must leave alone, or the error of the base; certificates that do not verify
-// and callers who have gone are not asked about. [Default] leaves it to the
+// and callers who have gone are not asked about. [retry.Default] leaves it to the
 // transport. The throttle is not concerned: see [WithThrottle]. f must be safe
 // for concurrent use.
-func WithClassifier(f func(resp *http.Response, err error) Verdict) Option {
+func WithClassifier(f func(resp *http.Response, err error) retry.Verdict) Option {
 	return func(c *config) { c.classifier = f }
 }
 
@@ -191,11 +191,11 @@ func (c *config) resetFormat(host string) retry.ResetFormat {
 
 // classify lets the user's classifier overrule ours. Successes and redirects
 // are final for all: their bodies may have begun to stream.
-func (c *config) classify(resp *http.Response, err error, ours Verdict) Verdict {
+func (c *config) classify(resp *http.Response, err error, ours retry.Verdict) retry.Verdict {
 	if c.classifier == nil || resp != nil && resp.StatusCode < 400 {
 		return ours
 	}
-	if v := c.classifier(resp, err); v == Final || v == Failed || v == Rejected {
+	if v := c.classifier(resp, err); v == retry.Final || v == retry.Failed || v == retry.Rejected {
 		return v
 	}
 	return ours

@@ -71,7 +71,6 @@ func TestNewRefuses(t *testing.T) {
 		"share NaN":           {rdb, good, []limiter.Option{limiter.WithShare(math.NaN())}, []string{"share", "NaN"}},
 		"share Inf":           {rdb, good, []limiter.Option{limiter.WithShare(math.Inf(1))}, []string{"share", "Inf"}},
 		"keys 0":              {rdb, good, []limiter.Option{limiter.WithMaxLocalKeys(0)}, []string{"max local keys", "0"}},
-		"in flight 0":         {rdb, good, []limiter.Option{limiter.WithMaxInFlight(0)}, []string{"max in flight", "0"}},
 		"breaker":             {rdb, good, []limiter.Option{limiter.WithBreaker(breaker.Settings{FailureRatio: 2})}, []string{"FailureRatio", "2"}},
 		"nil option":          {rdb, good, []limiter.Option{nil}, []string{"option"}},
 	} {

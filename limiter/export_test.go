@@ -8,3 +8,11 @@ func Options(opts ...Option) RedisOption {
 		return options.Apply(c, opts)
 	})
 }
+
+// WithMaxInFlight bounds how many calls to Redis may be without an answer at once.
+func WithMaxInFlight(n int) RedisOption {
+	return option(func(c *config) error {
+		c.Link.MaxInFlight = n
+		return nil
+	})
+}

@@ -162,17 +162,6 @@ func WithFunctions() RedisOption {
 	})
 }
 
-// WithMaxInFlight bounds how many calls to Redis may be without an answer at
-// once, for each server, by default 128. Few are while Redis answers: decisions
-// that arrive meanwhile share the next call, and wait for it within their
-// budget.
-func WithMaxInFlight(n int) RedisOption {
-	return option(func(c *config) error {
-		c.Link.MaxInFlight = n
-		return configerr.Unless(n >= 1, "max in flight", n, "must be at least 1")
-	})
-}
-
 // WithBreaker sets when the circuit breakers open and for how long. Fields left
 // zero have the defaults of breaker.Settings, but for these: OpenMax is 5 s,
 // SlowCall half of the budget, ProbeTimeout a little more than the budget.

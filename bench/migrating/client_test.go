@@ -214,11 +214,11 @@ func TestBodies(t *testing.T) {
 func TestClassifier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{status: 525}
-		as := func(resp *http.Response, _ error) httpclient.Verdict {
+		as := func(resp *http.Response, _ error) retry.Verdict {
 			if resp != nil && resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
-				return httpclient.Failed
+				return retry.Failed
 			}
-			return httpclient.Default
+			return retry.Default
 		}
 		resp, err := alike(t, s, httpclient.WithClassifier(as)).Get("http://api.test/")
 		if err != nil || resp.StatusCode != 525 || len(s.bodies) != 5 {

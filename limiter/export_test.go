@@ -16,3 +16,9 @@ func WithMaxInFlight(n int) RedisOption {
 		return nil
 	})
 }
+
+// Validate returns what constructors return for a limit that breaks a rule.
+func (l Limit) Validate() error {
+	_, err := l.params()
+	return err
+}

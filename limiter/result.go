@@ -78,7 +78,7 @@ func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func (s *Source) UnmarshalText(text []byte) error {
 	i := slices.Index(sourceNames[:], string(text))
 	if i < 0 {
-		return &ConfigError{"source", strconv.Quote(string(text)), "must be one of " + strings.Join(sourceNames[:], ", ")}
+		return invalid("source", strconv.Quote(string(text)), "must be one of %s", strings.Join(sourceNames[:], ", "))
 	}
 	*s = Source(i)
 	return nil

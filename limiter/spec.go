@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/critical"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
@@ -119,7 +120,7 @@ func (s *spec) checkLease() error {
 
 // of returns the spec for a call, which may use the headroom if it is critical.
 func (s *spec) of(ctx context.Context) *spec {
-	if s.critical != nil && IsCritical(ctx) {
+	if s.critical != nil && critical.Is(ctx) {
 		return s.critical
 	}
 	return s

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/critical"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/random"
@@ -117,7 +118,7 @@ func (s *Semaphore) acquire(ctx context.Context, key string) (*Permit, error) {
 	defer s.ledger.leave(k)
 	w := s.newWaiter()
 	rank := 1
-	if limiter.IsCritical(ctx) {
+	if critical.Is(ctx) {
 		rank = 0
 	}
 	if s.first(k, rank) {
@@ -232,7 +233,7 @@ func (s *Semaphore) enter(ctx context.Context, name string) (*key, error) {
 
 // ask asks for one caller.
 func (s *Semaphore) ask(ctx context.Context, k *key, w *waiter, wait bool) (*Permit, error) {
-	reply, ended, err := s.ledger.askRedis(ctx, k, []string{w.caller}, limiter.IsCritical(ctx), false, wait)
+	reply, ended, err := s.ledger.askRedis(ctx, k, []string{w.caller}, critical.Is(ctx), false, wait)
 	switch {
 	case err == nil:
 		if !reply.Granted[0] {
@@ -240,7 +241,7 @@ func (s *Semaphore) ask(ctx context.Context, k *key, w *waiter, wait bool) (*Per
 		}
 		return s.ledger.grant(k, w.caller, s.ledger.permits-int(reply.Held)), nil
 	case redislink.FallsBack(err):
-		permit, failed := s.ledger.fallBack(k, w.caller, limiter.IsCritical(ctx), err)
+		permit, failed := s.ledger.fallBack(k, w.caller, critical.Is(ctx), err)
 		// One who waits from now on will hear what was granted.
 		if failed != nil || permit.free == nil && !wait {
 			s.ledger.takeBack(k, w.caller, ended, err)

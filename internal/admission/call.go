@@ -5,8 +5,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/critical"
 	"github.com/holdfast-go/holdfast/internal/wait"
-	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -216,7 +216,7 @@ func (x *Call) throttle() *Stop {
 	if !x.drawn {
 		x.draw, x.drawn = th.Draw(), true
 	}
-	if x.draw >= th.Probability(limiter.IsCritical(x.ctx)) {
+	if x.draw >= th.Probability(critical.Is(x.ctx)) {
 		return nil
 	}
 	return &Stop{Reason: retry.HostFailing, Wait: th.Wait()}

@@ -38,7 +38,7 @@ func (x *Call) learntOf(key string) *Stop {
 		}
 		d, rate := max(minPause, res.RetryAfter), res.Limit.Rate()
 		over := min(d, rate.Per/time.Duration(max(1, rate.N)))
-		if s := x.pause(d, over, Limiter, Throttled); s != nil {
+		if s := x.pause(d, over, retry.WaitLimiter, retry.Throttled); s != nil {
 			s.Key = key
 			return s
 		}

@@ -26,6 +26,7 @@ var imports = map[string][]string{
 	"internal/random":           nil,
 	"breaker":                   {"internal/configerr", "internal/random"},
 	"internal/configerr":        nil,
+	"internal/critical":         nil,
 	"internal/wait":             {"internal/random"},
 	"retry":                     {"internal/configerr", "internal/random", "internal/wait"},
 	"internal/redislink":        {"internal/algo", "internal/configerr", "internal/lua", "breaker", "fallback"},

@@ -23,7 +23,7 @@ var (
 	// ErrInvalidConfig: a constructor or an option was given a value that breaks a rule.
 	// The error says which value of which field breaks which rule. Those of all packages
 	// of the module match it.
-	ErrInvalidConfig = configerr.Invalid
+	ErrInvalidConfig = configerr.ErrInvalid
 	// ErrClosed: the limiter was closed.
 	ErrClosed = errors.New("limiter: closed")
 	// ErrUnavailable: Redis could not decide and the policy is Closed, or an

@@ -160,7 +160,7 @@ func (e *Error) Unwrap() []error {
 
 // ErrInvalidConfig is what the errors of values that break a rule match; they say which
 // value of which field breaks which rule.
-var ErrInvalidConfig = configerr.Invalid
+var ErrInvalidConfig = configerr.ErrInvalid
 
 // invalid returns the error of a value that breaks a rule.
 func invalid(field string, value any, rule string, args ...any) error {

@@ -7,11 +7,11 @@ import (
 	"fmt"
 )
 
-// Invalid is what every error of configuration matches. limiter.ErrInvalidConfig and
+// ErrInvalid is what every error of configuration matches. limiter.ErrInvalidConfig and
 // retry.ErrInvalidConfig are it.
-var Invalid = errors.New("invalid configuration")
+var ErrInvalid = errors.New("invalid configuration")
 
-// Error is an error of configuration. Users test it for Invalid, and read what it says.
+// Error is an error of configuration. Users test it for ErrInvalid, and read what it says.
 type Error struct {
 	Package string // of the constructor, or of the method, that the user has called
 	Field   string
@@ -39,7 +39,7 @@ func In(pkg string, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return &Error{pkg, e.Field, e.Value, e.Rule}
 	}
-	return fmt.Errorf("%s: %w: %w", pkg, Invalid, err)
+	return fmt.Errorf("%s: %w: %w", pkg, ErrInvalid, err)
 }
 
 // Error names package, field, value and rule.
@@ -51,8 +51,8 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is reports whether target is Invalid.
-func (e *Error) Is(target error) bool { return target == Invalid }
+// Is reports whether target is ErrInvalid.
+func (e *Error) Is(target error) bool { return target == ErrInvalid }
 
 // Unless returns the error of a value that breaks a rule, and nil if it is ok.
 func Unless(ok bool, field string, value any, rule string, args ...any) error {

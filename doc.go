@@ -21,9 +21,8 @@
 //   - [github.com/holdfast-go/holdfast/fallback]: decisions while Redis cannot decide
 //   - [github.com/holdfast-go/holdfast/breaker]: the circuit breaker, and the class of each
 //     error of Redis
-//   - [github.com/holdfast-go/holdfast/limiter/limitertest] and
-//     [github.com/holdfast-go/holdfast/httpclient/roundtrippertest]: conformance suites for
-//     limiters and for RoundTrippers
+//   - [github.com/holdfast-go/holdfast/limiter/limitertest]: the conformance suite of
+//     limiters
 //
 // [The documents], by the question that each of them answers.
 //

@@ -219,7 +219,7 @@ func TestPictureOfImports(t *testing.T) {
 	want := map[string][]string{}
 	for pkg, list := range imports {
 		switch pkg {
-		case "", "httpclient/roundtrippertest", "internal/redisproc", "internal/redistest", "internal/faultproxy":
+		case "", "internal/roundtrippertest", "internal/redisproc", "internal/redistest", "internal/faultproxy":
 		default:
 			want[pkg] = list
 		}

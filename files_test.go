@@ -18,6 +18,21 @@ import (
 	"testing"
 )
 
+// TestLimiterStaysSmall: what users of package limiter must know is bounded. Who adds a name
+// takes another one out.
+func TestLimiterStaysSmall(t *testing.T) {
+	const most = 110
+	names := 0
+	for line := range strings.Lines(read(t, "api/limiter.txt")) {
+		if !strings.HasPrefix(line, "field ") {
+			names++
+		}
+	}
+	if names > most || names < most/2 {
+		t.Errorf("package limiter exports %d names beside fields, want at most %d", names, most)
+	}
+}
+
 // TestFilesStandInAnOrder: a file of a package uses what other files declare. The files can
 // be put in an order in which at most 15 % of these arrows run back up, so that a package
 // can be read from one end to the other.

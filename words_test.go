@@ -42,9 +42,9 @@ var banned = []struct{ word, say string }{
 
 // allowedWords are places where a banned word is right.
 var allowedWords = map[string]string{
-	"breaker/breaker.go":                   "Refuses", // the name of a method
-	"internal/faultproxy/mode.go":          "Refuse",  // the name of a field
-	"httpclient/roundtrippertest/suite.go": "NoBody",  // of net/http
+	"breaker/breaker.go":                 "Refuses", // the name of a method
+	"internal/faultproxy/mode.go":        "Refuse",  // the name of a field
+	"internal/roundtrippertest/suite.go": "NoBody",  // of net/http
 }
 
 // TestPlainWords reads the documents, and the comments and texts of all code but that of
@@ -71,7 +71,7 @@ func TestPlainWords(t *testing.T) {
 		}
 	}
 	goFiles(t, ".", func(path string, _ *ast.File) {
-		if !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "limiter/") {
+		if !strings.HasSuffix(path, "_test.go") {
 			for _, text := range proseOf(t, path) {
 				check(path, text)
 			}

@@ -28,19 +28,20 @@ func (t *Top) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Handler returns a handler that reports several, by name: {"limiters": [...]}, each a
 // Report with a name, in the order of the names. n is 1 to the largest capacity, and at
 // most the capacity of each is reported; otherwise it is as Top.ServeHTTP. It is safe
-// for concurrent use. The error is a [*ConfigError]: there must be one, none may
+// for concurrent use. The error matches
+// limiter.ErrInvalidConfig: there must be one, none may
 // be nil, and names must not be empty.
 func Handler(tops map[string]*Top) (http.Handler, error) {
 	if len(tops) == 0 {
-		return nil, configError("tops", 0, "must be at least 1")
+		return nil, invalid("tops", 0, "must be at least 1")
 	}
 	most := 0
 	for name, t := range tops {
 		switch {
 		case name == "":
-			return nil, configError("name", `""`, "must not be empty")
+			return nil, invalid("name", `""`, "must not be empty")
 		case t == nil || t.capacity == 0:
-			return nil, configError("top", fmt.Sprintf("nil or the zero value for %q", name), "must be made by New")
+			return nil, invalid("top", fmt.Sprintf("nil or the zero value for %q", name), "must be made by New")
 		}
 		most = max(most, t.capacity)
 	}

@@ -31,7 +31,7 @@ func newTop(t testing.TB, capacity int, opts ...analytics.Option) *analytics.Top
 	return top
 }
 
-func newLocal(t testing.TB, limit limiter.Limit, opts ...limiter.LocalOption) *limiter.Local {
+func newLocal(t testing.TB, limit limiter.Limit, opts ...limiter.LocalOption) *limiter.Limiter {
 	t.Helper()
 	lim, err := limiter.NewLocal(limit, opts...)
 	must(t, err)

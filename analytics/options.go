@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
-	"github.com/holdfast-go/holdfast/limiter"
 )
 
 const (
@@ -55,35 +54,22 @@ func newConfig(capacity int, opts []Option) (*config, error) {
 	c := &config{period: DefaultPeriod}
 	for _, o := range opts {
 		if o == nil {
-			return nil, configError("option", "nil", "must not be nil")
+			return nil, invalid("option", "nil", "must not be nil")
 		}
 		o(c)
 	}
 	switch {
 	case capacity < 1 || capacity > MaxCapacity:
-		return nil, configError("capacity", capacity, "must be 1 to %d", MaxCapacity)
+		return nil, invalid("capacity", capacity, "must be 1 to %d", MaxCapacity)
 	case c.period < minPeriod || c.period > maxPeriod:
-		return nil, configError("period", c.period, "must be between %v and %v", minPeriod, maxPeriod)
+		return nil, invalid("period", c.period, "must be between %v and %v", minPeriod, maxPeriod)
 	case c.hashed && len(c.secret) == 0:
 		c.secret = processSecret()
 	}
 	return c, nil
 }
 
-// ConfigError says which value breaks which rule. [New] and [Handler] return it. It
-// matches limiter.ErrInvalidConfig.
-type ConfigError struct {
-	Field string
-	Value any
-	Rule  string
-}
-
-// Error names field, value and rule.
-func (e *ConfigError) Error() string { return (*configerr.Error)(e).Text("analytics") }
-
-// Unwrap returns limiter.ErrInvalidConfig.
-func (e *ConfigError) Unwrap() error { return limiter.ErrInvalidConfig }
-
-func configError(field string, value any, rule string, args ...any) error {
-	return (*ConfigError)(configerr.New(field, value, rule, args...))
+// invalid returns the error of a value that breaks a rule.
+func invalid(field string, value any, rule string, args ...any) error {
+	return configerr.In("analytics", configerr.New(field, value, rule, args...))
 }

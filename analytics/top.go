@@ -56,8 +56,8 @@ type counters struct {
 	last    atomic.Int64 // denial, in ns
 }
 
-// New returns a Top that can report that many keys, 1 to 10,000. The error is a
-// [*ConfigError].
+// New returns a Top that can report that many keys, 1 to 10,000. The error
+// matches limiter.ErrInvalidConfig.
 func New(capacity int, opts ...Option) (*Top, error) {
 	c, err := newConfig(capacity, opts)
 	if err != nil {

@@ -2,12 +2,13 @@ package breaker
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 // Breaker is a circuit breaker for one Redis server. Make it with [New]; the
@@ -62,7 +63,7 @@ var (
 func New(s Settings) (*Breaker, error) {
 	s = s.withDefaults()
 	if err := s.validate(); err != nil {
-		return nil, fmt.Errorf("breaker: %w", err)
+		return nil, configerr.In("breaker", err)
 	}
 	now := time.Now()
 	b := &Breaker{cfg: s, epoch: now, since: now, phase: now}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // minThrottled is the shortest wait after a rejection by quota: less of jittered backoff
@@ -69,7 +70,7 @@ func (x *call) stop(s *admission.Stop) error {
 
 // giveUp reports why there is no attempt, or no other one.
 func (x *call) giveUp(s *admission.Stop) *Error {
-	e := &Error{Reason: Reason(s.Reason), Target: x.target, Method: x.method, Key: x.adm.Key, Wait: s.Wait, Err: s.Err}
+	e := &Error{Reason: s.Reason, Target: x.target, Method: x.method, Key: x.adm.Key, Wait: s.Wait, Err: s.Err}
 	if f := x.cfg.hooks.GiveUp; f != nil {
 		f(x.ctx, e)
 	}
@@ -78,7 +79,7 @@ func (x *call) giveUp(s *admission.Stop) *Error {
 
 // waits calls the hook before a wait.
 func (x *call) waits(w admission.Wait) {
-	x.cfg.hooks.Wait(x.ctx, WaitInfo{x.target, x.method, x.adm.Key, w.For, WaitReason(w.Why), w.Source})
+	x.cfg.hooks.Wait(x.ctx, WaitInfo{x.target, x.method, x.adm.Key, w.For, w.Why, w.Source})
 }
 
 // afterAttempt learns from an attempt that failed and decides whether there is another, and
@@ -101,11 +102,11 @@ func (x *call) afterAttempt(err error, seen *attempt) (w admission.Wait, again b
 func (x *call) next(code codes.Code, h hint, unsent bool) (w admission.Wait, s *admission.Stop) {
 	switch {
 	case h.never:
-		return w, &admission.Stop{Reason: admission.PushedBack, Wait: h.wait}
+		return w, &admission.Stop{Reason: retry.PushedBack, Wait: h.wait}
 	case !unsent && !x.cfg.repeatable(x.method, h):
-		return w, &admission.Stop{Reason: admission.NotIdempotent}
+		return w, &admission.Stop{Reason: retry.NotIdempotent}
 	case x.adm.Sent() >= x.adm.Attempts:
-		return w, &admission.Stop{Reason: admission.AttemptsSpent, Wait: h.wait}
+		return w, &admission.Stop{Reason: retry.AttemptsSpent, Wait: h.wait}
 	}
 	a := admission.Answer{Asked: h.wait > 0, Wait: h.wait, Source: h.source}
 	if a.Asked {

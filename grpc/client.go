@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 // Client keeps limits and cooldowns for the calls of gRPC connections, sends to a failing
@@ -18,19 +19,19 @@ type Client struct {
 	targets   *admission.Hosts
 }
 
-// NewClient returns a Client. The error is a [*ConfigError].
+// NewClient returns a Client. The error matches limiter.ErrInvalidConfig.
 func NewClient(opts ...ClientOption) (*Client, error) {
-	cfg, e := newClientConfig(opts)
-	if e != nil {
-		return nil, (*ConfigError)(e)
+	cfg, err := newClientConfig(opts)
+	if err != nil {
+		return nil, configerr.In(pkg, err)
 	}
-	adm, e := admission.New(cfg.admission)
-	if e != nil {
-		return nil, (*ConfigError)(e)
+	adm, err := admission.New(cfg.admission)
+	if err != nil {
+		return nil, configerr.In(pkg, err)
 	}
-	targets, e := admission.NewHosts(admission.MaxHosts, cfg.throttle, cfg.budget, adm.Logger(), cfg.hooks.ThrottleChange)
-	if e != nil {
-		return nil, (*ConfigError)(e)
+	targets, err := admission.NewHosts(admission.MaxHosts, cfg.throttle, cfg.budget, adm.Logger(), cfg.hooks.ThrottleChange)
+	if err != nil {
+		return nil, configerr.In(pkg, err)
 	}
 	return &Client{cfg, adm, targets}, nil
 }

@@ -15,13 +15,6 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// The defaults of the client's options.
-const (
-	DefaultAttempts     = 3
-	DefaultMaxWait      = 2 * time.Minute
-	DefaultMaxTotalWait = 5 * time.Minute
-)
-
 // ClientOption tunes a [Client].
 type ClientOption func(*clientConfig)
 
@@ -37,7 +30,7 @@ type clientConfig struct {
 
 // WithLimiter paces calls by l, one unit each, under the key of [WithKey], before each
 // attempt and before each stream is opened. By default nothing paces them. If l has a
-// method Block(context.Context, string, time.Duration, ...limiter.CallOption) error, as the
+// method Block(context.Context, string, time.Duration, ...limiter.Limit) error, as the
 // limiters of package limiter have, it is called for every cooldown: with a distributed one the
 // whole fleet then cools down.
 func WithLimiter(l limiter.Allower) ClientOption {
@@ -84,7 +77,7 @@ func WithBudget(b *retry.Budget) ClientOption { return func(c *clientConfig) { c
 // WithThrottle tunes the throttle of each target, which is on by default: a target that
 // fails more than two thirds of the time is sent only some of the calls, critical ones
 // ([limiter.Critical]) last to be rejected; one that is down, one in 200 or, if that is
-// more, 20 in two minutes. The others end at once, with [HostFailing]. See [retry.Throttle]
+// more, 20 in two minutes. The others end at once, with [retry.HostFailing]. See [retry.Throttle]
 // for how it is measured. codes.Unavailable, Internal and DataLoss are failures, and so is a
 // deadline that ends a unary call after a second or more; codes.ResourceExhausted, Unknown
 // and calls that their callers cancel say nothing about the target.
@@ -127,7 +120,7 @@ func WithHooks(h Hooks) ClientOption { return func(c *clientConfig) { c.hooks = 
 // end to be throttled, by default slog.Default. Nothing is logged per call.
 func WithLogger(l *slog.Logger) ClientOption { return func(c *clientConfig) { c.admission.Logger = l } }
 
-func newClientConfig(opts []ClientOption) (*clientConfig, *configerr.Error) {
+func newClientConfig(opts []ClientOption) (*clientConfig, error) {
 	c := &clientConfig{admission: admission.Defaults(), throttle: new(retry.ThrottleSettings)}
 	for _, o := range opts {
 		if o == nil {

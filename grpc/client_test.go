@@ -67,7 +67,7 @@ func TestCooldownThatDoesNotFit(t *testing.T) {
 		time.Sleep(35 * time.Minute)
 		err := call(t.Context(), client)
 		e, ok := errors.AsType[*holdfastgrpc.Error](err)
-		if !ok || e.Reason != holdfastgrpc.CoolingDown || e.Wait != 47*time.Hour+25*time.Minute || e.Key != "passthrough:///memory" {
+		if !ok || e.Reason != retry.CoolingDown || e.Wait != 47*time.Hour+25*time.Minute || e.Key != "passthrough:///memory" {
 			t.Fatalf("%v", err)
 		}
 		if d, ok := holdfastgrpc.Wait(err); d != 47*time.Hour+25*time.Minute || !ok || status.Code(err) != codes.ResourceExhausted {
@@ -116,7 +116,7 @@ func TestPacing(t *testing.T) {
 		start := time.Now()
 		err := call(ctx, client)
 		e, ok := errors.AsType[*holdfastgrpc.Error](err)
-		if !ok || e.Reason != holdfastgrpc.Throttled || e.Wait != 500*time.Millisecond || time.Since(start) != 0 {
+		if !ok || e.Reason != retry.Throttled || e.Wait != 500*time.Millisecond || time.Since(start) != 0 {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 		b.wantCalls(t, 6)
@@ -201,7 +201,7 @@ func TestOptionsOfTheCall(t *testing.T) {
 func TestBadClientConfiguration(t *testing.T) {
 	for want, opt := range map[string]holdfastgrpc.ClientOption{
 		"holdfastgrpc: option is nil: must not be nil":                                             nil,
-		"holdfastgrpc: limiter is nil: must not be a nil pointer":                                  holdfastgrpc.WithLimiter((*limiter.Local)(nil)),
+		"holdfastgrpc: limiter is nil: must not be a nil pointer":                                  holdfastgrpc.WithLimiter((*limiter.Limiter)(nil)),
 		"holdfastgrpc: attempts is 0: must be from 1 to 100":                                       holdfastgrpc.WithAttempts(0),
 		"holdfastgrpc: idempotent method is a.B/C: must be /package.Service/Method":                holdfastgrpc.WithIdempotent("/a.B/C", "a.B/C"),
 		"holdfastgrpc: idempotent method is /a.B/: must be /package.Service/Method":                holdfastgrpc.WithIdempotent("/a.B/"),

@@ -9,7 +9,7 @@
 //	...
 //	cc, err := grpc.NewClient(addr, grpc.WithUnaryInterceptor(pace.Unary()), grpc.WithStreamInterceptor(pace.Stream()))
 //
-// Any limiter.Allower can decide: a Limiter, a Local, a Sampled or, on the server, a
+// Any limiter.Allower can decide: a Limiter, a Sampled or, on the server, a
 // Multi; the rejection names the part that denied.
 //
 // # What a server answers
@@ -50,7 +50,7 @@
 // may safely be: nothing was sent, because there was no connection; the server named a
 // wait; or the method is one of [WithIdempotent]. Otherwise the server may have done the
 // work before the connection broke, and the error is returned; [Hooks.GiveUp] receives
-// [NotIdempotent]. [WithRetryIf] replaces these rules.
+// [retry.NotIdempotent]. [WithRetryIf] replaces these rules.
 //
 // A trailer that is negative, malformed or present twice forbids a retry, and there is
 // none. A call waits as long as the server says, and up to half of that longer, at random.

@@ -11,46 +11,18 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
-	"github.com/holdfast-go/holdfast/internal/configerr"
-	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
-// Reason says why a call was not sent, or not sent again. The zero value is no reason.
-type Reason uint8
-
-const (
-	// Throttled: the limiter admits the call only after a wait that does not fit.
-	Throttled Reason = Reason(admission.Throttled)
-	// CoolingDown: the server asked for a pause that is not over, and waiting for its
-	// end does not fit.
-	CoolingDown Reason = Reason(admission.CoolingDown)
-	// HostFailing: the target fails most of the time, and is sent only some of the calls;
-	// see [WithThrottle].
-	HostFailing Reason = Reason(admission.HostFailing)
-	// LimiterFailed: the limiter returned an error; [Error.Unwrap] has it.
-	LimiterFailed Reason = Reason(admission.LimiterFailed)
-	// BudgetSpent: the retry budget allows no further retry now.
-	BudgetSpent Reason = Reason(admission.BudgetSpent)
-	// AttemptsSpent: every attempt was made.
-	AttemptsSpent Reason = Reason(admission.AttemptsSpent)
-	// WaitTooLong: the wait before the next attempt is longer than the cap, than what
-	// is left of the sum of waits, or than the time to the deadline.
-	WaitTooLong Reason = Reason(admission.WaitTooLong)
-	// PushedBack: the server asked not to be asked again.
-	PushedBack Reason = Reason(admission.PushedBack)
-	// NotIdempotent: the server may have done the work; see [WithIdempotent].
-	NotIdempotent Reason = Reason(admission.NotIdempotent)
-)
-
-// String returns the reason in lower-case words.
-func (r Reason) String() string { return admission.Reason(r).String() }
+// pkg is how errors name this package.
+const pkg = "holdfastgrpc"
 
 // Error says why a call was not sent, or not sent again. A [Client] returns it only when
 // nothing was sent; otherwise the error is that of the last attempt, and [Hooks.GiveUp]
 // gets the reason. Its fields must not be changed.
 type Error struct {
 	// Reason is why.
-	Reason Reason
+	Reason retry.Reason
 	// Target and Method are those of the call.
 	Target, Method string
 	// Key is what the call's limit and cooldown belong to; "" is none.
@@ -65,7 +37,7 @@ type Error struct {
 
 // Error names the method, the key, the reason and the wait.
 func (e *Error) Error() string {
-	return "holdfastgrpc: " + e.Method + " for " + strconv.Quote(e.Key) + ": " + admission.Reason(e.Reason).Then(e.Wait, e.Err)
+	return "holdfastgrpc: " + e.Method + " for " + strconv.Quote(e.Key) + ": " + admission.Then(e.Reason, e.Wait, e.Err)
 }
 
 // Unwrap returns Err.
@@ -77,12 +49,12 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) GRPCStatus() *status.Status {
 	code := codes.ResourceExhausted
 	switch e.Reason {
-	case LimiterFailed:
+	case retry.LimiterFailed:
 		code = codeOf(e.Err)
-	case HostFailing:
+	case retry.HostFailing:
 		code = codes.Unavailable
 	}
-	st := status.New(code, "holdfastgrpc: "+admission.Reason(e.Reason).Then(e.Wait, nil))
+	st := status.New(code, "holdfastgrpc: "+admission.Then(e.Reason, e.Wait, nil))
 	if e.Wait > 0 {
 		if with, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(e.Wait)}); err == nil {
 			return with
@@ -98,17 +70,3 @@ func gone(ctx context.Context) error {
 	}
 	return nil
 }
-
-// ConfigError says which value breaks which rule. [NewServer] and [NewClient] return it.
-// It matches limiter.ErrInvalidConfig.
-type ConfigError struct {
-	Field string
-	Value any
-	Rule  string
-}
-
-// Error names field, value and rule.
-func (e *ConfigError) Error() string { return (*configerr.Error)(e).Text("holdfastgrpc") }
-
-// Unwrap returns limiter.ErrInvalidConfig.
-func (e *ConfigError) Unwrap() error { return limiter.ErrInvalidConfig }

@@ -39,7 +39,7 @@ func dialExample(serverOpts []grpc.ServerOption, opts ...grpc.DialOption) (clien
 }
 
 // exampleLimit is a limit of n calls, for ever as far as examples go.
-func exampleLimit(n int) *limiter.Local {
+func exampleLimit(n int) *limiter.Limiter {
 	lim, err := limiter.NewLocal(limiter.FixedWindow(limiter.Per(n, 300*time.Hour)))
 	if err != nil {
 		panic(err)

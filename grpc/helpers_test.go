@@ -170,7 +170,7 @@ func inMemory(t testing.TB, b *backend, dialOpts []grpc.DialOption, opts ...grpc
 	return dial(t, "passthrough:///memory", dialOpts...)
 }
 
-func local(t testing.TB, limit limiter.Limit, opts ...limiter.LocalOption) *limiter.Local {
+func local(t testing.TB, limit limiter.Limit, opts ...limiter.LocalOption) *limiter.Limiter {
 	t.Helper()
 	lim, err := limiter.NewLocal(limit, opts...)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/retry"
 )
@@ -41,8 +40,8 @@ type WaitInfo struct {
 	Target, Method, Key string
 	// For is how long: with jitter, and behind others in the line of its key at least.
 	For time.Duration
-	Why WaitReason
-	// Source is what asked for it, when Why is [WaitServer]: "RetryInfo",
+	Why retry.WaitReason
+	// Source is what asked for it, when Why is [retry.WaitServer]: "RetryInfo",
 	// "grpc-retry-pushback-ms", or the name of a header of HTTP, such as "Retry-After".
 	Source string
 }
@@ -53,21 +52,3 @@ type CooldownInfo struct {
 	For                 time.Duration // from now: as the server asked, at most 1 h
 	Source              string        // as in WaitInfo
 }
-
-// WaitReason says what a call waits for.
-type WaitReason uint8
-
-// The reasons to wait.
-const (
-	// WaitServer: the server said when to come back.
-	WaitServer WaitReason = WaitReason(admission.Server)
-	// WaitBackoff: an attempt failed, and the server said nothing of use.
-	WaitBackoff WaitReason = WaitReason(admission.Backoff)
-	// WaitCooldown: the key cools down.
-	WaitCooldown WaitReason = WaitReason(admission.Cooling)
-	// WaitLimiter: the limiter admits the call only then.
-	WaitLimiter WaitReason = WaitReason(admission.Limiter)
-)
-
-// String returns the reason in one lower-case word.
-func (w WaitReason) String() string { return admission.Why(w).String() }

@@ -45,7 +45,7 @@ func KeyFunc(of func(context.Context, RPC) (string, error)) Key {
 func some(of func(context.Context, RPC) string) Key { return Key{inbound.Some(of)} }
 
 // invalid is a Key that NewServer rejects.
-func invalid(e *configerr.Error) Key { return Key{inbound.Key[RPC]{Err: e}} }
+func invalid(err error) Key { return Key{inbound.Key[RPC]{Err: err}} }
 
 // Everyone is one key for all calls.
 func Everyone() Key { return some(func(context.Context, RPC) string { return "everyone" }) }
@@ -77,9 +77,9 @@ func APIKey(names ...string) Key {
 	}
 	lower := make([]string, len(names))
 	for i, name := range names {
-		var e *configerr.Error
-		if lower[i], e = metadataName(name); e != nil {
-			return invalid(e)
+		var err error
+		if lower[i], err = metadataName(name); err != nil {
+			return invalid(err)
 		}
 	}
 	return Key{inbound.APIKey(lower, "authorization", func(ctx context.Context, _ RPC, name string) string { return only(ctx, name) })}
@@ -117,7 +117,7 @@ func only(ctx context.Context, name string) string {
 }
 
 // metadataName checks a name as grpc-go does, and returns it in lower case.
-func metadataName(name string) (string, *configerr.Error) {
+func metadataName(name string) (string, error) {
 	name = strings.ToLower(name)
 	for i := range len(name) {
 		switch c := name[i]; {

@@ -17,6 +17,7 @@ import (
 
 	holdfastgrpc "github.com/holdfast-go/holdfast/grpc"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // TestThousandGoroutines: on one connection, at once: exactly the limit is served, and
@@ -58,7 +59,7 @@ func (*blocking) AllowN(context.Context, string, int) (limiter.Result, error) {
 	return limiter.Result{Allowed: true}, nil
 }
 
-func (b *blocking) Block(_ context.Context, key string, d time.Duration, _ ...limiter.CallOption) error {
+func (b *blocking) Block(_ context.Context, key string, d time.Duration, _ ...limiter.Limit) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.blocks = append(b.blocks, fmt.Sprint(key, " ", d))
@@ -123,7 +124,7 @@ func TestLimiterThatFails(t *testing.T) {
 			if errors.Is(err, limiter.ErrUnavailable) {
 				want = codes.Unavailable
 			}
-			if !ok || e.Reason != holdfastgrpc.LimiterFailed || !errors.Is(got, err) || status.Code(got) != want {
+			if !ok || e.Reason != retry.LimiterFailed || !errors.Is(got, err) || status.Code(got) != want {
 				t.Errorf("%v, want %v", got, want)
 			}
 		}

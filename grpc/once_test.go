@@ -140,7 +140,7 @@ func TestDoneOnceByARetryPolicy(t *testing.T) {
 			t.Error(err)
 		}
 		b.wantCalls(t, 1)
-		if waits != 0 || len(why) != 1 || why[0].Reason != holdfastgrpc.NotIdempotent {
+		if waits != 0 || len(why) != 1 || why[0].Reason != retry.NotIdempotent {
 			t.Errorf("%d waits, gave up because of %v", waits, why)
 		}
 	})

@@ -147,8 +147,8 @@ func TestErrors(t *testing.T) {
 		want codes.Code
 	}{
 		{secret, codes.Internal},
-		{&limiter.StateError{Key: "the raw key", Err: secret}, codes.Internal},
-		{&limiter.ConfigError{Field: "limit", Value: "the raw key", Rule: "of a tier"}, codes.Internal},
+		{fmt.Errorf("%w of key %q: %w", limiter.ErrState, "the raw key", secret), codes.Internal},
+		{fmt.Errorf("%w: the raw key", limiter.ErrInvalidConfig), codes.Internal},
 		{fmt.Errorf("%w: %w", limiter.ErrUnavailable, secret), codes.Unavailable},
 		{fmt.Errorf("%w: %w", limiter.ErrUnavailable, context.DeadlineExceeded), codes.Unavailable},
 		{limiter.ErrClosed, codes.Unavailable},

@@ -116,18 +116,18 @@ func TestGivesUp(t *testing.T) {
 		answer   answer
 		opts     []holdfastgrpc.ClientOption
 		deadline time.Duration
-		want     holdfastgrpc.Reason
+		want     retry.Reason
 		calls    int
 	}{
-		"repeated":  {down, nil, 0, holdfastgrpc.NotIdempotent, 1},
-		"attempts":  {down, []holdfastgrpc.ClientOption{idempotent}, 0, holdfastgrpc.AttemptsSpent, 3},
-		"one":       {down, []holdfastgrpc.ClientOption{idempotent, holdfastgrpc.WithAttempts(1)}, 0, holdfastgrpc.AttemptsSpent, 1},
-		"budget":    {down, []holdfastgrpc.ClientOption{idempotent, holdfastgrpc.WithBudget(spent)}, 0, holdfastgrpc.BudgetSpent, 1},
-		"wait":      {busy, []holdfastgrpc.ClientOption{holdfastgrpc.WithMaxWait(29 * time.Second)}, 0, holdfastgrpc.WaitTooLong, 1},
-		"all waits": {busy, []holdfastgrpc.ClientOption{holdfastgrpc.WithMaxTotalWait(31 * time.Second)}, 0, holdfastgrpc.WaitTooLong, 2},
-		"deadline":  {busy, nil, 29 * time.Second, holdfastgrpc.WaitTooLong, 1},
-		"too large": {answer{busy.code, &durationpb.Duration{Seconds: math.MaxInt64}, nil}, nil, 0, holdfastgrpc.WaitTooLong, 1},
-		"pushback":  {answer{codes.Unavailable, nil, []string{"-1"}}, nil, 0, holdfastgrpc.PushedBack, 1},
+		"repeated":  {down, nil, 0, retry.NotIdempotent, 1},
+		"attempts":  {down, []holdfastgrpc.ClientOption{idempotent}, 0, retry.AttemptsSpent, 3},
+		"one":       {down, []holdfastgrpc.ClientOption{idempotent, holdfastgrpc.WithAttempts(1)}, 0, retry.AttemptsSpent, 1},
+		"budget":    {down, []holdfastgrpc.ClientOption{idempotent, holdfastgrpc.WithBudget(spent)}, 0, retry.BudgetSpent, 1},
+		"wait":      {busy, []holdfastgrpc.ClientOption{holdfastgrpc.WithMaxWait(29 * time.Second)}, 0, retry.WaitTooLong, 1},
+		"all waits": {busy, []holdfastgrpc.ClientOption{holdfastgrpc.WithMaxTotalWait(31 * time.Second)}, 0, retry.WaitTooLong, 2},
+		"deadline":  {busy, nil, 29 * time.Second, retry.WaitTooLong, 1},
+		"too large": {answer{busy.code, &durationpb.Duration{Seconds: math.MaxInt64}, nil}, nil, 0, retry.WaitTooLong, 1},
+		"pushback":  {answer{codes.Unavailable, nil, []string{"-1"}}, nil, 0, retry.PushedBack, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/semaphore"
 )
@@ -18,11 +19,12 @@ type Server struct {
 }
 
 // NewServer returns a Server that decides on each call by allower, under its key. A Delay of
-// LeakyBucketShaping is not waited for. The error is a [*ConfigError].
+// LeakyBucketShaping is not waited for. The error matches
+// [limiter.ErrInvalidConfig].
 func NewServer(allower limiter.Allower, key Key, opts ...ServerOption) (*Server, error) {
-	c, e := newServerConfig(allower, key, opts)
-	if e != nil {
-		return nil, (*ConfigError)(e)
+	c, err := newServerConfig(allower, key, opts)
+	if err != nil {
+		return nil, configerr.In(pkg, err)
 	}
 	return &Server{c}, nil
 }

@@ -37,9 +37,9 @@ type serverConfig struct {
 // have their own names. It must not be empty, and be printable ASCII.
 func WithPolicy(name string) ServerOption { return func(c *serverConfig) { c.rules.Policy = name } }
 
-// WithTier sets the limit of each call, as by limiter.UseLimit: of the plan that its
-// customer has, say. The zero Limit is the limiter's own, which is what an unknown tier
-// should get. The Allower must be a Limiter or a Local. limit must be safe for
+// WithTier sets the limit of each call, as an option of limiter.Limiter.Allow does: of the
+// plan that its customer has, say. The zero Limit is the limiter's own, which is what an unknown tier
+// should get. The Allower must be a Limiter. limit must be safe for
 // concurrent use.
 func WithTier(limit func(context.Context, RPC) limiter.Limit) ServerOption {
 	return func(c *serverConfig) { c.rules.Tier = limit }
@@ -81,7 +81,7 @@ func WithHook(hook func(context.Context, Decision)) ServerOption {
 	return func(c *serverConfig) { c.hook = chain.Two(c.hook, hook) }
 }
 
-func newServerConfig(allower limiter.Allower, key Key, opts []ServerOption) (*serverConfig, *configerr.Error) {
+func newServerConfig(allower limiter.Allower, key Key, opts []ServerOption) (*serverConfig, error) {
 	c := &serverConfig{rules: inbound.New(allower, key.key)}
 	for _, o := range opts {
 		if o == nil {

@@ -163,7 +163,7 @@ func TestBadServerConfiguration(t *testing.T) {
 	for want, make := range map[string]func() (*holdfastgrpc.Server, error){
 		"allower is nil": func() (*holdfastgrpc.Server, error) { return holdfastgrpc.NewServer(nil, everyone) },
 		"allower is": func() (*holdfastgrpc.Server, error) {
-			return holdfastgrpc.NewServer((*limiter.Local)(nil), everyone)
+			return holdfastgrpc.NewServer((*limiter.Limiter)(nil), everyone)
 		},
 		"key is the zero": func() (*holdfastgrpc.Server, error) { return holdfastgrpc.NewServer(lim, holdfastgrpc.Key{}) },
 		"key is nil":      func() (*holdfastgrpc.Server, error) { return holdfastgrpc.NewServer(lim, holdfastgrpc.KeyFunc(nil)) },

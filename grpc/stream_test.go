@@ -84,7 +84,7 @@ func TestStreamsTeach(t *testing.T) {
 				b.wantCalls(t, 2)
 				for other, send := range kinds {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					if e, ok := errors.AsType[*holdfastgrpc.Error](send(ctx, c)); !ok || e.Reason != holdfastgrpc.CoolingDown {
+					if e, ok := errors.AsType[*holdfastgrpc.Error](send(ctx, c)); !ok || e.Reason != retry.CoolingDown {
 						t.Errorf("%s did not wait: %v", other, e)
 					}
 					cancel()
@@ -158,7 +158,7 @@ func TestOpeningIsTriedAgain(t *testing.T) {
 				if err := send(t.Context(), c); status.Code(err) != codes.Unavailable {
 					t.Errorf("%v", err)
 				}
-				if len(waits) != 2 || waits[0].Why != holdfastgrpc.WaitBackoff || waits[0].For != time.Second || len(why) != 1 || why[0].Reason != holdfastgrpc.AttemptsSpent {
+				if len(waits) != 2 || waits[0].Why != retry.WaitBackoff || waits[0].For != time.Second || len(why) != 1 || why[0].Reason != retry.AttemptsSpent {
 					t.Errorf("waits %+v, gave up because of %v", waits, why)
 				}
 				if err := send(t.Context(), c); err != nil {

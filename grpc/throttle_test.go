@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,7 +51,7 @@ func TestThrottle(t *testing.T) {
 					}
 					err := send(t.Context(), c)
 					e, ok := errors.AsType[*holdfastgrpc.Error](err)
-					if !ok || e.Reason != holdfastgrpc.HostFailing || e.Wait <= 0 || status.Code(err) != codes.Unavailable {
+					if !ok || e.Reason != retry.HostFailing || e.Wait <= 0 || status.Code(err) != codes.Unavailable {
 						t.Fatalf("%v", err)
 					}
 					b.wantCalls(t, 5)
@@ -120,7 +121,7 @@ func TestDeadlinesAndTheThrottle(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), deadline)
 				err := call(ctx, c)
 				cancel()
-				if e, ok := errors.AsType[*holdfastgrpc.Error](err); ok && e.Reason == holdfastgrpc.HostFailing {
+				if e, ok := errors.AsType[*holdfastgrpc.Error](err); ok && e.Reason == retry.HostFailing {
 					if !want {
 						t.Errorf("deadlines of %v throttle the target", deadline)
 					}
@@ -164,7 +165,7 @@ func TestThrottleOptions(t *testing.T) {
 		}
 	})
 	_, err := holdfastgrpc.NewClient(holdfastgrpc.WithThrottle(retry.ThrottleSettings{Multiplier: 0.5}))
-	if e, ok := errors.AsType[*holdfastgrpc.ConfigError](err); !ok || e.Field != "ThrottleSettings.Multiplier" {
+	if !errors.Is(err, limiter.ErrInvalidConfig) || !strings.HasPrefix(err.Error(), "holdfastgrpc: ThrottleSettings.Multiplier") {
 		t.Errorf("%v", err)
 	}
 }

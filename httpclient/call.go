@@ -3,6 +3,8 @@ package httpclient
 import (
 	"context"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 // Call overrides the transport's options for the requests of a context. The
@@ -25,7 +27,7 @@ type callKey struct{}
 
 // WithCall returns a context whose requests are sent as c says. Fields that are
 // zero keep what an earlier WithCall of ctx has set. Values out of range are
-// reported by the request, with a [*ConfigError].
+// reported by the request, with an error that matches limiter.ErrInvalidConfig.
 func WithCall(ctx context.Context, c Call) context.Context {
 	outer := callOf(ctx)
 	if c.Attempts == 0 {
@@ -54,11 +56,11 @@ func callOf(ctx context.Context) Call {
 func (c Call) validate() error {
 	switch {
 	case c.Attempts < 0:
-		return &ConfigError{"Call.Attempts", c.Attempts, "must be at least 1"}
+		return configerr.New("Call.Attempts", c.Attempts, "must be at least 1")
 	case c.Cost < 0:
-		return &ConfigError{"Call.Cost", c.Cost, "must be at least 1"}
+		return configerr.New("Call.Cost", c.Cost, "must be at least 1")
 	case c.MaxWait < 0:
-		return &ConfigError{"Call.MaxWait", c.MaxWait, "must not be negative"}
+		return configerr.New("Call.MaxWait", c.MaxWait, "must not be negative")
 	}
 	return nil
 }

@@ -8,25 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/holdfast-go/holdfast/retry"
-)
-
-// Verdict says what an attempt's outcome means for the request; see
-// [WithClassifier].
-type Verdict = retry.Verdict
-
-const (
-	// Default is what the transport itself would say.
-	Default = retry.Default
-	// Final: it is the outcome of the request; there is no retry.
-	Final = retry.Final
-	// Failed: what was done is not known. It is retried if doing the request
-	// twice does no harm.
-	Failed = retry.Failed
-	// Rejected: the server did not process the request. Any request is retried,
-	// and a wait in the headers makes its key cool down.
-	Rejected = retry.Rejected
 )
 
 // isIdempotent reports whether doing the request twice is as good as once: by

@@ -51,23 +51,23 @@ func TestClassifier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errOdd := errors.New("odd")
 		asked := 0
-		classify := httpclient.WithClassifier(func(resp *http.Response, err error) httpclient.Verdict {
+		classify := httpclient.WithClassifier(func(resp *http.Response, err error) retry.Verdict {
 			asked++
 			switch {
 			case errors.Is(err, errOdd):
-				return httpclient.Final
+				return retry.Final
 			case err != nil:
-				return httpclient.Default
+				return retry.Default
 			case resp.StatusCode == 400:
-				return httpclient.Rejected
+				return retry.Rejected
 			case resp.StatusCode == 409:
-				return httpclient.Failed
+				return retry.Failed
 			case resp.StatusCode == 500:
-				return httpclient.Final
+				return retry.Final
 			case resp.StatusCode == 418:
 				return 99
 			}
-			return httpclient.Default
+			return retry.Default
 		})
 		for name, c := range map[string]struct {
 			p        reply
@@ -182,8 +182,8 @@ func TestForbiddenRetryClosesNoGate(t *testing.T) {
 func TestClassifiedRefusalCoolsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := scripted(status(430, "Retry-After", "20"), status(200))
-		rt := newTransport(t, s, httpclient.WithClassifier(func(resp *http.Response, _ error) httpclient.Verdict {
-			return httpclient.Rejected
+		rt := newTransport(t, s, httpclient.WithClassifier(func(resp *http.Response, _ error) retry.Verdict {
+			return retry.Rejected
 		}))
 		respondsWith(t, rt, once(get(t, api)), 430)
 		respondsWith(t, rt, get(t, api), 200)
@@ -197,7 +197,7 @@ func TestResetFormat(t *testing.T) {
 		// looked like a number of seconds to wait.
 		reset := status(429, "X-RateLimit-Reset", "946684807")
 		resp := respondsWith(t, newTransport(t, scripted(reset, status(200))), get(t, api), 429)
-		gaveUpFor(t, resp, httpclient.WaitTooLong)
+		gaveUpFor(t, resp, retry.WaitTooLong)
 
 		var hosts []string
 		s := scripted(reset, status(200))
@@ -237,7 +237,7 @@ func TestThrottleTakesNothingFromTheLimit(t *testing.T) {
 			strict(2))
 		send(t, rt, 2)
 		for range 20 {
-			failsFor(t, rt, get(t, api), httpclient.HostFailing)
+			failsFor(t, rt, get(t, api), retry.HostFailing)
 		}
 		if res, err := lim.AllowN(t.Context(), "api.test", 8); err != nil || !res.Allowed {
 			t.Errorf("%+v, %v: two attempts took more than two", res, err)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/httpclient"
-	"github.com/holdfast-go/holdfast/httpclient/roundtrippertest"
+	"github.com/holdfast-go/holdfast/internal/roundtrippertest"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -24,7 +24,7 @@ func newTransport(t testing.TB, base http.RoundTripper, opts ...httpclient.Optio
 	return tr
 }
 
-func newLocal(t testing.TB, l limiter.Limit) *limiter.Local {
+func newLocal(t testing.TB, l limiter.Limit) *limiter.Limiter {
 	t.Helper()
 	lim, err := limiter.NewLocal(l)
 	if err != nil {

@@ -156,7 +156,7 @@ func TestCooldownIsAtMostAnHour(t *testing.T) {
 			t.Errorf("the caller is told %v", d)
 		}
 		wg.Wait()
-		if e := gaveUpFor(t, before, httpclient.CoolingDown); e.Wait != 2*time.Hour-30*time.Second {
+		if e := gaveUpFor(t, before, retry.CoolingDown); e.Wait != 2*time.Hour-30*time.Second {
 			t.Errorf("whoever waited for another try is told %v", e.Wait)
 		}
 		if e := coolsDown(t, rt, get(t, api), 429); e.Wait != 2*time.Hour-30*time.Second {
@@ -211,7 +211,7 @@ func (*blocking) AllowN(context.Context, string, int) (limiter.Result, error) {
 	return limiter.Result{Allowed: true}, nil
 }
 
-func (b *blocking) Block(_ context.Context, key string, d time.Duration, _ ...limiter.CallOption) error {
+func (b *blocking) Block(_ context.Context, key string, d time.Duration, _ ...limiter.Limit) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.blocks = append(b.blocks, fmt.Sprint(key, " ", d))

@@ -27,7 +27,7 @@ import (
 //
 // Of a key of which nothing is known, 10 requests a second are sent until the first response.
 // Limits above a million requests pace nothing. [WithLimiter] holds in any case: what is learnt
-// only lowers it. A wait that does not fit ends with [Throttled].
+// only lowers it. A wait that does not fit ends with [retry.Throttled].
 //
 // Quotas are learnt for what [WithKey] tells apart: a quota for each model, of which only the
 // body of a request knows, needs a key for each.
@@ -39,15 +39,11 @@ func WithDiscovery(rdb redis.UniversalClient, opts ...limiter.RedisOption) Optio
 
 // ofDiscovery makes what users get of an error of discovery.New.
 func ofDiscovery(err error) error {
-	var own *configerr.Error
-	var of *limiter.ConfigError
-	switch {
-	case errors.As(err, &own):
-		return (*ConfigError)(own)
-	case errors.As(err, &of):
-		return &ConfigError{"discovery: " + of.Field, of.Value, of.Rule}
+	// An error of the limiter that counts names package limiter.
+	if e, ok := errors.AsType[*configerr.Error](err); ok && e.Package != "" {
+		err = configerr.New("discovery: "+e.Field, e.Value, "%s", e.Rule)
 	}
-	return err
+	return configerr.In(pkg, err)
 }
 
 // Close ends what [WithDiscovery] began; without it, there is nothing to close. Requests may
@@ -61,7 +57,7 @@ func (t *Transport) Close() error {
 
 // discover learns the quotas that a response says, and reports whether requests are paced by
 // them from now on.
-func (x *exchange) discover(kind Verdict, resp *http.Response, a retry.Answer) (paced bool) {
+func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Answer) (paced bool) {
 	key := x.adm.Key
 	if x.discovery == nil || key == "" {
 		return false
@@ -70,7 +66,7 @@ func (x *exchange) discover(kind Verdict, resp *http.Response, a retry.Answer) (
 	if len(said) == 0 && resp.StatusCode >= 500 {
 		return false // it may come from a proxy
 	}
-	ctx, rejected := x.orig.Context(), kind == Rejected && resp.StatusCode == http.StatusTooManyRequests
+	ctx, rejected := x.orig.Context(), kind == retry.Rejected && resp.StatusCode == http.StatusTooManyRequests
 	paced = len(said) > 0
 	for _, scope := range scopesOf(said) {
 		of, at := said[:0:0], key

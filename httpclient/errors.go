@@ -8,46 +8,11 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
-	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
-// Reason says why a request was not sent, or not sent again. The zero value is
-// no reason.
-type Reason uint8
-
-const (
-	// Throttled: the limiter, or adaptive pacing, admits the request only
-	// after a wait that does not fit.
-	Throttled Reason = Reason(admission.Throttled)
-	// CoolingDown: the server asked for a pause that is not over, and waiting
-	// for its end does not fit.
-	CoolingDown Reason = Reason(admission.CoolingDown)
-	// HostFailing: the host fails most of the time, and is sent only some of the
-	// requests; see [WithThrottle].
-	HostFailing Reason = Reason(admission.HostFailing)
-	// LimiterFailed: the limiter returned an error; [Error.Unwrap] has it.
-	LimiterFailed Reason = Reason(admission.LimiterFailed)
-	// BudgetSpent: the retry budget allows no further retry now.
-	BudgetSpent Reason = Reason(admission.BudgetSpent)
-	// AttemptsSpent: every attempt was made.
-	AttemptsSpent Reason = Reason(admission.AttemptsSpent)
-	// WaitTooLong: the wait before the next attempt is longer than the cap,
-	// than what is left of the sum of waits, than the time to the deadline, or than
-	// the request's signature of AWS is valid.
-	WaitTooLong Reason = Reason(admission.WaitTooLong)
-	// NotIdempotent: repeating the request could do its work twice.
-	NotIdempotent Reason = Reason(admission.NotIdempotent)
-	// NotReplayable: the request's body can be read only once.
-	NotReplayable Reason = Reason(admission.NotReplayable)
-	// ReplayFailed: the request's GetBody failed; [Error.Unwrap] has its error.
-	ReplayFailed Reason = Reason(admission.ReplayFailed)
-	// OuterRetries: the layer above repeats the request by itself, as its headers say. A
-	// retry here would multiply those.
-	OuterRetries Reason = Reason(admission.OuterRetries)
-)
-
-// String returns the reason in lower-case words.
-func (r Reason) String() string { return admission.Reason(r).String() }
+// pkg is how errors name this package.
+const pkg = "httpclient"
 
 // Error says why a request was not sent, or not sent again. It is returned by
 // [Transport.RoundTrip] only when there is no response, neither of an earlier attempt
@@ -55,7 +20,7 @@ func (r Reason) String() string { return admission.Reason(r).String() }
 // [GaveUp] finds the Error of it. Its fields must not be changed.
 type Error struct {
 	// Reason is why.
-	Reason Reason
+	Reason retry.Reason
 	// Key is the key that was throttled or is cooling down, as in [CooldownInfo],
 	// otherwise the host.
 	Key string
@@ -70,24 +35,11 @@ type Error struct {
 
 // Error names the key, the reason and the wait.
 func (e *Error) Error() string {
-	return "httpclient: " + strconv.Quote(e.Key) + ": " + admission.Reason(e.Reason).Then(e.Wait, e.Err)
+	return "httpclient: " + strconv.Quote(e.Key) + ": " + admission.Then(e.Reason, e.Wait, e.Err)
 }
 
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
-
-// ConfigError says which value breaks which rule. [New], [NewClient] and
-// [Transport.RoundTrip], for a [Call], return it.
-type ConfigError struct {
-	Field string
-	Value any
-	Rule  string
-}
-
-// Error names field, value and rule.
-func (e *ConfigError) Error() string {
-	return (*configerr.Error)(e).Text("httpclient")
-}
 
 // gone returns the error of a caller who has given up, by the request's context
 // or its Cancel channel; else nil. It matches context.Canceled or

@@ -46,7 +46,7 @@ func (x *exchange) run() (*http.Response, error) {
 		}
 		r, err := x.attempt()
 		if err != nil {
-			return x.stop(&admission.Stop{Reason: admission.ReplayFailed, Err: err})
+			return x.stop(&admission.Stop{Reason: retry.ReplayFailed, Err: err})
 		}
 		resp, err := x.send(r)
 		wait, again := x.afterAttempt(resp, err)
@@ -138,7 +138,7 @@ func (x *exchange) transmit(r *http.Request) (*http.Response, error) {
 // which wait. If there is none, resp and err are the outcome of the call, and
 // resp knows why.
 func (x *exchange) afterAttempt(resp *http.Response, err error) (w admission.Wait, again bool) {
-	kind, a := Final, retry.Answer{}
+	kind, a := retry.Final, retry.Answer{}
 	switch {
 	case err == nil:
 		a = x.read(resp)
@@ -146,9 +146,9 @@ func (x *exchange) afterAttempt(resp *http.Response, err error) (w admission.Wai
 		x.learn(kind, resp, a)
 	case x.up.broken(): // it would fail again
 	case gone(x.orig) == nil && !errors.Is(err, context.Canceled) && !permanent(err):
-		kind = x.cfg.classify(nil, err, Failed)
+		kind = x.cfg.classify(nil, err, retry.Failed)
 	}
-	if kind == Final || x.up.broken() {
+	if kind == retry.Final || x.up.broken() {
 		if err == nil && !x.up.broken() {
 			x.host.Budget.Deposit()
 		}
@@ -179,17 +179,17 @@ func (x *exchange) read(resp *http.Response) retry.Answer {
 }
 
 // next returns the wait before the next attempt, or why there is none.
-func (x *exchange) next(kind Verdict, resp *http.Response, a retry.Answer) (w admission.Wait, s *admission.Stop) {
-	reason := admission.Reason(0)
+func (x *exchange) next(kind retry.Verdict, resp *http.Response, a retry.Answer) (w admission.Wait, s *admission.Stop) {
+	reason := retry.Reason(0)
 	switch {
-	case kind == Failed && !isIdempotent(x.orig, x.call):
-		reason = admission.NotIdempotent
-	case x.outer == outerAll || x.outer == outerFailures && kind == Failed:
-		reason = admission.OuterRetries
+	case kind == retry.Failed && !isIdempotent(x.orig, x.call):
+		reason = retry.NotIdempotent
+	case x.outer == outerAll || x.outer == outerFailures && kind == retry.Failed:
+		reason = retry.OuterRetries
 	case x.adm.Sent() >= x.adm.Attempts:
-		reason = admission.AttemptsSpent
+		reason = retry.AttemptsSpent
 	case !replayable(x.req):
-		reason = admission.NotReplayable
+		reason = retry.NotReplayable
 	}
 	if reason != 0 {
 		return w, &admission.Stop{Reason: reason, Wait: a.Wait}
@@ -206,14 +206,14 @@ func (x *exchange) next(kind Verdict, resp *http.Response, a retry.Answer) (w ad
 
 // learn closes the gate of the key or of one of its quotas, or slows adaptive pacing, as a
 // response says.
-func (x *exchange) learn(kind Verdict, resp *http.Response, a retry.Answer) {
+func (x *exchange) learn(kind retry.Verdict, resp *http.Response, a retry.Answer) {
 	if names := namesOf(resp, a); len(names) > 0 {
 		x.routes.learn(x.host.Name, x.orig, names)
 		x.adm.Scopes = x.routes.scopesOf(x.host.Name, x.adm.Key, x.orig)
 	}
 	switch paced := x.discover(kind, resp, a); {
-	case paced && kind != Rejected: // the next window's requests need no pause to be spread
-	case a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == Rejected):
+	case paced && kind != retry.Rejected: // the next window's requests need no pause to be spread
+	case a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == retry.Rejected):
 		c := admission.Cooldown{For: a.Wait, Source: a.Source, Host: x.host.Name, Said: saidBy(resp)}
 		key := x.adm.Key
 		if a.Scope != "" && key != "" {
@@ -224,7 +224,7 @@ func (x *exchange) learn(kind Verdict, resp *http.Response, a retry.Answer) {
 		if f := x.cfg.hooks.Cooldown; f != nil && d > 0 {
 			f(x.orig.Context(), CooldownInfo{key, d, a.Source})
 		}
-	case resp.StatusCode == http.StatusTooManyRequests && kind != Final:
+	case resp.StatusCode == http.StatusTooManyRequests && kind != retry.Final:
 		x.adm.Slow()
 	}
 }
@@ -244,7 +244,7 @@ func (x *exchange) stop(s *admission.Stop) (*http.Response, error) {
 		return gaveUp(x.last, x.orig, e), nil
 	case x.lastErr != nil:
 		return nil, x.lastErr
-	case e.Reason == CoolingDown && !x.cfg.cooldownErrors:
+	case e.Reason == retry.CoolingDown && !x.cfg.cooldownErrors:
 		said, _ := s.Said.(*said)
 		return gaveUp(said.again(x.orig, e), x.orig, e), nil
 	default:
@@ -254,9 +254,9 @@ func (x *exchange) stop(s *admission.Stop) (*http.Response, error) {
 
 // giveUp reports why there is no attempt, or no other one.
 func (x *exchange) giveUp(s *admission.Stop) *Error {
-	e := &Error{Reason: Reason(s.Reason), Key: x.host.Name, Wait: s.Wait, Err: s.Err}
+	e := &Error{Reason: s.Reason, Key: x.host.Name, Wait: s.Wait, Err: s.Err}
 	switch e.Reason {
-	case Throttled, CoolingDown, LimiterFailed:
+	case retry.Throttled, retry.CoolingDown, retry.LimiterFailed:
 		e.Key = cmp.Or(s.Key, x.adm.Key)
 	}
 	if f := x.cfg.hooks.GiveUp; f != nil {

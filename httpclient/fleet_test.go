@@ -35,8 +35,8 @@ const (
 // told says when a cooldown has been told to the fleet.
 type told struct{ *limiter.Limiter }
 
-func (t told) Block(ctx context.Context, key string, d time.Duration, opts ...limiter.CallOption) error {
-	err := t.Limiter.Block(ctx, key, d, opts...)
+func (t told) Block(ctx context.Context, key string, d time.Duration, limit ...limiter.Limit) error {
+	err := t.Limiter.Block(ctx, key, d, limit...)
 	fmt.Println("told", err)
 	return err
 }

@@ -121,7 +121,7 @@ func respondsWith(t testing.TB, rt http.RoundTripper, r *http.Request, want int)
 }
 
 // failsFor sends r and fails the test unless it is not sent, for the reason.
-func failsFor(t testing.TB, rt http.RoundTripper, r *http.Request, want httpclient.Reason) *httpclient.Error {
+func failsFor(t testing.TB, rt http.RoundTripper, r *http.Request, want retry.Reason) *httpclient.Error {
 	t.Helper()
 	resp, err := rt.RoundTrip(r)
 	if err == nil {
@@ -143,11 +143,11 @@ func coolsDown(t testing.TB, rt http.RoundTripper, r *http.Request, want int) *h
 	if got := resp.Header.Get("Holdfast-Not-Sent"); got != "cooling down" {
 		t.Fatalf("not sent because of %q", got)
 	}
-	return gaveUpFor(t, resp, httpclient.CoolingDown)
+	return gaveUpFor(t, resp, retry.CoolingDown)
 }
 
 // gaveUpFor fails the test unless the transport gave up on resp for the reason.
-func gaveUpFor(t testing.TB, resp *http.Response, want httpclient.Reason) *httpclient.Error {
+func gaveUpFor(t testing.TB, resp *http.Response, want retry.Reason) *httpclient.Error {
 	t.Helper()
 	e := httpclient.GaveUp(resp)
 	if e == nil || e.Reason != want {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/retry"
 )
@@ -55,8 +54,8 @@ type WaitInfo struct {
 	Request *http.Request // the caller's
 	// For is how long: with jitter, and behind others in the line of its key at least.
 	For time.Duration
-	Why WaitReason
-	// Source names the header that asked for it, when Why is [WaitServer].
+	Why retry.WaitReason
+	// Source names the header that asked for it, when Why is [retry.WaitServer].
 	Source string
 }
 
@@ -74,23 +73,3 @@ type GiveUpInfo struct {
 	Request *http.Request // the caller's
 	Error   *Error        // why
 }
-
-// WaitReason says what a request waits for.
-type WaitReason uint8
-
-// The reasons to wait.
-const (
-	// WaitServer: the server said when to come back.
-	WaitServer WaitReason = WaitReason(admission.Server)
-	// WaitBackoff: an attempt failed, and the server said nothing of use.
-	WaitBackoff WaitReason = WaitReason(admission.Backoff)
-	// WaitCooldown: the key cools down.
-	WaitCooldown WaitReason = WaitReason(admission.Cooling)
-	// WaitLimiter: the limiter admits the request only then.
-	WaitLimiter WaitReason = WaitReason(admission.Limiter)
-	// WaitAdaptive: adaptive pacing has a turn only then.
-	WaitAdaptive WaitReason = WaitReason(admission.Adaptive)
-)
-
-// String returns the reason in one lower-case word.
-func (w WaitReason) String() string { return admission.Why(w).String() }

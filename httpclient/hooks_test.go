@@ -43,7 +43,7 @@ func TestHooks(t *testing.T) {
 		lim := newLocal(t, limiter.TokenBucket(limiter.PerHour(1), 1))
 		rt = newTransport(t, scripted(status(200)), httpclient.WithHooks(h), httpclient.WithLimiter(lim))
 		respondsWith(t, rt, r, 200)
-		failsFor(t, rt, r, httpclient.Throttled)
+		failsFor(t, rt, r, retry.Throttled)
 		want := []string{
 			"attempt 1: 429 <nil> true",
 			"cooldown: api.test 2s",
@@ -183,22 +183,22 @@ func TestHooksAreAdded(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	seen := make(map[string]bool)
-	for r := httpclient.Throttled; r <= httpclient.ReplayFailed; r++ {
+	for r := retry.Throttled; r <= retry.ReplayFailed; r++ {
 		if s := r.String(); seen[s] || strings.Contains(s, "(") {
 			t.Errorf("reason %d is %q", r, s)
 		}
 		seen[r.String()] = true
 	}
-	if s := httpclient.Reason(99).String(); s != "reason(99)" {
+	if s := retry.Reason(99).String(); s != "reason(99)" {
 		t.Error(s)
 	}
-	for w := httpclient.WaitServer; w <= httpclient.WaitAdaptive; w++ {
+	for w := retry.WaitServer; w <= retry.WaitAdaptive; w++ {
 		if s := w.String(); seen[s] || s == "unknown" {
 			t.Errorf("wait reason %d is %q", w, s)
 		}
 		seen[w.String()] = true
 	}
-	e := &httpclient.Error{Reason: httpclient.CoolingDown, Key: "api.test", Wait: 3 * time.Second, Err: limiter.ErrClosed}
+	e := &httpclient.Error{Reason: retry.CoolingDown, Key: "api.test", Wait: 3 * time.Second, Err: limiter.ErrClosed}
 	if got, want := e.Error(), `httpclient: "api.test": cooling down, retry in 3s: limiter: closed`; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

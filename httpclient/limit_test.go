@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/httpclient"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 func TestLimiterPaces(t *testing.T) {
@@ -58,7 +59,7 @@ func TestThrottled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		e := failsFor(t, rt, get(t, api).WithContext(ctx), httpclient.Throttled)
+		e := failsFor(t, rt, get(t, api).WithContext(ctx), retry.Throttled)
 		if e.Wait != time.Minute || !errors.Is(e, context.DeadlineExceeded) || time.Since(start) != 0 {
 			t.Errorf("%v after %v", e, time.Since(start))
 		}
@@ -83,7 +84,7 @@ func TestThrottledRetryReturnsTheResponse(t *testing.T) {
 		if n, _ := resp.Body.Read(b); string(b[:n]) != "busy" {
 			t.Errorf("body %q", b[:n])
 		}
-		if e := gaveUpFor(t, resp, httpclient.Throttled); e.Wait < 59*time.Minute {
+		if e := gaveUpFor(t, resp, retry.Throttled); e.Wait < 59*time.Minute {
 			t.Errorf("%+v", e)
 		}
 		s.wantSent(t, 1)
@@ -98,7 +99,7 @@ func TestCost(t *testing.T) {
 		r = r.WithContext(httpclient.WithCall(r.Context(), httpclient.Call{Cost: 5}))
 		respondsWith(t, rt, r, 200)
 		respondsWith(t, rt, r, 200)
-		failsFor(t, rt, get(t, api), httpclient.Throttled)
+		failsFor(t, rt, get(t, api), retry.Throttled)
 	})
 }
 
@@ -127,14 +128,14 @@ func (o odd) AllowN(context.Context, string, int) (limiter.Result, error) { retu
 func TestLimiterThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := scripted(status(200))
-		e := failsFor(t, newTransport(t, s, httpclient.WithLimiter(odd{err: limiter.ErrUnavailable})), get(t, api), httpclient.LimiterFailed)
+		e := failsFor(t, newTransport(t, s, httpclient.WithLimiter(odd{err: limiter.ErrUnavailable})), get(t, api), retry.LimiterFailed)
 		if !errors.Is(e, limiter.ErrUnavailable) {
 			t.Error(e)
 		}
 		s.wantSent(t, 0)
 		// One that denies for ever, and never says until when.
 		start := time.Now()
-		failsFor(t, newTransport(t, s, httpclient.WithLimiter(odd{}), httpclient.WithMaxTotalWait(time.Second)), get(t, api), httpclient.Throttled)
+		failsFor(t, newTransport(t, s, httpclient.WithLimiter(odd{}), httpclient.WithMaxTotalWait(time.Second)), get(t, api), retry.Throttled)
 		between(t, "it took", time.Since(start), 900*time.Millisecond, time.Second)
 	})
 }

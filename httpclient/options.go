@@ -13,13 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// The defaults of the options.
-const (
-	DefaultAttempts     = 3
-	DefaultMaxWait      = 2 * time.Minute
-	DefaultMaxTotalWait = 5 * time.Minute
-)
-
 // Option tunes a [Transport].
 type Option func(*config)
 
@@ -27,7 +20,7 @@ type config struct {
 	admission      admission.Settings
 	key            func(*http.Request) string
 	format         func(host string) retry.ResetFormat
-	classifier     func(*http.Response, error) Verdict
+	classifier     func(*http.Response, error) retry.Verdict
 	budget         *retry.Budget
 	throttle       *retry.ThrottleSettings
 	attemptTimeout time.Duration
@@ -40,7 +33,7 @@ type config struct {
 
 // WithLimiter paces requests by l, under the key of [WithKey], before each
 // attempt. By default nothing paces them. If l has a method
-// Block(context.Context, string, time.Duration, ...limiter.CallOption) error, as
+// Block(context.Context, string, time.Duration, ...limiter.Limit) error, as
 // the limiters of package limiter have, it is called for every cooldown: with a
 // distributed one the whole fleet then cools down. Such a limiter is also asked, at a
 // cost of 0, for the keys of quotas that a server counts apart: see [CooldownInfo].
@@ -59,10 +52,10 @@ func WithKey(key func(*http.Request) string) Option { return func(c *config) { c
 // with ways of their own: a 400 that is a rejection by quota, a 500 that no retry
 // repairs. f gets the response, whose status is 400 or above and whose body it
 // must leave alone, or the error of the base; certificates that do not verify
-// and callers who have gone are not asked about. [Default] leaves it to the
+// and callers who have gone are not asked about. [retry.Default] leaves it to the
 // transport. The throttle is not concerned: see [WithThrottle]. f must be safe
 // for concurrent use.
-func WithClassifier(f func(resp *http.Response, err error) Verdict) Option {
+func WithClassifier(f func(resp *http.Response, err error) retry.Verdict) Option {
 	return func(c *config) { c.classifier = f }
 }
 
@@ -84,7 +77,7 @@ func WithResetFormat(f func(host string) retry.ResetFormat) Option {
 
 // WithAttempts sets how often a request is tried in all, by default 3; 1 is
 // without retries. At most 100. A request that the layer above repeats by itself is tried
-// once: see [OuterRetries] and the package's documentation.
+// once: see [retry.OuterRetries] and the package's documentation.
 func WithAttempts(n int) Option { return func(c *config) { c.admission.Attempts = n } }
 
 // WithBackoff sets the waits between attempts when the server does not name
@@ -108,7 +101,7 @@ func WithBudget(b *retry.Budget) Option { return func(c *config) { c.budget = b 
 // that fails more than two thirds of the time is sent only some of the requests,
 // critical ones ([limiter.Critical]) last to be rejected; one that is down, one
 // in 200 or, if that is more, 20 in two minutes. The others end at once, with
-// [HostFailing]. See [retry.Throttle] for how it is measured. Transport errors,
+// [retry.HostFailing]. See [retry.Throttle] for how it is measured. Transport errors,
 // timeouts and statuses from 500 on are failures, but for 501 and 505; 429,
 // certificates that do not verify, bodies of requests that fail, callers who
 // cancel, and deadlines of callers that end an attempt within a second say
@@ -154,7 +147,7 @@ func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = c.hooks.and(
 // logged per request.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.admission.Logger = l } }
 
-func newConfig(opts []Option) (*config, *configerr.Error) {
+func newConfig(opts []Option) (*config, error) {
 	c := &config{admission: admission.Defaults(), throttle: new(retry.ThrottleSettings)}
 	for _, o := range opts {
 		if o == nil {
@@ -198,11 +191,11 @@ func (c *config) resetFormat(host string) retry.ResetFormat {
 
 // classify lets the user's classifier overrule ours. Successes and redirects
 // are final for all: their bodies may have begun to stream.
-func (c *config) classify(resp *http.Response, err error, ours Verdict) Verdict {
+func (c *config) classify(resp *http.Response, err error, ours retry.Verdict) retry.Verdict {
 	if c.classifier == nil || resp != nil && resp.StatusCode < 400 {
 		return ours
 	}
-	if v := c.classifier(resp, err); v == Final || v == Failed || v == Rejected {
+	if v := c.classifier(resp, err); v == retry.Final || v == retry.Failed || v == retry.Rejected {
 		return v
 	}
 	return ours

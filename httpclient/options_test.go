@@ -22,11 +22,11 @@ func TestOptionsAreValidated(t *testing.T) {
 		"attempt timeout": httpclient.WithAttemptTimeout(5),
 		"body buffer":     httpclient.WithBodyBuffer(-1),
 		"option is nil":   nil,
-		"limiter is nil":  httpclient.WithLimiter((*limiter.Local)(nil)),
+		"limiter is nil":  httpclient.WithLimiter((*limiter.Limiter)(nil)),
 		"Multiplier":      httpclient.WithThrottle(retry.ThrottleSettings{Multiplier: 0.5}),
 	} {
 		_, err := httpclient.New(nil, o)
-		if e, ok := errors.AsType[*httpclient.ConfigError](err); !ok || !strings.Contains(err.Error(), field) || e.Rule == "" {
+		if !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: error %v", field, err)
 		}
 		if _, err := httpclient.NewClient(o); err == nil {

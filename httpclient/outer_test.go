@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/httpclient"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // outer sends a request n times, as an SDK does: with the headers that it sets for each.
@@ -59,7 +60,7 @@ func TestOuterLayerRetries(t *testing.T) {
 						t.Errorf("%s: %d attempts, want %d", kind, n, c.sent)
 					}
 					if p.err == nil && c.calls > 1 && c.sent < 3*c.calls {
-						gaveUpFor(t, resp, httpclient.OuterRetries)
+						gaveUpFor(t, resp, retry.OuterRetries)
 					}
 				})
 			}
@@ -90,7 +91,7 @@ func TestOuterLayerIsOverruled(t *testing.T) {
 		r := get(t, api)
 		r.Header.Set("X-Stainless-Retry-Count", "0")
 		r = r.WithContext(httpclient.WithCall(t.Context(), httpclient.Call{Attempts: 4}))
-		gaveUpFor(t, respondsWith(t, newTransport(t, s), r, 503), httpclient.AttemptsSpent)
+		gaveUpFor(t, respondsWith(t, newTransport(t, s), r, 503), retry.AttemptsSpent)
 		s.wantSent(t, 4)
 	})
 }
@@ -167,7 +168,7 @@ func TestSignedRequests(t *testing.T) {
 				resp.Body.Close()
 				s.wantSent(t, c.sent)
 				if c.sent == 1 {
-					if e := gaveUpFor(t, resp, httpclient.WaitTooLong); e.Err == nil {
+					if e := gaveUpFor(t, resp, retry.WaitTooLong); e.Err == nil {
 						t.Errorf("%+v does not say why", e)
 					}
 					// The same for one that finds the gate closed.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/httpclient"
+	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -81,14 +82,14 @@ func TestGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := scripted(status(503, "Retry-After", "1"))
 		resp := respondsWith(t, newTransport(t, s), get(t, api), 503)
-		e := gaveUpFor(t, resp, httpclient.AttemptsSpent)
+		e := gaveUpFor(t, resp, retry.AttemptsSpent)
 		if e.Wait != time.Second || e.Key != "api.test" {
 			t.Errorf("%+v", e)
 		}
 		s.wantSent(t, 3)
 
 		resp = respondsWith(t, newTransport(t, scripted(status(429, "Retry-After", "300"))), get(t, api), 429)
-		e = gaveUpFor(t, resp, httpclient.WaitTooLong)
+		e = gaveUpFor(t, resp, retry.WaitTooLong)
 		if d, ok := httpclient.Wait(resp); !ok || d != 5*time.Minute || e.Wait != d || e.Err != nil {
 			t.Errorf("wait %v, %v; %+v", d, ok, e)
 		}
@@ -96,22 +97,22 @@ func TestGaveUp(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		resp = respondsWith(t, newTransport(t, scripted(status(429, "Retry-After", "30"))), get(t, api).WithContext(ctx), 429)
-		if e = gaveUpFor(t, resp, httpclient.WaitTooLong); !errors.Is(e, context.DeadlineExceeded) {
+		if e = gaveUpFor(t, resp, retry.WaitTooLong); !errors.Is(e, context.DeadlineExceeded) {
 			t.Errorf("%+v", e)
 		}
 
 		resp = respondsWith(t, newTransport(t, scripted(status(500))), post(t, api, "x"), 500)
-		gaveUpFor(t, resp, httpclient.NotIdempotent)
+		gaveUpFor(t, resp, retry.NotIdempotent)
 
 		r := post(t, api, "x")
 		r.GetBody = nil
 		resp = respondsWith(t, newTransport(t, scripted(status(429))), r, 429)
-		gaveUpFor(t, resp, httpclient.NotReplayable)
+		gaveUpFor(t, resp, retry.NotReplayable)
 
 		r = post(t, api, "x")
 		r.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrNoProgress }
 		resp = respondsWith(t, newTransport(t, scripted(status(429))), r, 429)
-		if e = gaveUpFor(t, resp, httpclient.ReplayFailed); !errors.Is(e, io.ErrNoProgress) {
+		if e = gaveUpFor(t, resp, retry.ReplayFailed); !errors.Is(e, io.ErrNoProgress) {
 			t.Errorf("%+v", e)
 		}
 
@@ -160,7 +161,7 @@ func TestSumOfWaitsHasACeiling(t *testing.T) {
 		s := scripted(status(503, "Retry-After", "20"))
 		start := time.Now()
 		resp := respondsWith(t, newTransport(t, s, httpclient.WithAttempts(100), httpclient.WithMaxTotalWait(time.Minute)), get(t, api), 503)
-		gaveUpFor(t, resp, httpclient.WaitTooLong)
+		gaveUpFor(t, resp, retry.WaitTooLong)
 		between(t, "took", time.Since(start), 40*time.Second, time.Minute)
 	})
 }
@@ -179,14 +180,14 @@ func TestBudget(t *testing.T) {
 		}
 		s := scripted(status(503))
 		sick := newTransport(t, s, httpclient.WithBudget(b), httpclient.WithoutThrottle())
-		var reasons []httpclient.Reason
+		var reasons []retry.Reason
 		for range 6 {
 			resp := respondsWith(t, sick, get(t, api), 503)
 			reasons = append(reasons, httpclient.GaveUp(resp).Reason)
 		}
 		s.wantSent(t, 6+8)
-		spent, empty := httpclient.AttemptsSpent, httpclient.BudgetSpent
-		if want := []httpclient.Reason{spent, spent, spent, spent, empty, empty}; !slices.Equal(reasons, want) {
+		spent, empty := retry.AttemptsSpent, retry.BudgetSpent
+		if want := []retry.Reason{spent, spent, spent, spent, empty, empty}; !slices.Equal(reasons, want) {
 			t.Errorf("gave up for %v, want %v", reasons, want)
 		}
 	})
@@ -208,14 +209,14 @@ func TestCallOverrides(t *testing.T) {
 		s = scripted(status(503, "Retry-After", "5"))
 		// The inner call keeps what the outer one said.
 		r := with(with(get(t, api), httpclient.Call{MaxWait: time.Second}), httpclient.Call{Attempts: 2})
-		gaveUpFor(t, respondsWith(t, newTransport(t, s), r, 503), httpclient.WaitTooLong)
+		gaveUpFor(t, respondsWith(t, newTransport(t, s), r, 503), retry.WaitTooLong)
 
 		for _, c := range []httpclient.Call{{Attempts: -1}, {Cost: -1}, {MaxWait: -1}} {
 			closed := false
 			r := with(get(t, api), c)
 			r.Body = closes{&closed}
 			_, err := newTransport(t, s).RoundTrip(r)
-			if e, ok := errors.AsType[*httpclient.ConfigError](err); !ok || !strings.HasPrefix(e.Field, "Call.") {
+			if !errors.Is(err, limiter.ErrInvalidConfig) || !strings.HasPrefix(err.Error(), "httpclient: Call.") {
 				t.Errorf("%+v: %v", c, err)
 			}
 			if !closed {

@@ -59,7 +59,7 @@ func TestResponseInPlace(t *testing.T) {
 					h.Get("Content-Type") != "application/problem+json" || h.Get("Holdfast-Not-Sent") != "cooling down" {
 					t.Errorf("%s, %v", resp.Status, h)
 				}
-				if e := gaveUpFor(t, resp, httpclient.CoolingDown); e.Wait != 200*time.Second-time.Millisecond || e.Key[:8] != "api.test" {
+				if e := gaveUpFor(t, resp, retry.CoolingDown); e.Wait != 200*time.Second-time.Millisecond || e.Key[:8] != "api.test" {
 					t.Errorf("%+v", e)
 				}
 				if d, ok := httpclient.Wait(resp); d != 200*time.Second-time.Millisecond || !ok {
@@ -86,12 +86,12 @@ func TestCooldownErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := newTransport(t, scripted(status(429, "Retry-After", "300")), httpclient.WithCooldownErrors())
 		respondsWith(t, rt, once(get(t, api)), 429)
-		if e := failsFor(t, rt, get(t, api), httpclient.CoolingDown); e.Wait != 5*time.Minute {
+		if e := failsFor(t, rt, get(t, api), retry.CoolingDown); e.Wait != 5*time.Minute {
 			t.Errorf("%+v", e)
 		}
 		rt = newTransport(t, scripted(status(200)), httpclient.WithLimiter(newLocal(t, limiter.FixedWindow(limiter.PerHour(1)))))
 		respondsWith(t, rt, get(t, api), 200)
-		failsFor(t, rt, get(t, api), httpclient.Throttled)
+		failsFor(t, rt, get(t, api), retry.Throttled)
 	})
 }
 

@@ -136,7 +136,7 @@ func TestQuotasOfResourcesInTheFleet(t *testing.T) {
 		sends(t, two, "http://api.test/repos/a/b", 200, 0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		e := failsFor(t, two, get(t, "http://api.test/search/issues").WithContext(ctx), httpclient.Throttled)
+		e := failsFor(t, two, get(t, "http://api.test/search/issues").WithContext(ctx), retry.Throttled)
 		if e.Key != "api.test#github/search" {
 			t.Errorf("the key is %q", e.Key)
 		}
@@ -197,7 +197,7 @@ func TestRejectedInASuccess(t *testing.T) {
 
 		rt := newTransport(t, scripted(p, status(200)), httpclient.WithProvider(retry.GitHub), httpclient.WithProvider(retry.Shopify))
 		resp := respondsWith(t, rt, once(post(t, api, "{}")), 200)
-		if e := gaveUpFor(t, resp, httpclient.AttemptsSpent); e.Wait != 2*time.Second {
+		if e := gaveUpFor(t, resp, retry.AttemptsSpent); e.Wait != 2*time.Second {
 			t.Errorf("%+v", e)
 		}
 		start := time.Now()

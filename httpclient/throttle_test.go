@@ -45,7 +45,7 @@ func TestThrottles(t *testing.T) {
 				send(t, rt, 10)
 				s.wantSent(t, 20)
 				time.Sleep(time.Minute)
-				e := failsFor(t, rt, get(t, api), httpclient.HostFailing)
+				e := failsFor(t, rt, get(t, api), retry.HostFailing)
 				if e.Key != "api.test" || e.Wait != 3*time.Second {
 					t.Errorf("%+v", e)
 				}
@@ -112,7 +112,7 @@ func deliver(t *testing.T, works func(n int, rnd float64) bool, together int, re
 			e := g.Error
 			mu.Lock()
 			defer mu.Unlock()
-			if e.Reason == httpclient.HostFailing {
+			if e.Reason == retry.HostFailing {
 				rejected++
 			}
 		}}))
@@ -261,7 +261,7 @@ func TestDeadlinesCountOnlyIfTheHostHadTheTime(t *testing.T) {
 				}
 				cancel()
 			}
-			failsFor(t, rt, get(t, api), httpclient.HostFailing)
+			failsFor(t, rt, get(t, api), retry.HostFailing)
 		}
 		n := 0
 		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
@@ -322,7 +322,7 @@ func TestThrottledBetweenAttempts(t *testing.T) {
 		s := scripted(status(503))
 		rt := newTransport(t, s, strict(1))
 		resp := respondsWith(t, rt, get(t, api), 503)
-		gaveUpFor(t, resp, httpclient.HostFailing)
+		gaveUpFor(t, resp, retry.HostFailing)
 		s.wantSent(t, 1)
 
 		s = scripted(reply{err: errors.New("reset")})

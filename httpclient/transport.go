@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/discovery"
 )
 
@@ -28,28 +29,27 @@ type Transport struct {
 }
 
 // New returns a Transport that sends through base; nil is
-// [http.DefaultTransport]. The error is a [*ConfigError].
+// [http.DefaultTransport]. The error matches limiter.ErrInvalidConfig.
 func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	cfg, e := newConfig(opts)
-	if e != nil {
-		return nil, (*ConfigError)(e)
+	cfg, err := newConfig(opts)
+	if err != nil {
+		return nil, configerr.In(pkg, err)
 	}
-	adm, e := admission.New(cfg.admission)
-	if e != nil {
-		return nil, (*ConfigError)(e)
+	adm, err := admission.New(cfg.admission)
+	if err != nil {
+		return nil, configerr.In(pkg, err)
 	}
-	hosts, e := admission.NewHosts(admission.MaxHosts, cfg.throttle, cfg.budget, adm.Logger(), cfg.hooks.ThrottleChange)
-	if e != nil {
-		return nil, (*ConfigError)(e)
+	hosts, err := admission.NewHosts(admission.MaxHosts, cfg.throttle, cfg.budget, adm.Logger(), cfg.hooks.ThrottleChange)
+	if err != nil {
+		return nil, configerr.In(pkg, err)
 	}
 	t := &Transport{base: base, cfg: cfg, hosts: hosts, admission: adm, routes: newRoutes(), repeated: newRepeated()}
 	if cfg.discovery == nil {
 		return t, nil
 	}
-	var err error
 	if t.discovery, err = cfg.discovery(); err != nil {
 		return nil, ofDiscovery(err)
 	}
@@ -58,7 +58,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 
 // NewClient returns a client that sends through a new Transport on
 // [http.DefaultTransport]. It has no Timeout: set one, or use contexts; it
-// includes the waits. The error is a [*ConfigError].
+// includes the waits. The error matches limiter.ErrInvalidConfig.
 func NewClient(opts ...Option) (*http.Client, error) {
 	t, err := New(nil, opts...)
 	if err != nil {
@@ -83,7 +83,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("httpclient: nil request")
 	}
 	call := callOf(req.Context())
-	switch err := call.validate(); {
+	switch err := configerr.In(pkg, call.validate()); {
 	case req.URL == nil:
 		closeBody(req)
 		return nil, errors.New("httpclient: nil Request.URL")
@@ -113,7 +113,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.adm.Canceled = req.Cancel //nolint:staticcheck // it is how Client.Timeout reaches a RoundTripper
 	if f := t.cfg.hooks.Wait; f != nil {
 		x.adm.OnWait = func(w admission.Wait) {
-			f(req.Context(), WaitInfo{req, w.For, WaitReason(w.Why), w.Source})
+			f(req.Context(), WaitInfo{req, w.For, w.Why, w.Source})
 		}
 	}
 	x.adm.Cost = max(1, call.Cost)

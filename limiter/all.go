@@ -21,7 +21,7 @@ type group struct {
 // multiDecision is one decision of a Multi.
 type multiDecision struct {
 	parts    []Part
-	asks     []Ask
+	asks     []ask
 	requests []request
 	receipts []receipt
 	results  []Result
@@ -29,11 +29,16 @@ type multiDecision struct {
 	end      time.Time // of the longest budget of the parts, which is that of all
 }
 
-func newMultiDecision(parts []Part, asks []Ask, receipts []receipt) *multiDecision {
-	return &multiDecision{
-		parts: parts, asks: asks, requests: make([]request, len(asks)), receipts: receipts,
-		results: make([]Result, len(asks)), asked: make([]bool, len(asks)),
+func newMultiDecision(parts []Part, key string, cost []Cost, receipts []receipt) *multiDecision {
+	n := len(parts)
+	a := &multiDecision{
+		parts: parts, asks: make([]ask, n), requests: make([]request, n), receipts: receipts,
+		results: make([]Result, n), asked: make([]bool, n),
 	}
+	for i := range parts {
+		a.asks[i] = parts[i].of(key, cost, i)
+	}
+	return a
 }
 
 // decide checks everything, then asks: what was denied a moment ago, then Redis. failed is
@@ -43,10 +48,10 @@ func (a *multiDecision) decide(ctx context.Context, most time.Duration) (failed 
 	for i, ask := range a.asks {
 		l := a.parts[i].Limiter
 		s := l.limits.of(ctx)
-		if err := l.one.enter(ctx, s, ask.Key, ask.N); err != nil {
+		if err := l.redis.one.enter(ctx, s, ask.key, ask.n); err != nil {
 			return i, err
 		}
-		a.requests[i] = l.one.request(l.one.redis.Budget(), s.boundedBy(most), ask.Key, ask.N, nil)
+		a.requests[i] = l.redis.one.request(l.redis.one.redis.Budget(), s.boundedBy(most), ask.key, ask.n, nil)
 		budget = max(budget, a.requests[i].budget)
 	}
 	a.end = time.Now().Add(budget)
@@ -60,9 +65,9 @@ func (a *multiDecision) decide(ctx context.Context, most time.Duration) (failed 
 func (a *multiDecision) callHooks(ctx context.Context, allowed bool, failed int, err error, took time.Duration) {
 	for i, ask := range a.asks {
 		h := a.parts[i].Limiter.hook
-		d := DecisionInfo{Key: ask.Key, Cost: ask.N, Err: err, Took: took}
+		d := DecisionInfo{Key: ask.key, Cost: ask.n, Err: err, Took: took}
 		switch {
-		case !h.observes(ask.N), err != nil && i != failed, err == nil && !a.asked[i]:
+		case !h.observes(ask.n), err != nil && i != failed, err == nil && !a.asked[i]:
 			continue
 		case err == nil:
 			d.Result, d.NotCharged = a.results[i], a.results[i].Allowed && !allowed
@@ -98,11 +103,11 @@ func (a *multiDecision) known() (denied bool) {
 			continue
 		}
 		r.unknown = r.s.leased // what is held is spent first
-		if res, known := a.parts[i].Limiter.one.knows(r); known {
+		if res, known := a.parts[i].Limiter.redis.one.knows(r); known {
 			a.set(i, res)
 			denied = true
 		}
-		r.unknown = true // who looks through the denials is counted
+		r.unknown = true // the denials were read, and a second reading would be counted
 	}
 	return denied
 }
@@ -151,12 +156,12 @@ func (a *multiDecision) together(i, j int) bool {
 // ask decides a group: all of it or nothing.
 func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, err error) {
 	first := g.parts[0]
-	r, d := &a.requests[first], a.parts[first].Limiter.one
+	r, d := &a.requests[first], a.parts[first].Limiter.redis.one
 	r.budget = min(d.redis.Budget(), time.Until(a.end))
 	if g.alone {
 		var res Result
 		if r.s.leased || r.s.parts != nil {
-			res, err = a.parts[first].Limiter.split.decide(ctx, r.budget, r.s, r.key, r.n, r.rc)
+			res, err = a.parts[first].Limiter.redis.within(ctx, r.budget, r.s, r.key, r.n, r.rc)
 		} else {
 			res, err = d.ask(ctx, *r)
 		}
@@ -166,7 +171,7 @@ func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, 
 	items := make([]lua.Item, len(g.parts))
 	asking := make([]denial.Asking, len(g.parts))
 	for k, i := range g.parts {
-		r, d := &a.requests[i], a.parts[i].Limiter.one
+		r, d := &a.requests[i], a.parts[i].Limiter.redis.one
 		items[k] = lua.Item{Keys: d.redis.Names.KeysOf(r.s.args.Kind, r.id), Params: r.s.args, Cost: int64(r.n)}
 		asking[k] = d.denials.Ask(r.id)
 	}
@@ -218,7 +223,7 @@ func (a *multiDecision) decided(g group, items []lua.Item, asking []denial.Askin
 		ok = ok && d.Allowed
 	}
 	for k, i := range g.parts {
-		r, d, out := &a.requests[i], a.parts[i].Limiter.one, all[k]
+		r, d, out := &a.requests[i], a.parts[i].Limiter.redis.one, all[k]
 		// That it was charged puts an older denial right, too.
 		if !out.Allowed || ok && out.Remaining < int64(r.n)+r.s.args.Keep {
 			d.remember(asking[k], r.s, r.n, out, start, end)
@@ -236,12 +241,12 @@ func (a *multiDecision) decided(g group, items []lua.Item, asking []denial.Askin
 	return ok
 }
 
-// fallBack decides a group without Redis, each part by its own policy. It looks
-// first, so that one which denies keeps the others from being charged.
+// fallBack decides a group without Redis, each part by its own policy. It peeks
+// first, so that the others are not charged when one denies.
 func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (bool, int, error) {
 	ok := true
 	for _, i := range g.parts {
-		r, d := &a.requests[i], a.parts[i].Limiter.one
+		r, d := &a.requests[i], a.parts[i].Limiter.redis.one
 		if d.policy != fallback.Local {
 			continue
 		}
@@ -259,7 +264,7 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 		return false, 0, nil
 	}
 	for k, i := range g.parts {
-		r, d := &a.requests[i], a.parts[i].Limiter.one
+		r, d := &a.requests[i], a.parts[i].Limiter.redis.one
 		a.receive(i)
 		res, err := d.fallBack(r, cause)
 		if err == nil && res.Allowed {
@@ -273,15 +278,15 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 	return true, 0, nil
 }
 
-// sameClient also knows clients that cannot be compared, and takes them for
-// different ones.
+// sameClient reports whether two limiters have one client. Clients that cannot be compared
+// count as different ones.
 func sameClient(a, b *Limiter) bool {
-	x, y := a.one.redis.Client(), b.one.redis.Client()
+	x, y := a.redis.one.redis.Client(), b.redis.one.redis.Client()
 	return reflect.ValueOf(x).Comparable() && reflect.ValueOf(y).Comparable() && x == y
 }
 
-// giveUp gives back what the groups took. That Redis cannot be told now is no error
-// of the decision.
+// giveUp gives back what the groups took. When Redis cannot be reached now, that is not an
+// error of the decision.
 func (a *multiDecision) giveUp(ctx context.Context, groups []group) {
 	ctx = context.WithoutCancel(ctx)
 	for _, g := range groups {
@@ -289,7 +294,7 @@ func (a *multiDecision) giveUp(ctx context.Context, groups []group) {
 			r := &a.requests[i]
 			if r.n > 0 && a.results[i].Source != SourceOpen {
 				r.rc.end = a.end
-				_ = a.parts[i].Limiter.one.giveUp(ctx, r.rc, r.n)
+				_ = a.parts[i].Limiter.redis.one.giveUp(ctx, r.rc, r.n)
 			}
 			*r.rc = receipt{}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func crowded(t *testing.T, limit limiter.Limit, opts ...limiter.Option) (*limite
 func TestCallersOfOneKeyAreOneStep(t *testing.T) {
 	t.Parallel()
 	for _, limit := range limitertest.Limits(limiter.PerHour(300)) {
-		t.Run(limit.Algorithm().String(), func(t *testing.T) {
+		t.Run(limit.Algorithm(), func(t *testing.T) {
 			lim, calls := crowded(t, limit)
 			before := calls("evalsha")
 			var remaining []int
@@ -157,7 +158,7 @@ func TestBrokenKeyInABatch(t *testing.T) {
 		return lim.Allow(t.Context(), fmt.Sprint("k", i))
 	}) {
 		if i%10 == 0 {
-			if bad, ok := errors.AsType[*limiter.StateError](a.err); !ok || bad.Key != "broken" {
+			if !errors.Is(a.err, limiter.ErrState) || !strings.Contains(a.err.Error(), `"broken"`) {
 				t.Fatalf("caller %d: %+v, %v", i, a.res, a.err)
 			}
 		} else if a.err != nil || a.res.Source != limiter.SourceRedis {

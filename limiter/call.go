@@ -1,38 +1,35 @@
 package limiter
 
-// CallOption is an option of one call.
-type CallOption struct{ limit Limit }
+// CallOption is an option of Allow and Wait: a Cost, or a Limit, which decides this call in
+// place of the limiter's own: a tier, or a limit that changes at run time. Of several, the
+// last one of a kind holds, and the zero Limit is the limiter's own.
+//
+// The state of the key is kept where that is meaningful: counts and tokens stay, and a
+// smaller burst cuts them off. A window of another length, and another algorithm, start
+// afresh.
+type CallOption interface{ ofCall() }
 
-// UseLimit decides this call by another limit than the limiter's own: a tier, or
-// a limit that changes at run time. The zero value is the limiter's own. The state of the
-// key is kept where that is meaningful: counts and tokens stay, and a smaller burst cuts
-// them off. A window of another length, and another algorithm, start afresh.
-func UseLimit(l Limit) CallOption { return CallOption{limit: l} }
-
-// AllowOption is an option of Allow: a CallOption or a Cost.
-type AllowOption interface{ forAllow() }
-
-// Cost is how many units a call of Allow asks for; without it 1. 0 is Peek.
+// Cost is how many units a call asks for; without it 1. 0 is Peek.
 type Cost int
 
-func (CallOption) forAllow() {}
-func (Cost) forAllow()       {}
+func (Cost) ofCall()  {}
+func (Limit) ofCall() {}
 
-// limitOf returns the limit of a call; the last option wins.
-func limitOf(opts []CallOption) (l Limit) {
-	if len(opts) > 0 {
-		l = opts[len(opts)-1].limit
+// limitOf returns the limit of a call; the last one holds.
+func limitOf(limits []Limit) (l Limit) {
+	if len(limits) > 0 {
+		l = limits[len(limits)-1]
 	}
 	return l
 }
 
-// allowed returns the limit and the cost of a call of Allow.
-func allowed(opts []AllowOption) (l Limit, n int) {
+// costOf returns the limit and the cost of a call.
+func costOf(opts []CallOption) (l Limit, n int) {
 	n = 1
 	for _, o := range opts {
 		switch o := o.(type) {
-		case CallOption:
-			l = o.limit
+		case Limit:
+			l = o
 		case Cost:
 			n = int(o)
 		}

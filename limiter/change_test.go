@@ -9,21 +9,21 @@ import (
 )
 
 // of returns limits of one algorithm: n units per 300 hours, or in a bucket of n.
-func of(a limiter.Algorithm) func(n int) limiter.Limit {
+func of(a string) func(n int) limiter.Limit {
 	rate := limiter.Per(10, 300*time.Hour)
 	return func(n int) limiter.Limit {
 		switch a {
-		case limiter.AlgorithmFixedWindow:
+		case "fixed window":
 			return limiter.FixedWindow(limiter.Per(n, 300*time.Hour))
-		case limiter.AlgorithmSlidingWindowLog:
+		case "sliding window log":
 			return limiter.SlidingWindowLog(limiter.Per(n, 300*time.Hour))
-		case limiter.AlgorithmSlidingWindowCounter:
+		case "sliding window counter":
 			return limiter.SlidingWindowCounter(limiter.Per(n, 300*time.Hour))
-		case limiter.AlgorithmTokenBucket:
+		case "token bucket":
 			return limiter.TokenBucket(rate, n)
-		case limiter.AlgorithmLeakyBucket:
+		case "leaky bucket":
 			return limiter.LeakyBucket(rate, n)
-		case limiter.AlgorithmLeakyBucketShaping:
+		case "leaky bucket shaping":
 			return limiter.LeakyBucketShaping(rate, n)
 		default:
 			return limiter.GCRA(rate, n)
@@ -37,9 +37,9 @@ func of(a limiter.Algorithm) func(n int) limiter.Limit {
 func TestChangedLimits(t *testing.T) {
 	eachKind(t, 10, nil, func(t *testing.T, lim reserver, limit limiter.Limit) {
 		limitOf := of(limit.Algorithm())
-		tokens := limit.Algorithm() == limiter.AlgorithmTokenBucket
+		tokens := limit.Algorithm() == "token bucket"
 		key := "a tier"
-		change := func(n int) []limiter.CallOption { return []limiter.CallOption{limiter.UseLimit(limitOf(n))} }
+		change := func(n int) []limiter.Limit { return []limiter.Limit{limitOf(n)} }
 		for range 2 {
 			ask := func(size, n int, admitted bool, remaining int) {
 				t.Helper()
@@ -66,7 +66,7 @@ func TestChangedLimits(t *testing.T) {
 			}
 			ask(3, 1, false, 0)
 			key = "the limiter's own"
-			change = func(n int) []limiter.CallOption {
+			change = func(n int) []limiter.Limit {
 				must(t, lim.(interface{ SetLimit(limiter.Limit) error }).SetLimit(limitOf(n)))
 				return nil
 			}
@@ -91,11 +91,11 @@ func TestChangedLimits(t *testing.T) {
 // raised.
 func TestRaisedRate(t *testing.T) {
 	eachKind(t, 10, nil, func(t *testing.T, lim reserver, limit limiter.Limit) {
-		rates := map[limiter.Algorithm]func(limiter.Rate) limiter.Limit{
-			limiter.AlgorithmTokenBucket:        func(r limiter.Rate) limiter.Limit { return limiter.TokenBucket(r, 10) },
-			limiter.AlgorithmLeakyBucket:        func(r limiter.Rate) limiter.Limit { return limiter.LeakyBucket(r, 10) },
-			limiter.AlgorithmLeakyBucketShaping: func(r limiter.Rate) limiter.Limit { return limiter.LeakyBucketShaping(r, 10) },
-			limiter.AlgorithmGCRA:               func(r limiter.Rate) limiter.Limit { return limiter.GCRA(r, 10) },
+		rates := map[string]func(limiter.Rate) limiter.Limit{
+			"token bucket":         func(r limiter.Rate) limiter.Limit { return limiter.TokenBucket(r, 10) },
+			"leaky bucket":         func(r limiter.Rate) limiter.Limit { return limiter.LeakyBucket(r, 10) },
+			"leaky bucket shaping": func(r limiter.Rate) limiter.Limit { return limiter.LeakyBucketShaping(r, 10) },
+			"gcra":                 func(r limiter.Rate) limiter.Limit { return limiter.GCRA(r, 10) },
 		}
 		newLimit := rates[limit.Algorithm()]
 		if newLimit == nil {
@@ -103,7 +103,7 @@ func TestRaisedRate(t *testing.T) {
 		}
 		reserve(t, lim, "k", 10)
 		before := reserve(t, lim, "k", 1)
-		after, err := lim.Reserve(t.Context(), "k", 1, limiter.UseLimit(newLimit(limiter.Per(1000, 300*time.Hour))))
+		after, err := lim.Reserve(t.Context(), "k", 1, newLimit(limiter.Per(1000, 300*time.Hour)))
 		must(t, err)
 		if before.Allowed || after.Allowed || after.RetryAfter > before.RetryAfter/99 {
 			t.Errorf("told to wait %v, and %v at a hundred times the rate", before.RetryAfter, after.RetryAfter)

@@ -24,12 +24,12 @@ func TestColdStart(t *testing.T) {
 		processes int
 		opts      []limiter.Option
 		most      int
-		origin    limiter.ShareOrigin
+		origin    string
 	}{
-		"10 by default":            {10, nil, 100, limiter.ShareAssumed},
-		"20 that were expected":    {20, []limiter.Option{limiter.WithExpectedProcesses(20)}, 100, limiter.ShareAssumed},
-		"20 that count each other": {20, []limiter.Option{limiter.WithPeerCount(func(context.Context) (int, error) { return 20, nil })}, 110, limiter.ShareLearnt},
-		"4 with fixed shares":      {4, []limiter.Option{limiter.WithShare(0.25)}, 100, limiter.ShareFixed},
+		"10 by default":            {10, nil, 100, "assumed"},
+		"20 that were expected":    {20, []limiter.Option{limiter.WithExpectedProcesses(20)}, 100, "assumed"},
+		"20 that count each other": {20, []limiter.Option{limiter.WithPeerCount(func(context.Context) (int, error) { return 20, nil })}, 110, "learnt"},
+		"4 with fixed shares":      {4, []limiter.Option{limiter.WithShare(0.25)}, 100, "fixed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rdb := nowhere(t)
@@ -39,7 +39,7 @@ func TestColdStart(t *testing.T) {
 				lim, err := limiter.New(rdb, limiter.TokenBucket(limiter.PerHour(100), 100), opts...)
 				must(t, err)
 				t.Cleanup(func() { _ = lim.Close() })
-				if c.origin == limiter.ShareLearnt {
+				if c.origin == "learnt" {
 					until(t, "the others are counted", func() bool {
 						_, err := lim.Peek(t.Context(), "k")
 						return err == nil && lim.Health().Processes == 20
@@ -97,13 +97,13 @@ func TestColdRooms(t *testing.T) {
 			held++
 		}
 	}
-	if h := sem.Health(); held != 5 || h.ShareOrigin != limiter.ShareAssumed || h.Processes != 8 {
+	if h := sem.Health(); held != 5 || h.ShareOrigin != "assumed" || h.Processes != 8 {
 		t.Errorf("%d of 40 permits for one of 8 processes: %+v", held, h)
 	}
 	s, err := sampled.New(rdb, limiter.PerSecond(400), quiet(), limiter.WithExpectedProcesses(8), sampled.WithInterval(time.Minute))
 	must(t, err)
 	defer func() { _ = s.Close() }()
-	if h := s.Health(); h.ShareOrigin != limiter.ShareAssumed || h.Share != 1.0/8 {
+	if h := s.Health(); h.ShareOrigin != "assumed" || h.Share != 1.0/8 {
 		t.Errorf("%+v", h)
 	}
 }
@@ -128,9 +128,9 @@ func TestBadPeerCounts(t *testing.T) {
 			return asked.Load() > 0
 		})
 		must(t, lim.Close()) // waits for it
-		want, origin := 1, limiter.ShareAssumed
+		want, origin := 1, "assumed"
 		if answers[i].n == 6 || answers[i].n == 7 {
-			want, origin = answers[i].n, limiter.ShareLearnt
+			want, origin = answers[i].n, "learnt"
 		}
 		if h := lim.Health(); h.Processes != want || h.ShareOrigin != origin {
 			t.Errorf("after %+v: %+v", answers[i], h)
@@ -154,7 +154,7 @@ func TestPeerCountThatHangs(t *testing.T) {
 		}
 		return asked.Load() > 0
 	})
-	if h := lim.Health(); h.Processes != 3 || h.ShareOrigin != limiter.ShareAssumed {
+	if h := lim.Health(); h.Processes != 3 || h.ShareOrigin != "assumed" {
 		t.Errorf("%+v", h)
 	}
 	must(t, lim.Close())
@@ -178,14 +178,14 @@ func TestPeersFromDNS(t *testing.T) {
 // TestLearntOnce: Redis is believed before what was expected, also when it knows fewer.
 func TestLearntOnce(t *testing.T) {
 	lim := newLimiter(t, redistest.Client(t, redistest.Start(t)), good, limiter.WithExpectedProcesses(10), unhurried())
-	if h := lim.Health(); h.Processes != 10 || h.Share != 0.1 || h.ShareOrigin != limiter.ShareAssumed {
+	if h := lim.Health(); h.Processes != 10 || h.Share != 0.1 || h.ShareOrigin != "assumed" {
 		t.Errorf("%+v", h)
 	}
 	until(t, "the heartbeat", func() bool {
 		_, err := lim.Peek(t.Context(), "k")
 		return err == nil && lim.Health().Processes == 1
 	})
-	if h := lim.Health(); h.Share != 1 || h.ShareOrigin != limiter.ShareLearnt {
+	if h := lim.Health(); h.Share != 1 || h.ShareOrigin != "learnt" {
 		t.Errorf("%+v", h)
 	}
 }

@@ -71,7 +71,6 @@ func TestNewRefuses(t *testing.T) {
 		"share NaN":           {rdb, good, []limiter.Option{limiter.WithShare(math.NaN())}, []string{"share", "NaN"}},
 		"share Inf":           {rdb, good, []limiter.Option{limiter.WithShare(math.Inf(1))}, []string{"share", "Inf"}},
 		"keys 0":              {rdb, good, []limiter.Option{limiter.WithMaxLocalKeys(0)}, []string{"max local keys", "0"}},
-		"in flight 0":         {rdb, good, []limiter.Option{limiter.WithMaxInFlight(0)}, []string{"max in flight", "0"}},
 		"breaker":             {rdb, good, []limiter.Option{limiter.WithBreaker(breaker.Settings{FailureRatio: 2})}, []string{"FailureRatio", "2"}},
 		"nil option":          {rdb, good, []limiter.Option{nil}, []string{"option"}},
 	} {
@@ -94,27 +93,27 @@ func TestCallLimitIsValidated(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lim.Close()
-	if _, err := lim.Allow(context.Background(), "k", limiter.UseLimit(limiter.GCRA(limiter.PerSecond(1), 0))); !errors.Is(err, limiter.ErrInvalidConfig) {
+	if _, err := lim.Allow(context.Background(), "k", limiter.GCRA(limiter.PerSecond(1), 0)); !errors.Is(err, limiter.ErrInvalidConfig) {
 		t.Errorf("an invalid limit in a call: %v", err)
 	}
 }
 
-// TestAllowOptions: a cost and a limit of one call, in any order; the last one of a kind
+// TestCallOptions: a cost and a limit of one call, in any order; the last one of a kind
 // wins, and the zero limit is the limiter's own.
-func TestAllowOptions(t *testing.T) {
+func TestCallOptions(t *testing.T) {
 	own, tier := limiter.GCRA(limiter.PerHour(10), 10), limiter.GCRA(limiter.PerHour(20), 20)
 	for i, c := range []struct {
-		opts []limiter.AllowOption
+		opts []limiter.CallOption
 		want limiter.Limit
 		left int
 	}{
 		{nil, own, 9},
-		{[]limiter.AllowOption{limiter.UseLimit(limiter.Limit{})}, own, 9},
-		{[]limiter.AllowOption{limiter.Cost(0)}, own, 10},
-		{[]limiter.AllowOption{limiter.Cost(3)}, own, 7},
-		{[]limiter.AllowOption{limiter.UseLimit(tier), limiter.Cost(3)}, tier, 17},
-		{[]limiter.AllowOption{limiter.Cost(3), limiter.UseLimit(tier)}, tier, 17},
-		{[]limiter.AllowOption{limiter.UseLimit(tier), limiter.Cost(3), limiter.UseLimit(limiter.Limit{}), limiter.Cost(4)}, own, 6},
+		{[]limiter.CallOption{limiter.Limit{}}, own, 9},
+		{[]limiter.CallOption{limiter.Cost(0)}, own, 10},
+		{[]limiter.CallOption{limiter.Cost(3)}, own, 7},
+		{[]limiter.CallOption{tier, limiter.Cost(3)}, tier, 17},
+		{[]limiter.CallOption{limiter.Cost(3), tier}, tier, 17},
+		{[]limiter.CallOption{tier, limiter.Cost(3), limiter.Limit{}, limiter.Cost(4)}, own, 6},
 	} {
 		lim, err := limiter.NewLocal(own)
 		must(t, err)
@@ -193,7 +192,7 @@ func TestLimitPrintsAndCompares(t *testing.T) {
 	if a, b := limiter.GCRA(limiter.PerSecond(10), 10), limiter.GCRA(limiter.PerMinute(600), 10); good != a || good == b {
 		t.Error("limits compare by something else than their parameters")
 	}
-	if fw := limiter.FixedWindow(limiter.PerMinute(5)); fw.Burst() != 5 || fw.Rate() != limiter.PerMinute(5) || fw.IsZero() {
+	if fw := limiter.FixedWindow(limiter.PerMinute(5)); fw.Burst() != 5 || fw.Rate() != limiter.PerMinute(5) {
 		t.Errorf("%v: burst %d, rate %v", fw, fw.Burst(), fw.Rate())
 	}
 	for s, want := range map[limiter.Source]string{

@@ -1,8 +1,10 @@
 package limiter
 
-import "context"
+import (
+	"context"
 
-type criticalKey struct{}
+	"github.com/holdfast-go/holdfast/internal/critical"
+)
 
 // Critical marks the calls made with the returned context as critical: they may
 // use what WithCriticalHeadroom keeps from others, and httpclient throttles them last when a host
@@ -10,8 +12,5 @@ type criticalKey struct{}
 // set it where the request is known to be critical, and never from what a client
 // says of itself.
 func Critical(ctx context.Context) context.Context {
-	return context.WithValue(ctx, criticalKey{}, true)
+	return critical.Mark(ctx)
 }
-
-// IsCritical reports whether the calls made with ctx are critical; see [Critical].
-func IsCritical(ctx context.Context) bool { return ctx.Value(criticalKey{}) != nil }

@@ -367,7 +367,7 @@ func (d *decider) charge(ctx context.Context, rc *receipt, n int) error {
 	return nil
 }
 
-// refund gives units of a key back that were taken by whoever, and returns how many.
+// refund gives units of a key back that were taken by any process, and returns how many.
 func (d *decider) refund(ctx context.Context, s *spec, key string, n int64) (int64, error) {
 	d.local.Refund(key, s.local(d.redis.Share()), n)
 	id := lua.EncodeID(key)

@@ -14,10 +14,10 @@ import (
 func TestDenialIsRemembered(t *testing.T) {
 	stricter := limitertest.Limits(limiter.PerHour(9))
 	for i, limit := range limitertest.Limits(limiter.PerHour(10)) {
-		t.Run(limit.Algorithm().String(), func(t *testing.T) {
+		t.Run(limit.Algorithm(), func(t *testing.T) {
 			srv := redistest.Start(t)
 			lim := newLimiter(t, redistest.Client(t, srv), limit, patient())
-			ask := func(want limiter.Source, allowed bool, key string, n int, opts ...limiter.AllowOption) limiter.Result {
+			ask := func(want limiter.Source, allowed bool, key string, n int, opts ...limiter.CallOption) limiter.Result {
 				t.Helper()
 				res, err := lim.Allow(t.Context(), key, append(opts, limiter.Cost(n))...)
 				if err != nil || res.Source != want || res.Allowed != allowed || allowed == (res.RetryAfter > 0) {
@@ -40,7 +40,7 @@ func TestDenialIsRemembered(t *testing.T) {
 			ask(limiter.SourceRedis, false, "k", 4)
 			ask(limiter.SourceRedis, true, "k", 2)
 			ask(limiter.SourceRedis, true, "other", 5)
-			ask(limiter.SourceRedis, false, "k", 5, limiter.UseLimit(stricter[i]))
+			ask(limiter.SourceRedis, false, "k", 5, stricter[i])
 		})
 	}
 }

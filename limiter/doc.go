@@ -15,7 +15,7 @@
 // error either, except under the policy Closed.
 //
 // [New] makes a [Limiter] that processes share; [NewLocal] makes one for this process
-// alone, without Redis. Both are an [Allower]. The limits are [FixedWindow], [SlidingWindowLog],
+// alone, without Redis. The limits are [FixedWindow], [SlidingWindowLog],
 // [SlidingWindowCounter], [TokenBucket], [LeakyBucket], [LeakyBucketShaping] and
 // [GCRA].
 //

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
-	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
@@ -20,55 +20,34 @@ var (
 	ErrInvalidCost = errors.New("limiter: invalid cost")
 	// ErrInvalidKey: the key is empty.
 	ErrInvalidKey = errors.New("limiter: invalid key")
-	// ErrInvalidConfig: a constructor or an option was given a value that breaks
-	// a rule; the error is a *ConfigError.
-	ErrInvalidConfig = errors.New("limiter: invalid configuration")
+	// ErrInvalidConfig: a constructor or an option was given a value that breaks a rule.
+	// The error says which value of which field breaks which rule. Those of all packages
+	// of the module match it.
+	ErrInvalidConfig = configerr.ErrInvalid
 	// ErrClosed: the limiter was closed.
 	ErrClosed = errors.New("limiter: closed")
 	// ErrUnavailable: Redis could not decide and the policy is Closed, or an
 	// operation other than a decision could not reach Redis.
 	ErrUnavailable = errors.New("limiter: redis unavailable")
-	// ErrSettled: the reservation was settled or cancelled before.
-	ErrSettled = errors.New("limiter: reservation already settled")
-	// ErrNotReserved: the request was denied, so there is nothing to settle.
-	ErrNotReserved = errors.New("limiter: nothing was reserved")
-	// ErrState: what Redis holds under the key, or what it answered, is not the
-	// limiter's; the error is a *StateError. It is not a failure of Redis, so
-	// the fallback does not hide it.
+	// ErrSettled: there is nothing to settle, because the reservation was settled or
+	// cancelled before, or the request was denied.
+	ErrSettled = errors.New("limiter: nothing is reserved any more")
+	// ErrState: the state of a key cannot be used, because it has another Redis type, was
+	// written by another program, or the script failed for a reason that does not go away
+	// by waiting. The error names the key and wraps what Redis said. It is not a failure of
+	// Redis, so the fallback does not hide it.
 	ErrState = errors.New("limiter: unexpected state")
 )
 
-// ConfigError says which field of a configuration breaks which rule. It
-// matches ErrInvalidConfig.
-type ConfigError struct {
-	Field string
-	Value any
-	Rule  string
+// stateError says that the state of a key cannot be used.
+type stateError struct {
+	key string // as the caller passed it
+	err error  // what Redis said
 }
 
-func (e *ConfigError) Error() string {
-	return fmt.Sprintf("limiter: %s is %v: %s", e.Field, e.Value, e.Rule)
-}
+func (e *stateError) Error() string { return fmt.Sprintf("%v of key %q: %v", ErrState, e.key, e.err) }
 
-// Unwrap returns ErrInvalidConfig.
-func (e *ConfigError) Unwrap() error { return ErrInvalidConfig }
-
-// StateError says that the state of a key cannot be used: it has another Redis
-// type, was written by something else, or the script failed for a reason that
-// waiting will not mend. It matches ErrState and what Redis said.
-type StateError struct {
-	// Key is the key as the caller passed it.
-	Key string
-	// Err is what Redis said.
-	Err error
-}
-
-func (e *StateError) Error() string {
-	return fmt.Sprintf("limiter: unexpected state of key %q: %v", e.Key, e.Err)
-}
-
-// Unwrap returns ErrState and Err.
-func (e *StateError) Unwrap() []error { return []error{ErrState, e.Err} }
+func (e *stateError) Unwrap() []error { return []error{ErrState, e.err} }
 
 // WaitError says that Wait would have to wait for longer than the context
 // allows. It was returned at once, without waiting, and nothing was charged. It
@@ -87,13 +66,12 @@ func (e *WaitError) Error() string {
 // Unwrap returns context.DeadlineExceeded.
 func (e *WaitError) Unwrap() error { return context.DeadlineExceeded }
 
-// configError makes what users get of an error of an internal constructor.
-func configError(err error) error {
-	var f *algo.FieldError
-	if errors.As(err, &f) {
-		return &ConfigError{f.Field, f.Value, f.Rule}
-	}
-	return fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+// pkg is how errors name this package.
+const pkg = "limiter"
+
+// invalid returns the error of a value that breaks a rule.
+func invalid(field string, value any, rule string, args ...any) error {
+	return configerr.In(pkg, configerr.New(field, value, rule, args...))
 }
 
 // callerError is the error of a decision that the fallback must not hide.
@@ -101,7 +79,7 @@ func callerError(ctx context.Context, key string, class breaker.Class, err error
 	err = redislink.CallerError(ctx, class, err)
 	switch {
 	case class == breaker.ClassBug:
-		return &StateError{Key: key, Err: err}
+		return &stateError{key, err}
 	case errors.Is(err, redislink.ErrClosed):
 		return ErrClosed
 	}
@@ -123,9 +101,8 @@ func unavailable(ctx context.Context, key string, err error) error {
 
 // ofKey names key, as the caller passed it, in an error of one of its parts.
 func ofKey(err error, key string) error {
-	var state *StateError
-	if errors.As(err, &state) {
-		return &StateError{Key: key, Err: state.Err}
+	if state, ok := errors.AsType[*stateError](err); ok {
+		return &stateError{key, state.err}
 	}
 	return err
 }

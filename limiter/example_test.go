@@ -52,7 +52,7 @@ func ExampleNewLocal() {
 	// false 0 30m0s <nil>
 }
 
-func ExampleLimiter_WaitN() {
+func ExampleLimiter_Wait() {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
 	lim, err := limiter.New(rdb, limiter.TokenBucket(limiter.PerHour(10), 10), alone, quiet())
@@ -63,9 +63,9 @@ func ExampleLimiter_WaitN() {
 	defer lim.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	_, err = lim.WaitN(ctx, "report", 10)
+	_, err = lim.Wait(ctx, "report", limiter.Cost(10))
 	fmt.Println(err)
-	_, err = lim.WaitN(ctx, "report", 10)
+	_, err = lim.Wait(ctx, "report", limiter.Cost(10))
 	var wait *limiter.WaitError
 	fmt.Println(errors.As(err, &wait), wait.RetryAfter.Round(time.Minute))
 	// Output:
@@ -112,7 +112,7 @@ func ExampleCost() {
 	}
 	defer lim.Close()
 	pro := limiter.TokenBucket(limiter.PerHour(100), 100)
-	res, err := lim.Allow(context.Background(), "pro:7", limiter.Cost(30), limiter.UseLimit(pro))
+	res, err := lim.Allow(context.Background(), "pro:7", limiter.Cost(30), pro)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -121,7 +121,8 @@ func ExampleCost() {
 	// Output: true 70
 }
 
-func ExampleUseLimit() {
+// A limit of the call: of a plan, say.
+func ExampleCallOption() {
 	free, pro := limiter.TokenBucket(limiter.PerHour(10), 10), limiter.TokenBucket(limiter.PerHour(1000), 1000)
 	lim, err := limiter.NewLocal(free)
 	if err != nil {
@@ -129,7 +130,7 @@ func ExampleUseLimit() {
 		return
 	}
 	defer lim.Close()
-	res, err := lim.Allow(context.Background(), "pro:7", limiter.UseLimit(pro))
+	res, err := lim.Allow(context.Background(), "pro:7", pro)
 	fmt.Println(res.Limit, res.Remaining, err)
 	// Output: token bucket 1000/1h burst 1000 999 <nil>
 }
@@ -289,7 +290,7 @@ func ExampleWithCriticalHeadroom() {
 	// Output: true false true
 }
 
-func ExampleLocal_SetLimit() {
+func ExampleLimiter_SetLimit() {
 	lim, err := limiter.NewLocal(limiter.FixedWindow(limiter.Per(3, 300*time.Hour)))
 	if err != nil {
 		fmt.Println(err)

@@ -1,13 +1,24 @@
 package limiter
 
+import "github.com/holdfast-go/holdfast/internal/options"
+
 // Options makes one option of several, for tests.
-func Options(opts ...Option) Option {
+func Options(opts ...Option) RedisOption {
 	return option(func(c *config) error {
-		for _, o := range opts {
-			if err := o.forLimiter(c); err != nil {
-				return err
-			}
-		}
+		return options.Apply(c, opts)
+	})
+}
+
+// WithMaxInFlight bounds how many calls to Redis may be without an answer at once.
+func WithMaxInFlight(n int) RedisOption {
+	return option(func(c *config) error {
+		c.Link.MaxInFlight = n
 		return nil
 	})
+}
+
+// Validate returns what constructors return for a limit that breaks a rule.
+func (l Limit) Validate() error {
+	_, err := l.params()
+	return err
 }

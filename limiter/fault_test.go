@@ -61,7 +61,7 @@ type load struct {
 
 // peeker is what can be asked without being charged, as users do in between.
 type peeker interface {
-	Peek(ctx context.Context, key string, opts ...limiter.CallOption) (limiter.Result, error)
+	Peek(ctx context.Context, key string, limit ...limiter.Limit) (limiter.Result, error)
 }
 
 func (l *load) halt() {
@@ -217,7 +217,7 @@ func TestFaultsUnderLoad(t *testing.T) {
 			fault.end(t, srv)
 			until(t, "decisions return to Redis", func() bool { return state() == breaker.Closed })
 			until(t, "decisions by Redis again", l.more(limiter.SourceRedis, 200))
-			l.end(t, limiter.DefaultBudget)
+			l.end(t, defaultBudget)
 		})
 	}
 }
@@ -285,7 +285,7 @@ func TestBudgetWithDefaultClient(t *testing.T) {
 			for range 10 {
 				start := time.Now()
 				res, err := lim.Allow(t.Context(), "k")
-				if took := time.Since(start); err != nil || res.Source != limiter.SourceLocal || took > limiter.DefaultBudget+slack {
+				if took := time.Since(start); err != nil || res.Source != limiter.SourceLocal || took > defaultBudget+slack {
 					t.Errorf("%+v, %v after %v", res, err, took)
 				}
 			}

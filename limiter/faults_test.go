@@ -225,7 +225,7 @@ func faultTable(t *testing.T, opts ...limiter.Option) {
 				t.Errorf("%d decisions are counted of %d", decided, s.load.decisions.Load())
 			}
 		}
-		return subject{Allower: lim, state: stateOf(lim), close: []func() error{lim.Close}, check: check, budget: limiter.DefaultBudget}
+		return subject{Allower: lim, state: stateOf(lim), close: []func() error{lim.Close}, check: check, budget: defaultBudget}
 	})
 }
 
@@ -236,7 +236,7 @@ func TestFaultTableMulti(t *testing.T) {
 		parts := layers(t, []redis.UniversalClient{s.rdb}, []limiter.Limit{
 			limiter.GCRA(limiter.PerSecond(200), 100), limiter.FixedWindow(limiter.PerSecond(400)), limiter.SlidingWindowLog(limiter.PerSecond(400)),
 		})
-		sub := subject{Allower: newMulti(t, parts...), state: stateOf(parts[0].Limiter), budget: limiter.DefaultBudget}
+		sub := subject{Allower: newMulti(t, parts...), state: stateOf(parts[0].Limiter), budget: defaultBudget}
 		for _, p := range parts {
 			sub.close = append(sub.close, p.Limiter.Close)
 		}
@@ -275,7 +275,7 @@ func TestFaultTableReservations(t *testing.T) {
 	t.Parallel()
 	faultRows(t, func(t *testing.T, s *scene) subject {
 		lim := newLimiter(t, s.rdb, limiter.TokenBucket(limiter.PerSecond(400), 100))
-		return subject{Allower: &reserving{Limiter: lim}, state: stateOf(lim), close: []func() error{lim.Close}, budget: 2 * limiter.DefaultBudget}
+		return subject{Allower: &reserving{Limiter: lim}, state: stateOf(lim), close: []func() error{lim.Close}, budget: 2 * defaultBudget}
 	})
 }
 
@@ -290,7 +290,7 @@ func TestFaultTablePermits(t *testing.T) {
 				return err == nil && n == 0
 			})
 		}
-		return subject{Allower: permitAllower{c}, state: stateOf(c), close: []func() error{c.Close}, check: check, budget: 2 * limiter.DefaultBudget}
+		return subject{Allower: permitAllower{c}, state: stateOf(c), close: []func() error{c.Close}, check: check, budget: 2 * defaultBudget}
 	})
 }
 
@@ -421,7 +421,7 @@ func TestDialBlackHole(t *testing.T) {
 	for range 15 {
 		start := time.Now()
 		res, err := lim.Allow(t.Context(), "k")
-		if took := time.Since(start); err != nil || res.Source != limiter.SourceLocal || took > limiter.DefaultBudget+slack {
+		if took := time.Since(start); err != nil || res.Source != limiter.SourceLocal || took > defaultBudget+slack {
 			t.Errorf("%+v, %v after %v", res, err, took)
 		}
 	}

@@ -1,11 +1,9 @@
 package limiter
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
-	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // Health is a limiter's state at one moment.
@@ -17,8 +15,10 @@ type Health struct {
 	// Share is the part of the limit that this process may use while Redis
 	// cannot decide.
 	Share float64
-	// ShareOrigin says where Share comes from.
-	ShareOrigin ShareOrigin
+	// ShareOrigin says where Share comes from: "assumed" by WithExpectedProcesses, while it is
+	// not known how many processes there are; "learnt" from the heartbeat or WithPeerCount;
+	// "fixed" by WithShare. It is empty of NewLocal.
+	ShareOrigin string
 	// Processes is how many share the limit as far as this process knows, itself included:
 	// those that were alive when Redis was last asked, or what WithPeerCount says; until
 	// then, and where the share is fixed, those that are expected.
@@ -28,7 +28,7 @@ type Health struct {
 	// Reconciled counts the keys whose local use was charged in Redis after an
 	// outage.
 	Reconciled uint64
-	// Owed is how many keys have local use that Redis is yet to be charged for.
+	// Owed is how many keys have local use that Redis has not been charged with yet.
 	Owed int
 	// LocalKeys is how many keys the in-process limiters remember.
 	LocalKeys int
@@ -51,33 +51,3 @@ type ServerHealth struct {
 	// Decisions counts those on its keys since New, by source.
 	Decisions map[Source]uint64
 }
-
-// ShareOrigin says where the share of a limit comes from. The zero value is ShareAssumed.
-type ShareOrigin uint8
-
-// The origins of a share.
-const (
-	// ShareAssumed is by WithExpectedProcesses: how many processes there are is not
-	// known yet.
-	ShareAssumed ShareOrigin = ShareOrigin(redislink.Assumed)
-	// ShareLearnt is by the number of processes, from the heartbeat or WithPeerCount.
-	ShareLearnt ShareOrigin = ShareOrigin(redislink.Learnt)
-	// ShareFixed is by WithShare.
-	ShareFixed ShareOrigin = ShareOrigin(redislink.Fixed)
-)
-
-// String returns "assumed", "learnt" or "fixed".
-func (o ShareOrigin) String() string {
-	switch o {
-	case ShareAssumed:
-		return "assumed"
-	case ShareLearnt:
-		return "learnt"
-	case ShareFixed:
-		return "fixed"
-	}
-	return fmt.Sprintf("unknown origin %d", uint8(o))
-}
-
-// MarshalText returns the origin's name, for JSON and logs.
-func (o ShareOrigin) MarshalText() ([]byte, error) { return []byte(o.String()), nil }

@@ -9,7 +9,7 @@ import (
 
 // Hooks are functions that a limiter calls outside its locks. Those that are nil are
 // not called, and cost nothing. They must be safe for concurrent use and return soon:
-// Decision is called by the one who asked, before the answer is returned. They must not
+// Decision is called on the goroutine of the caller, before the answer is returned. They must not
 // call the limiter's Close, which waits for the call that they belong to. The zero value
 // calls nothing.
 type Hooks struct {
@@ -19,7 +19,7 @@ type Hooks struct {
 	Decision func(context.Context, DecisionInfo)
 	// Call is called after each call to Redis, which may decide for many callers, or be
 	// about something else than decisions. The callers may have left long before, so the
-	// context is nobody's and never ends.
+	// context belongs to none of them and never ends.
 	Call func(context.Context, CallInfo)
 	// BreakerChange is called once for each change of a circuit breaker's state, in
 	// order, with a context that never ends.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -76,8 +77,8 @@ func TestHooksHearEachDecision(t *testing.T) {
 	subjects := map[string]interface {
 		limiter.Allower
 		Wait(context.Context, string, ...limiter.CallOption) (limiter.Result, error)
-		Reserve(context.Context, string, int, ...limiter.CallOption) (*limiter.Reservation, error)
-		Peek(context.Context, string, ...limiter.CallOption) (limiter.Result, error)
+		Reserve(context.Context, string, int, ...limiter.Limit) (*limiter.Reservation, error)
+		Peek(context.Context, string, ...limiter.Limit) (limiter.Result, error)
 	}{
 		"redis": newLimiter(t, rdb, limit, patient(), with),
 		"lease": newLimiter(t, rdb, limit, patient(), with, limiter.WithPrefix("lease"), limiter.WithLease(1, time.Minute)),
@@ -145,7 +146,7 @@ func TestHooksOfAMulti(t *testing.T) {
 		of := func(h *heard, i, n int) *limiter.Limiter {
 			return newLimiter(t, clients[i%len(clients)], limiter.FixedWindow(limiter.Per(n, 300*time.Hour)), patient(), limiter.WithHooks(h.hooks()), limiter.WithPrefix(prefix+string(rune('a'+i))))
 		}
-		m := newMulti(t, limiter.Part{Name: "all", Limiter: of(&all, 0, 9), Key: func(string) string { return "everybody" }}, limiter.Part{Name: "user", Limiter: of(&user, 1, 1)})
+		m := newMulti(t, limiter.Part{Name: "all", Limiter: of(&all, 0, 9), Key: func(string) string { return "everybody" }}, limiter.Part{Name: "user", Limiter: of(&user, 1, 1), Key: func(key string) string { return strings.TrimPrefix(key, "nobody") }})
 		res, err := m.Allow(t.Context(), "k")
 		must(t, err)
 		if a, u := all.one(t), user.one(t); a.Key != "everybody" || u.Key != "k" || a.Result != res.Parts[0].Result || u.Result != res.Parts[1].Result || a.NotCharged || u.NotCharged || a.Took <= 0 {
@@ -162,7 +163,7 @@ func TestHooksOfAMulti(t *testing.T) {
 		if len(res.Parts) != 1 || len(all.take()) != 0 || user.one(t).Result.Source != limiter.SourceCache {
 			t.Errorf("apart %v: %+v", apart, res)
 		}
-		if _, err = m.AllowEach(t.Context(), limiter.Ask{Key: "x", N: 1}, limiter.Ask{Key: "", N: 1}); !errors.Is(err, limiter.ErrInvalidKey) {
+		if _, err = m.Allow(t.Context(), "nobody"); !errors.Is(err, limiter.ErrInvalidKey) {
 			t.Error(err)
 		}
 		if d := user.one(t); !errors.Is(d.Err, limiter.ErrInvalidKey) || len(all.take()) != 0 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 // Rate is N units in each period Per. The zero value is not a valid rate: N
@@ -39,23 +40,6 @@ func shortDuration(d time.Duration) string {
 	}
 	return d.String()
 }
-
-// Algorithm names how a limit counts.
-type Algorithm uint8
-
-// The algorithms. See the function of the same name for each.
-const (
-	AlgorithmFixedWindow          = Algorithm(algo.FixedWindow)
-	AlgorithmSlidingWindowLog     = Algorithm(algo.SlidingWindowLog)
-	AlgorithmSlidingWindowCounter = Algorithm(algo.SlidingWindowCounter)
-	AlgorithmTokenBucket          = Algorithm(algo.TokenBucket)
-	AlgorithmLeakyBucket          = Algorithm(algo.LeakyBucket)
-	AlgorithmLeakyBucketShaping   = Algorithm(algo.LeakyBucketShaping)
-	AlgorithmGCRA                 = Algorithm(algo.GCRA)
-)
-
-// String returns the algorithm's name in words.
-func (a Algorithm) String() string { return algo.Kind(a).String() }
 
 // Limit is an algorithm with its parameters: an immutable value that can be
 // compared and used as a map key. Make one with the functions below; mistakes
@@ -111,8 +95,9 @@ func LeakyBucketShaping(rate Rate, capacity int) Limit {
 // tolerance of burst, held in a single time per key.
 func GCRA(rate Rate, burst int) Limit { return Limit{kind: algo.GCRA, rate: rate, burst: burst} }
 
-// Algorithm returns how the limit counts.
-func (l Limit) Algorithm() Algorithm { return Algorithm(l.kind) }
+// Algorithm returns the name of the algorithm in words, as in "token bucket": that of its
+// constructor.
+func (l Limit) Algorithm() string { return l.kind.String() }
 
 // Rate returns the limit's rate.
 func (l Limit) Rate() Rate { return l.rate }
@@ -126,9 +111,6 @@ func (l Limit) Burst() int {
 	return l.burst
 }
 
-// IsZero reports whether l is the zero value, which is no limit.
-func (l Limit) IsZero() bool { return l == Limit{} }
-
 // String returns the limit as in "token bucket 100/1s burst 200".
 func (l Limit) String() string {
 	if l.kind.Windowed() {
@@ -140,20 +122,17 @@ func (l Limit) String() string {
 // params validates l.
 func (l Limit) params() (algo.Params, error) {
 	if l.rate.Per%time.Microsecond != 0 {
-		return algo.Params{}, &ConfigError{Field: "period", Value: l.rate.Per, Rule: "must be a whole number of microseconds"}
+		return algo.Params{}, invalid("period", l.rate.Per, "must be a whole number of microseconds")
 	}
 	p, err := algo.Limit{Kind: l.kind, N: int64(l.rate.N), Per: int64(l.rate.Per / time.Microsecond), Burst: int64(l.burst)}.Params()
-	if err != nil {
-		return p, configError(err)
-	}
-	return p, nil
+	return p, configerr.In(pkg, err)
 }
 
 // blockTime returns the time of a block in microseconds.
 func blockTime(d time.Duration) (int64, error) {
 	us := algo.Micros(d)
 	if d <= 0 || us > algo.MaxPeriod {
-		return 0, &ConfigError{"block", d, "must be above 0 and at most 366 days"}
+		return 0, invalid("block", d, "must be above 0 and at most 366 days")
 	}
 	return us, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/denial"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/outbox"
@@ -14,38 +15,54 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wait"
 )
 
-// Limiter is a distributed rate limiter: processes that use the same Redis, the
-// same prefix and the same limit share it. While Redis cannot decide, the
-// fallback does. It is safe for concurrent use. Make one with New; the zero
-// value is not usable.
+// Limiter is a rate limiter. Processes that use the same Redis, the same prefix and the same
+// limit share one of New; while Redis cannot decide, the fallback does. One of NewLocal is
+// for this process alone. It is safe for concurrent use. Make one with New or NewLocal; the
+// zero value is not usable.
 type Limiter struct {
-	limits  limits
-	hook    decisionHook
-	claimed *redislink.Name
-	one     *decider // of keys that are not split
-	split   splitter
-	lines   wait.Lines[lineOf]
+	limits limits
+	hook   decisionHook
+	engine engine
+	redis  *shared // the engine of New; nil of NewLocal
+	lines  wait.Lines[lineOf]
 }
 
 var _ Allower = (*Limiter)(nil)
+
+// engine is where a limiter keeps its state and decides.
+type engine interface {
+	keeper
+	// enter rejects what must not be decided, and everything once the engine is closed.
+	enter(ctx context.Context, s *spec, key string, n int) error
+	// decide decides on what has entered.
+	decide(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error)
+	refund(ctx context.Context, s *spec, key string, n int64) error
+	block(ctx context.Context, s *spec, key string, us int64) error
+	reset(ctx context.Context, s *spec, key string) error
+	// changed takes note of another limit.
+	changed(Limit)
+	health() Health
+	done() <-chan struct{} // closed by close
+	close()
+}
 
 // New returns a limiter that keeps its state in Redis. It does not talk to
 // Redis, so it succeeds at once when Redis is down: the limit then holds locally
 // from the first call. Any client of go-redis will do, with any options; it
 // stays the caller's, who closes it after the limiter.
 //
-// The error is a *ConfigError when a value breaks a rule. One is that two limiters of a
+// The error matches ErrInvalidConfig when a value breaks a rule. One is that two limiters of a
 // program that are open on one client, with one prefix and one algorithm, have one
 // limit, since they share their counts: see WithPrefix.
 func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, error) {
-	c, err := newConfig(opts, Option.forLimiter)
+	c, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
 	c.Link.Client = rdb
 	link, err := redislink.New(c.Link)
 	if err != nil {
-		return nil, configError(err)
+		return nil, configerr.In(pkg, err)
 	}
 	local, err := fallback.NewStore(c.MaxLocalKeys)
 	if err != nil {
@@ -55,7 +72,8 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 		redis: link, policy: c.Link.Policy, askAgain: c.AskAgain,
 		local: local, outbox: outbox.New(link, local), denials: denial.New(),
 	}
-	l := &Limiter{hook: c.Decision, one: one, split: splitter{one: one}}
+	e := &shared{one: one}
+	l := &Limiter{hook: c.Decision, engine: e, redis: e}
 	if err := l.limits.set(limit, tuningOf(c)); err != nil {
 		return nil, err
 	}
@@ -65,19 +83,36 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 			Names: link.Names, Outbox: one.outbox, Start: link.Background.Start,
 		})
 	}
-	if l.claimed, err = link.Claim(limit.Algorithm().String(), limit); err != nil {
-		return nil, configError(err)
+	if e.name, err = link.Claim(limit.Algorithm(), limit); err != nil {
+		return nil, configerr.In(pkg, err)
 	}
 	return l, nil
+}
+
+// NewLocal returns a limiter for this process, without Redis: the same algorithms and the
+// same results, in bounded memory and without a goroutine. The error matches
+// ErrInvalidConfig. It cannot be a part of a Multi. While every remembered key is in use,
+// the block of a key that is not among them is lost.
+func NewLocal(limit Limit, opts ...LocalOption) (*Limiter, error) {
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	store, err := fallback.NewStore(c.MaxLocalKeys)
+	if err != nil {
+		return nil, err
+	}
+	l := &Limiter{hook: c.Decision, engine: &local{store: store, closed: make(chan struct{})}}
+	return l, l.limits.set(limit, tuningOf(c))
 }
 
 // Limit returns the limiter's limit.
 func (l *Limiter) Limit() Limit { return l.limits.live.Load().limit }
 
 // SetLimit changes the limiter's limit from the next decision on, in this process.
-// What was counted stays where that is meaningful, as with UseLimit: a raise takes
-// effect at once, and a cut denies until use has fallen below it. The error is a
-// *ConfigError, and then nothing has changed.
+// What was counted stays where that is meaningful, as with a Limit of a call: a raise takes
+// effect at once, and a cut denies until use has fallen below it. The error
+// matches ErrInvalidConfig, and then nothing has changed.
 //
 // Other limiters that share its counts keep their limit until they are changed, too; it
 // is not an error that they differ meanwhile. New takes the limit that was set last.
@@ -85,7 +120,7 @@ func (l *Limiter) SetLimit(limit Limit) error {
 	if err := l.limits.change(limit); err != nil {
 		return err
 	}
-	l.claimed.Change(limit.Algorithm().String(), limit)
+	l.engine.changed(limit)
 	l.lines.CallAll()
 	return nil
 }
@@ -96,8 +131,8 @@ func (l *Limiter) SetLimit(limit Limit) error {
 // is ErrInvalidKey, ErrInvalidCost, ErrCostExceedsLimit, ErrInvalidConfig (a
 // limit in the options), ErrClosed, ErrState, the context's own error, or, only
 // under the policy fallback.Closed, ErrUnavailable.
-func (l *Limiter) Allow(ctx context.Context, key string, opts ...AllowOption) (Result, error) {
-	limit, n := allowed(opts)
+func (l *Limiter) Allow(ctx context.Context, key string, opts ...CallOption) (Result, error) {
+	limit, n := costOf(opts)
 	return l.decide(ctx, limit, key, n, 0, nil)
 }
 
@@ -106,45 +141,43 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int) (Result, error)
 	return l.decide(ctx, Limit{}, key, n, 0, nil)
 }
 
-// Peek looks without consuming: it is a cost of 0, writes nothing and creates no
+// Peek decides without charging: it is a cost of 0, writes nothing and creates no
 // key. Remaining says what would be admitted.
-func (l *Limiter) Peek(ctx context.Context, key string, opts ...CallOption) (Result, error) {
-	return l.decide(ctx, limitOf(opts), key, 0, 0, nil)
+func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result, error) {
+	return l.decide(ctx, limitOf(limit), key, 0, 0, nil)
 }
 
-// Wait is WaitN with a cost of 1.
-func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Result, error) {
-	return l.WaitN(ctx, key, 1, opts...)
-}
-
-// WaitN waits until n units of key are admitted, and for the Delay of a shaping limit.
-// Those of this process that wait for a key are served by their arrival, those with a
+// Wait waits until one unit of key, or a Cost, is admitted, and for the Delay of a shaping
+// limit. Those of this process that wait for a key are served by their arrival, those with a
 // Critical context first: the first of them asks, and the others sleep until it is their
 // turn. Allow, Reserve and other processes do not stand in that line: they take what there
-// is. Calls with a limit of their own (UseLimit) stand in one line for each limit.
+// is. Calls with a limit of their own stand in one line for each limit.
 //
 // When the context's deadline leaves too little time, for the limit or behind those who
 // came before, it returns a *WaitError at once, and nothing is charged. Other errors are
 // those of Allow.
-func (l *Limiter) WaitN(ctx context.Context, key string, n int, opts ...CallOption) (Result, error) {
-	limit := limitOf(opts)
+func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Result, error) {
+	limit, n := costOf(opts)
 	w := waiter{
-		ctx: ctx, closed: l.one.redis.Closed(), n: n, processes: l.one.redis.Processes,
+		ctx: ctx, closed: l.engine.done(), n: n,
 		ask: func(most time.Duration) (Result, error) { return l.decide(ctx, limit, key, n, most, nil) },
 		queue: func(units int) (time.Duration, error) {
-			s, err := l.enter(ctx, key, n, opts)
+			s, err := l.enter(ctx, key, n, []Limit{limit})
 			return s.least(units), err
 		},
+	}
+	if l.redis != nil {
+		w.processes = l.redis.one.redis.Processes
 	}
 	return w.wait(&l.lines, l.limits.line(key, limit))
 }
 
 // Reserve asks for n units of key as Allow does; what turns out not to be needed may be
 // given back.
-func (l *Limiter) Reserve(ctx context.Context, key string, n int, opts ...CallOption) (*Reservation, error) {
-	r := &Reservation{of: l.one, cost: n}
+func (l *Limiter) Reserve(ctx context.Context, key string, n int, limit ...Limit) (*Reservation, error) {
+	r := &Reservation{of: l.engine, cost: n}
 	var err error
-	if r.Result, err = l.decide(ctx, limitOf(opts), key, n, 0, &r.receipt); err != nil {
+	if r.Result, err = l.decide(ctx, limitOf(limit), key, n, 0, &r.receipt); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -159,8 +192,8 @@ func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, mo
 	}
 	s = s.boundedBy(most)
 	start := l.hook.begin(n)
-	if err = l.one.enter(ctx, s, key, n); err == nil {
-		res, err = l.split.decide(ctx, l.one.redis.Budget(), s, key, n, rc)
+	if err = l.engine.enter(ctx, s, key, n); err == nil {
+		res, err = l.engine.decide(ctx, s, key, n, rc)
 	}
 	l.hook.decided(ctx, start, key, n, res, err)
 	return res, err
@@ -170,97 +203,70 @@ func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, mo
 // a cost that turned out lower than it was charged. The key never has more than
 // its limit. What was taken a while ago may have drained already, or stand in an
 // earlier window: a Reservation knows that, so prefer its Cancel and Settle. A
-// refund to LeakyBucketShaping does nothing, because those who wait were told
+// refund to LeakyBucketShaping does nothing, because those who wait already know
 // their place.
 //
 // When Redis cannot be reached, only this process takes note, and the error is
 // ErrUnavailable. Other errors are those of Allow.
-func (l *Limiter) Refund(ctx context.Context, key string, n int, opts ...CallOption) error {
-	s, err := l.enter(ctx, key, n, opts)
+func (l *Limiter) Refund(ctx context.Context, key string, n int, limit ...Limit) error {
+	s, err := l.enter(ctx, key, n, limit)
 	if err != nil || n == 0 {
 		return err
 	}
-	if s.parts == nil {
-		_, err = l.one.refund(ctx, s, key, int64(n))
-		return err
-	}
-	left := int64(n)
-	for i := 0; i < len(s.parts) && left > 0; i++ {
-		given, err := l.one.refund(ctx, &s.parts[i], partKey(key, i), left)
-		if err != nil {
-			return ofKey(err, key)
-		}
-		left -= given
-	}
-	return nil
+	return l.engine.refund(ctx, s, key, int64(n))
 }
 
 // Block denies key for d, whatever its limit says, in every process: what a
 // server's Retry-After asks for. It never shortens a longer block, and counts by
-// the clock of Redis. This process heeds it even when Redis cannot be reached; then the
-// error is ErrUnavailable, and Redis is told when it is back. d must be above 0 and at
+// the clock of Redis. This process obeys it even when Redis cannot be reached; then the
+// error is ErrUnavailable, and Redis receives it when it is back. d must be above 0 and at
 // most 366 days.
 //
 // The block is a part of the key's state under the limiter's algorithm: a limit of
-// another algorithm on the same key is not blocked. An option names the limit whose
+// another algorithm on the same key is not blocked. With a limit, its
 // algorithm is meant. While it lasts, nothing remains of the key.
-func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, opts ...CallOption) error {
+func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, limit ...Limit) error {
 	us, err := blockTime(d)
 	if err != nil {
 		return err
 	}
-	s, err := l.enter(ctx, key, 0, opts)
+	s, err := l.enter(ctx, key, 0, limit)
 	if err != nil {
 		return err
 	}
-	return each(s, key, func(_ int, s *spec, name string) error { return l.one.block(ctx, s, name, us) })
+	return l.engine.block(ctx, s, key, us)
 }
 
 // Reset makes key as if never used: its count and its block, in Redis and in
 // this process. When Redis cannot be reached the error is ErrUnavailable, and
-// only this process has forgotten the key. An option names the limit whose
-// algorithm's state is meant.
-func (l *Limiter) Reset(ctx context.Context, key string, opts ...CallOption) error {
-	s, err := l.enter(ctx, key, 0, opts)
+// only this process has forgotten the key. With a limit, the state of its
+// algorithm is meant.
+func (l *Limiter) Reset(ctx context.Context, key string, limit ...Limit) error {
+	s, err := l.enter(ctx, key, 0, limit)
 	if err != nil {
 		return err
 	}
-	defer l.lines.Call(l.limits.line(key, limitOf(opts)))
-	return each(s, key, func(_ int, s *spec, name string) error { return l.one.reset(ctx, s, name) })
+	defer l.lines.Call(l.limits.line(key, limitOf(limit)))
+	return l.engine.reset(ctx, s, key)
 }
 
 // enter returns the limit of a call that is no decision, if the call may be made.
-func (l *Limiter) enter(ctx context.Context, key string, n int, opts []CallOption) (*spec, error) {
-	s, err := l.limits.use(ctx, limitOf(opts))
+func (l *Limiter) enter(ctx context.Context, key string, n int, limit []Limit) (*spec, error) {
+	s, err := l.limits.use(ctx, limitOf(limit))
 	if err == nil {
-		err = l.one.enter(ctx, s, key, n)
+		err = l.engine.enter(ctx, s, key, n)
 	}
 	return s, err
 }
 
-// Health reports without asking Redis.
-func (l *Limiter) Health() Health {
-	link := l.one.redis
-	servers, decisions := redislink.Health[Source](link)
-	h := Health{
-		Share: link.Share(), ShareOrigin: ShareOrigin(link.ShareOrigin()), Processes: link.Processes(), Decisions: decisions,
-		Reconciled: l.one.outbox.Reconciled(), Owed: l.one.local.Owed(), LocalKeys: l.one.local.Len(),
-		FunctionsError: link.FunctionsError(),
-	}
-	for _, srv := range servers {
-		h.Servers = append(h.Servers, ServerHealth(srv))
-	}
-	return h
-}
+// Health reports without asking Redis. Of a limiter of NewLocal only LocalKeys is known.
+func (l *Limiter) Health() Health { return l.engine.health() }
 
-// Close releases what the limiter holds and fails later calls with ErrClosed.
-// It waits for calls that are on their way to Redis, so that no goroutine is
+// Close releases what the limiter holds and fails later calls, and those that wait, with
+// ErrClosed. It waits for calls that are on their way to Redis, so that no goroutine is
 // left behind; the client's own timeouts bound that. The client stays open.
 // Closing twice is harmless.
 func (l *Limiter) Close() error {
-	l.one.redis.Close(func() {
-		l.one.close()
-		l.claimed.Release()
-	})
+	l.engine.close()
 	return nil
 }

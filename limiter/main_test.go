@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 
@@ -14,6 +15,9 @@ func TestMain(m *testing.M) {
 	logging.Disable() // go-redis on every failed dial
 	redistest.VerifyNoLeaks(m)
 }
+
+// defaultBudget is that of WithBudget.
+const defaultBudget = 50 * time.Millisecond
 
 // quiet keeps a test's log short.
 func quiet() limiter.RedisOption { return limiter.WithLogger(slog.New(slog.DiscardHandler)) }

@@ -29,27 +29,29 @@ type Multi struct {
 
 var _ Allower = (*Multi)(nil)
 
-// NewMulti returns the limits as one. The error is a *ConfigError: there must be a
+// NewMulti returns the limits as one. The error matches ErrInvalidConfig: there must be a
 // part, each with a limiter, a name and, among those of one Redis, a prefix that no
 // other has.
 func NewMulti(parts ...Part) (*Multi, error) {
 	if len(parts) == 0 {
-		return nil, &ConfigError{"parts", 0, "must be at least 1"}
+		return nil, invalid("parts", 0, "must be at least 1")
 	}
 	m := &Multi{parts: slices.Clone(parts)}
 	for i, p := range parts {
 		switch {
 		case p.Name == "":
-			return nil, &ConfigError{"name", fmt.Sprintf("empty for part %d", i), "must not be empty"}
+			return nil, invalid("name", fmt.Sprintf("empty for part %d", i), "must not be empty")
 		case p.Limiter == nil:
-			return nil, &ConfigError{"limiter", fmt.Sprintf("nil for part %q", p.Name), "must not be nil"}
+			return nil, invalid("limiter", fmt.Sprintf("nil for part %q", p.Name), "must not be nil")
+		case p.Limiter.redis == nil:
+			return nil, invalid("limiter", fmt.Sprintf("one of NewLocal for part %q", p.Name), "must be made by New")
 		}
 		for _, other := range parts[:i] {
 			switch {
 			case other.Name == p.Name:
-				return nil, &ConfigError{"name", p.Name, "must be used for one part only"}
-			case other.Limiter.one.redis.Prefix() == p.Limiter.one.redis.Prefix() && sameClient(other.Limiter, p.Limiter):
-				return nil, &ConfigError{"prefix", p.Limiter.one.redis.Prefix(), fmt.Sprintf("is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)}
+				return nil, invalid("name", p.Name, "must be used for one part only")
+			case other.Limiter.redis.one.redis.Prefix() == p.Limiter.redis.one.redis.Prefix() && sameClient(other.Limiter, p.Limiter):
+				return nil, invalid("prefix", p.Limiter.redis.one.redis.Prefix(), "is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)
 			}
 		}
 		m.observed = m.observed || p.Limiter.hook != nil
@@ -57,54 +59,43 @@ func NewMulti(parts ...Part) (*Multi, error) {
 	return m, nil
 }
 
-// Allow asks all parts for one unit of their key for key, or for a Cost; 0 is a peek.
+// Allow asks all parts for one unit of their key for key, or for a Cost, or each part for
+// the Cost at its place: requests and tokens, say. A Cost of 0 is a peek.
 //
 // The error is that of a part, with its name, as by Limiter.Allow; then none is
-// charged.
+// charged. It matches ErrInvalidConfig when there is neither one Cost nor one for each part.
 func (m *Multi) Allow(ctx context.Context, key string, cost ...Cost) (MultiResult, error) {
-	n := 1
-	if len(cost) > 0 {
-		n = int(cost[len(cost)-1])
-	}
-	return m.decide(ctx, m.asks(key, n), 0, nil)
+	return m.decide(ctx, key, cost, 0, nil)
 }
 
 // AllowN is Allow with a Cost of n, for those who take an Allower.
 func (m *Multi) AllowN(ctx context.Context, key string, n int) (Result, error) {
-	res, err := m.decide(ctx, m.asks(key, n), 0, nil)
+	res, err := m.decide(ctx, key, []Cost{Cost(n)}, 0, nil)
 	return res.Result, err
 }
 
-// AllowEach asks each part for what stands at its place: requests and their cost
-// in tokens, say. There must be as many as parts.
-func (m *Multi) AllowEach(ctx context.Context, asks ...Ask) (MultiResult, error) {
-	return m.decide(ctx, asks, 0, nil)
-}
-
-// Wait is WaitN with a cost of 1.
-func (m *Multi) Wait(ctx context.Context, key string) (MultiResult, error) {
-	return m.WaitN(ctx, key, 1)
-}
-
-// WaitN waits until all parts admit n units, and for the Delay of those that shape. Those
-// who wait with one key stand in line as Limiter.WaitN says, in a line of the Multi's own:
-// who waits for a part alone does not stand in it. When the context's deadline leaves too
-// little time it returns a *WaitError at once. It does not hold on to what some of the
-// parts would admit already.
-func (m *Multi) WaitN(ctx context.Context, key string, n int) (MultiResult, error) {
-	asks := m.asks(key, n)
+// Wait waits until all parts admit what Allow asks for, and for the Delay of those that
+// shape. Those who wait with one key stand in line as Limiter.Wait says, in a line of the
+// Multi's own: who waits for a part alone does not stand in it. When the context's deadline
+// leaves too little time it returns a *WaitError at once. It does not hold on to what some
+// of the parts would admit already.
+func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult, error) {
 	var last MultiResult
-	link := m.parts[0].Limiter.one.redis
+	link, n := m.parts[0].Limiter.redis.one.redis, 1
+	if len(cost) > 0 {
+		n = int(slices.Min(cost)) // at least so much of each part
+	}
 	w := waiter{
 		ctx: ctx, closed: link.Closed(), n: n, processes: link.Processes,
 		ask: func(most time.Duration) (Result, error) {
 			var err error
-			last, err = m.decide(ctx, asks, most, nil)
+			last, err = m.decide(ctx, key, cost, most, nil)
 			return last.Result, err
 		},
 		queue: func(units int) (least time.Duration, err error) {
 			for i, p := range m.parts {
-				s, err := p.Limiter.enter(ctx, asks[i].Key, n, nil)
+				of := p.of(key, cost, i)
+				s, err := p.Limiter.enter(ctx, of.key, of.n, nil)
 				if err != nil {
 					return 0, ofPart(p.Name, err)
 				}
@@ -119,12 +110,12 @@ func (m *Multi) WaitN(ctx context.Context, key string, n int) (MultiResult, erro
 }
 
 // decide decides, and calls the hooks of the parts.
-func (m *Multi) decide(ctx context.Context, asks []Ask, most time.Duration, receipts []receipt) (res MultiResult, err error) {
-	if len(asks) != len(m.parts) {
-		return MultiResult{}, &ConfigError{"asks", len(asks), "must be one for each part"}
+func (m *Multi) decide(ctx context.Context, key string, cost []Cost, most time.Duration, receipts []receipt) (res MultiResult, err error) {
+	if len(cost) > 1 && len(cost) != len(m.parts) {
+		return MultiResult{}, invalid("costs", len(cost), "must be one for all parts, or one for each of %d", len(m.parts))
 	}
 	start := time.Now()
-	a := newMultiDecision(m.parts, asks, receipts)
+	a := newMultiDecision(m.parts, key, cost, receipts)
 	failed, err := a.decide(ctx, most)
 	if err != nil {
 		err = ofPart(m.parts[failed].Name, err)
@@ -137,17 +128,6 @@ func (m *Multi) decide(ctx context.Context, asks []Ask, most time.Duration, rece
 	return res, err
 }
 
-func (m *Multi) asks(key string, n int) []Ask {
-	asks := make([]Ask, len(m.parts))
-	for i := range m.parts {
-		asks[i] = Ask{key, n}
-		if of := m.parts[i].Key; of != nil && key != "" {
-			asks[i].Key = of(key)
-		}
-	}
-	return asks
-}
-
 // MultiReservation is a Reservation of each part of a Multi.
 type MultiReservation struct {
 	MultiResult
@@ -155,15 +135,10 @@ type MultiReservation struct {
 	names []Part
 }
 
-// Reserve asks all parts for n units, which may be given back.
-func (m *Multi) Reserve(ctx context.Context, key string, n int) (*MultiReservation, error) {
-	return m.ReserveEach(ctx, m.asks(key, n)...)
-}
-
-// ReserveEach is AllowEach, for units that may be given back.
-func (m *Multi) ReserveEach(ctx context.Context, asks ...Ask) (*MultiReservation, error) {
+// Reserve asks as Allow does, for units that may be given back.
+func (m *Multi) Reserve(ctx context.Context, key string, cost ...Cost) (*MultiReservation, error) {
 	receipts := make([]receipt, len(m.parts))
-	res, err := m.decide(ctx, asks, 0, receipts)
+	res, err := m.decide(ctx, key, cost, 0, receipts)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +147,7 @@ func (m *Multi) ReserveEach(ctx context.Context, asks ...Ask) (*MultiReservation
 		return r, nil
 	}
 	for i, p := range res.Parts {
-		r.parts = append(r.parts, &Reservation{Result: p.Result, of: m.parts[i].Limiter.one, receipt: receipts[i], cost: asks[i].N})
+		r.parts = append(r.parts, &Reservation{Result: p.Result, of: m.parts[i].Limiter.redis.one, receipt: receipts[i], cost: costAt(cost, i)})
 	}
 	return r, nil
 }
@@ -189,8 +164,8 @@ func (r *MultiReservation) Part(name string) *Reservation {
 }
 
 // Cancel gives back what was not settled yet, as Reservation.Cancel does. The error
-// is ErrNotReserved when the request was denied, ErrSettled when every part had
-// been settled, or what giving back met with.
+// is ErrSettled when the request was denied or every part had been settled, or what giving
+// back met with.
 func (r *MultiReservation) Cancel(ctx context.Context) error {
 	return r.each(func(p *Reservation) error { return p.Cancel(ctx) })
 }
@@ -203,7 +178,7 @@ func (r *MultiReservation) Settle(ctx context.Context, cost int) error {
 
 func (r *MultiReservation) each(settle func(*Reservation) error) error {
 	if !r.Allowed {
-		return ErrNotReserved
+		return ErrSettled
 	}
 	errs := make([]error, 0, len(r.parts))
 	settled := 0

@@ -72,14 +72,14 @@ func TestMultiIsAllOrNothing(t *testing.T) {
 	if res.Allowed || res.Denied != "quota" || left(t, second, "k") != 1 {
 		t.Fatalf("%+v", res)
 	}
-	both, err := m.AllowEach(ctx, limiter.Ask{Key: "k", N: 2}, limiter.Ask{Key: "k", N: 1})
+	both, err := m.Allow(ctx, "k", 2, 1)
 	must(t, err)
 	if both.Allowed || both.Denied != "quota" && both.Denied != "burst" || both.RetryAfter < 100*time.Minute/2 {
 		t.Fatalf("%+v", both)
 	}
-	look, err := m.AllowEach(ctx, limiter.Ask{Key: "k"}, limiter.Ask{Key: "other", N: 1})
+	look, err := m.Allow(ctx, "k", 0, 0)
 	must(t, err)
-	if !look.Allowed || look.Parts[0].Remaining != 1 || look.Parts[1].Remaining != 4 {
+	if !look.Allowed || look.Parts[0].Remaining != 1 || look.Parts[1].Remaining != 0 {
 		t.Fatalf("%+v", look)
 	}
 	var sum uint64
@@ -159,9 +159,9 @@ func TestMultiAgreesWithAModel(t *testing.T) {
 	t.Parallel()
 	caps := []int{12, 9, 15}
 	limits := []limiter.Limit{
-		of(limiter.AlgorithmFixedWindow)(caps[0]),
-		of(limiter.AlgorithmSlidingWindowLog)(caps[1]),
-		of(limiter.AlgorithmSlidingWindowCounter)(caps[2]),
+		of("fixed window")(caps[0]),
+		of("sliding window log")(caps[1]),
+		of("sliding window counter")(caps[2]),
 	}
 	for name, newIn := range wheres() {
 		t.Run(name, func(t *testing.T) {
@@ -177,17 +177,17 @@ func TestMultiAgreesWithAModel(t *testing.T) {
 				var open []taken
 				var used [3]int
 				for range rapid.IntRange(1, 20).Draw(rt, "steps") {
-					var asks [3]limiter.Ask
+					var asks [3]limiter.Cost
 					fits := true
 					for i := range asks {
-						asks[i] = limiter.Ask{Key: key, N: rapid.IntRange(0, 9).Draw(rt, "cost")}
-						if used[i]+asks[i].N > caps[i] {
+						asks[i] = limiter.Cost(rapid.IntRange(0, 9).Draw(rt, "cost"))
+						if used[i]+int(asks[i]) > caps[i] {
 							fits = false
 						}
 					}
 					switch what := rapid.IntRange(0, 4).Draw(rt, "what"); {
 					case what < 3:
-						r, err := m.ReserveEach(ctx, asks[:]...)
+						r, err := m.Reserve(ctx, key, asks[:]...)
 						if err != nil {
 							rt.Fatal(err)
 						}
@@ -195,15 +195,15 @@ func TestMultiAgreesWithAModel(t *testing.T) {
 							rt.Fatalf("%v used, %v asked: %+v", used, asks, r.MultiResult)
 						}
 						if !fits {
-							if err := r.Cancel(ctx); !errors.Is(err, limiter.ErrNotReserved) {
+							if err := r.Cancel(ctx); !errors.Is(err, limiter.ErrSettled) {
 								rt.Fatal(err)
 							}
 							break
 						}
 						tk := taken{r: r}
 						for i := range asks {
-							tk.costs[i] = asks[i].N
-							used[i] += asks[i].N
+							tk.costs[i] = int(asks[i])
+							used[i] += tk.costs[i]
 						}
 						open = append(open, tk)
 					case len(open) > 0:
@@ -229,7 +229,7 @@ func TestMultiAgreesWithAModel(t *testing.T) {
 							rt.Fatalf("cancelled twice: %v", err)
 						}
 					}
-					look, err := m.AllowEach(ctx, limiter.Ask{Key: key}, limiter.Ask{Key: key}, limiter.Ask{Key: key})
+					look, err := m.Allow(ctx, key, 0, 0, 0)
 					if err != nil {
 						rt.Fatal(err)
 					}
@@ -250,7 +250,7 @@ func TestMultiUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, newIn := range wheres() {
 		t.Run(name, func(t *testing.T) {
-			m := newIn(t, []limiter.Limit{limiter.GCRA(limiter.PerHour(1), 300), of(limiter.AlgorithmFixedWindow)(100), limiter.TokenBucket(limiter.PerHour(1), 200)})
+			m := newIn(t, []limiter.Limit{limiter.GCRA(limiter.PerHour(1), 300), of("fixed window")(100), limiter.TokenBucket(limiter.PerHour(1), 200)})
 			var admitted, kept atomic.Int64
 			var wg sync.WaitGroup
 			for i := range 400 {
@@ -302,7 +302,7 @@ func TestMultiInACluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, 0)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	limits := []limiter.Limit{of(limiter.AlgorithmFixedWindow)(50), of(limiter.AlgorithmGCRA)(20), of(limiter.AlgorithmSlidingWindowLog)(40)}
+	limits := []limiter.Limit{of("fixed window")(50), of("gcra")(20), of("sliding window log")(40)}
 	parts := layers(t, []redis.UniversalClient{rdb}, limits, limiter.WithBudget(2*time.Second), limiter.WithShare(1))
 	apart := newMulti(t, parts...)
 	for i := range parts {
@@ -329,8 +329,8 @@ func TestMultiInACluster(t *testing.T) {
 // in the fallback.
 func TestMultiReserve(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
-	user := newLimiter(t, rdb, of(limiter.AlgorithmGCRA)(10), patient(), limiter.WithPrefix("user"), limiter.WithCriticalHeadroom(0.5))
-	all := newLimiter(t, rdb, of(limiter.AlgorithmFixedWindow)(8), patient(), limiter.WithPrefix("all"), limiter.WithCriticalHeadroom(0.25))
+	user := newLimiter(t, rdb, of("gcra")(10), patient(), limiter.WithPrefix("user"), limiter.WithCriticalHeadroom(0.5))
+	all := newLimiter(t, rdb, of("fixed window")(8), patient(), limiter.WithPrefix("all"), limiter.WithCriticalHeadroom(0.25))
 	m := newMulti(t, limiter.Part{Name: "user", Limiter: user}, limiter.Part{Name: "all", Limiter: all})
 	ctx, critical := t.Context(), limiter.Critical(t.Context())
 	for i, want := range []struct {
@@ -366,7 +366,7 @@ func TestMultiWaits(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err := m.WaitN(ctx, "k", 1)
+	_, err := m.Wait(ctx, "k")
 	var wait *limiter.WaitError
 	if !errors.As(err, &wait) {
 		t.Errorf("a wait that cannot be met: %v", err)
@@ -376,9 +376,9 @@ func TestMultiWaits(t *testing.T) {
 // TestMultiPolicies: a part that fails closed denies, and nobody else is charged;
 // one that fails open lets its part pass.
 func TestMultiPolicies(t *testing.T) {
-	local := down(t, of(limiter.AlgorithmFixedWindow)(5), limiter.WithPrefix("local"))
-	open := down(t, of(limiter.AlgorithmFixedWindow)(1), limiter.WithPrefix("open"), limiter.WithFallback(fallback.Open))
-	closed := down(t, of(limiter.AlgorithmFixedWindow)(5), limiter.WithPrefix("closed"), limiter.WithFallback(fallback.Closed))
+	local := down(t, of("fixed window")(5), limiter.WithPrefix("local"))
+	open := down(t, of("fixed window")(1), limiter.WithPrefix("open"), limiter.WithFallback(fallback.Open))
+	closed := down(t, of("fixed window")(5), limiter.WithPrefix("closed"), limiter.WithFallback(fallback.Closed))
 	m := newMulti(t, limiter.Part{Name: "local", Limiter: local}, limiter.Part{Name: "open", Limiter: open})
 	for i := range 6 {
 		res, err := m.Allow(t.Context(), "k")
@@ -417,16 +417,17 @@ func TestBadMultis(t *testing.T) {
 	}
 	m := newMulti(t, limiter.Part{Name: "a", Limiter: a}, limiter.Part{Name: "b", Limiter: b})
 	for _, c := range []struct {
-		asks []limiter.Ask
+		key  string
+		cost []limiter.Cost
 		want error
 	}{
-		{[]limiter.Ask{{"k", 1}}, limiter.ErrInvalidConfig},
-		{[]limiter.Ask{{"k", 1}, {"", 1}}, limiter.ErrInvalidKey},
-		{[]limiter.Ask{{"k", 1}, {"k", -1}}, limiter.ErrInvalidCost},
-		{[]limiter.Ask{{"k", 1}, {"k", 1 << 30}}, limiter.ErrCostExceedsLimit},
+		{"k", []limiter.Cost{1, 2, 3}, limiter.ErrInvalidConfig},
+		{"", []limiter.Cost{1}, limiter.ErrInvalidKey},
+		{"k", []limiter.Cost{1, -1}, limiter.ErrInvalidCost},
+		{"k", []limiter.Cost{1, 1 << 30}, limiter.ErrCostExceedsLimit},
 	} {
-		if res, err := m.AllowEach(t.Context(), c.asks...); !errors.Is(err, c.want) || res.Allowed {
-			t.Errorf("%v: %+v, %v", c.asks, res, err)
+		if res, err := m.Allow(t.Context(), c.key, c.cost...); !errors.Is(err, c.want) || res.Allowed {
+			t.Errorf("%q, %v: %+v, %v", c.key, c.cost, res, err)
 		}
 	}
 	must(t, b.Close())

@@ -3,108 +3,66 @@ package limiter
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/chain"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
-// The defaults of the options.
-const (
-	DefaultBudget      = redislink.DefaultBudget
-	DefaultPrefix      = redislink.DefaultPrefix
-	DefaultMaxInFlight = redislink.DefaultMaxInFlight
-)
-
 // Option is an option of New. A constructor takes the options that apply to it, and no
 // others compile.
-type Option interface{ forLimiter(*config) error }
+type Option interface{ options.Limiter }
 
 // LocalOption is an option of NewLocal.
-type LocalOption interface{ forLocal(*config) error }
+type LocalOption interface{ options.Local }
 
 // RedisOption is an option of everything that lives in Redis: of New, semaphore.New and
 // sampled.New.
 type RedisOption interface {
-	Option
-	semaphoreOption
-	sampledOption
+	options.Limiter
+	options.Semaphore
+	options.Sampled
 }
 
 // HooksOption is an option of New, NewLocal, semaphore.New and sampled.New.
 type HooksOption interface {
-	Option
 	LocalOption
-	semaphoreOption
-	sampledOption
+	RedisOption
 }
 
 // HeadroomOption is an option of New, NewLocal and semaphore.New.
 type HeadroomOption interface {
-	Option
-	LocalOption
-	semaphoreOption
+	options.Limiter
+	options.Local
+	options.Semaphore
 }
 
 // LocalKeysOption is an option of New, NewLocal and sampled.New.
 type LocalKeysOption interface {
-	Option
-	LocalOption
-	sampledOption
+	options.Limiter
+	options.Local
+	options.Sampled
 }
 
 type (
-	semaphoreOption interface {
-		ForSemaphore(*options.Config[DecisionInfo]) error
-	}
-	sampledOption interface {
-		ForSampled(*options.Config[DecisionInfo]) error
-	}
+	config = options.Config[DecisionInfo]
+	option = options.Option[DecisionInfo]
 )
 
-// config is what the options set.
-type config = options.Config[DecisionInfo]
-
-// option is every kind of option: its type in a signature says where it applies.
-type option func(*config) error
-
-func (o option) forLimiter(c *config) error   { return o(c) }
-func (o option) forLocal(c *config) error     { return o(c) }
-func (o option) ForSemaphore(c *config) error { return o(c) }
-func (o option) ForSampled(c *config) error   { return o(c) }
-
-// newConfig applies options in order. The error is that of the first one that breaks a
-// rule, and a nil option does.
-func newConfig[O comparable](opts []O, to func(O, *config) error) (*config, error) {
+// newConfig returns what options make of the defaults.
+func newConfig[O any](opts []O) (*config, error) {
 	c := &config{MaxLocalKeys: fallback.DefaultMaxKeys, KeyShards: 1}
-	var none O
-	for _, o := range opts {
-		if o == none {
-			return nil, &ConfigError{"option", "nil", "must not be nil"}
-		}
-		if err := to(o, c); err != nil {
-			return nil, err
-		}
-	}
-	return c, nil
+	return c, configerr.In(pkg, options.Apply(c, opts))
 }
 
 // tuningOf returns what is to be known of every limit.
 func tuningOf(c *config) tuning { return tuning{c.KeyShards, c.Lease, c.LeaseAge, c.Headroom} }
-
-// require returns the error of a value that breaks a rule, and nil if it is ok.
-func require(ok bool, field string, value any, rule string) error {
-	if ok {
-		return nil
-	}
-	return &ConfigError{field, value, rule}
-}
 
 // WithPrefix sets the first part of every Redis key, by default "holdfast".
 // Limiters with one prefix and one algorithm share the state of equal keys, so
@@ -116,7 +74,7 @@ func WithPrefix(prefix string) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Prefix = prefix
 		rule := lua.CheckPrefix(prefix)
-		return require(rule == "", "prefix", prefix, rule)
+		return configerr.Unless(rule == "", "prefix", prefix, rule)
 	})
 }
 
@@ -128,7 +86,7 @@ func WithBudget(d time.Duration) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Budget = d
 		// Less is within the noise of a network; more is no protection.
-		return require(d >= time.Millisecond && d <= time.Minute, "budget", d, "must be between 1ms and 1m")
+		return configerr.Unless(d >= time.Millisecond && d <= time.Minute, "budget", d, "must be between 1ms and 1m")
 	})
 }
 
@@ -137,7 +95,7 @@ func WithBudget(d time.Duration) RedisOption {
 func WithFallback(p fallback.Policy) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Policy = p
-		return require(p.Valid(), "fallback", p, "must be Local, Open or Closed")
+		return configerr.Unless(p.Valid(), "fallback", p, "must be Local, Open or Closed")
 	})
 }
 
@@ -150,7 +108,7 @@ func WithFallback(p fallback.Policy) RedisOption {
 func WithShare(share float64) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Share = share
-		return require(share > 0 && share <= 1, "share", share, "must be above 0 and at most 1") // also NaN
+		return configerr.Unless(share > 0 && share <= 1, "share", share, "must be above 0 and at most 1") // also NaN
 	})
 }
 
@@ -162,7 +120,7 @@ func WithShare(share float64) RedisOption {
 func WithExpectedProcesses(n int) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Expected = n
-		return require(n >= 1, "expected processes", n, "must be at least 1")
+		return configerr.Unless(n >= 1, "expected processes", n, "must be at least 1")
 	})
 }
 
@@ -178,7 +136,7 @@ func WithExpectedProcesses(n int) RedisOption {
 func WithPeerCount(count func(context.Context) (int, error)) RedisOption {
 	return option(func(c *config) error {
 		c.Link.PeerCount = count
-		return require(count != nil, "peer count", "nil", "must be a function")
+		return configerr.Unless(count != nil, "peer count", "nil", "must be a function")
 	})
 }
 
@@ -188,7 +146,7 @@ func WithPeerCount(count func(context.Context) (int, error)) RedisOption {
 func WithProcess(id string) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Process = id
-		return require(id != "" && len(id) <= 64, "process", id, "must be 1 to 64 bytes")
+		return configerr.Unless(id != "" && len(id) <= 64, "process", id, "must be 1 to 64 bytes")
 	})
 }
 
@@ -201,17 +159,6 @@ func WithFunctions() RedisOption {
 	return option(func(c *config) error {
 		c.Link.Functions = true
 		return nil
-	})
-}
-
-// WithMaxInFlight bounds how many calls to Redis may be without an answer at
-// once, for each server, by default 128. Few are while Redis answers: decisions
-// that arrive meanwhile share the next call, and wait for it within their
-// budget.
-func WithMaxInFlight(n int) RedisOption {
-	return option(func(c *config) error {
-		c.Link.MaxInFlight = n
-		return require(n >= 1, "max in flight", n, "must be at least 1")
 	})
 }
 
@@ -239,7 +186,7 @@ func WithLogger(l *slog.Logger) RedisOption {
 func WithHooks(h Hooks) HooksOption {
 	return option(func(c *config) error {
 		c.Decision = chain.Two(c.Decision, h.Decision)
-		// The context of these is nobody's: a call has many callers.
+		// A call has many callers, so these get the context of none.
 		if h.Call != nil {
 			c.Link.OnCall = chain.One(c.Link.OnCall, func(info redislink.Call) { h.Call(context.Background(), CallInfo(info)) })
 		}
@@ -260,7 +207,7 @@ func WithHooks(h Hooks) HooksOption {
 func WithCriticalHeadroom(f float64) HeadroomOption {
 	return option(func(c *config) error {
 		c.Headroom = f
-		return require(f > 0 && f < 1, "critical headroom", f, "must be above 0 and below 1") // also NaN
+		return configerr.Unless(f > 0 && f < 1, "critical headroom", f, "must be above 0 and below 1") // also NaN
 	})
 }
 
@@ -270,7 +217,7 @@ func WithCriticalHeadroom(f float64) HeadroomOption {
 func WithMaxLocalKeys(n int) LocalKeysOption {
 	return option(func(c *config) error {
 		c.MaxLocalKeys = n
-		return require(n >= 1, "max local keys", n, "must be at least 1")
+		return configerr.Unless(n >= 1, "max local keys", n, "must be at least 1")
 	})
 }
 
@@ -297,7 +244,7 @@ func WithoutDenialCache() Option {
 func WithKeyShards(n int) Option {
 	return option(func(c *config) error {
 		c.KeyShards = n
-		return require(n >= 1 && n <= maxKeyShards, "key shards", n, fmt.Sprintf("must be 1 to %d", maxKeyShards))
+		return configerr.Unless(n >= 1 && n <= maxKeyShards, "key shards", n, "must be 1 to %d", maxKeyShards)
 	})
 }
 
@@ -308,18 +255,18 @@ func WithKeyShards(n int) Option {
 //
 // The limit is never exceeded. For that, buckets and GCRA hold back what the rate
 // produces in maxAge, so the burst must be at least k and that; the sliding
-// window log looks back for the window and maxAge; and aligned windows end every
+// window log counts the units of the window and maxAge; and aligned windows end every
 // lease. What a process holds is lost to the others, for ever when it dies, until
-// it drains or the window ends. A Block, or a Reset, by another process is heeded
+// it drains or the window ends. A Block, or a Reset, by another process takes effect
 // when the lease is over. Remaining includes what is held.
 //
 // Every process must use the same options. By default there are no leases. They
-// cannot be used with LeakyBucketShaping. A limit of UseLimit that has no room for
+// cannot be used with LeakyBucketShaping. A limit of a call that has no room for
 // k is asked for call by call. k must be at least 1, and maxAge from 1 ms to 1 h.
 func WithLease(k int, maxAge time.Duration) Option {
 	return option(func(c *config) error {
 		c.Lease, c.LeaseAge = k, maxAge
-		return cmp.Or(require(k >= 1, "lease", k, "must be at least 1 unit"),
-			require(maxAge >= time.Millisecond && maxAge <= time.Hour, "lease age", maxAge, "must be between 1ms and 1h"))
+		return cmp.Or(configerr.Unless(k >= 1, "lease", k, "must be at least 1 unit"),
+			configerr.Unless(maxAge >= time.Millisecond && maxAge <= time.Hour, "lease age", maxAge, "must be between 1ms and 1h"))
 	})
 }

@@ -30,7 +30,6 @@ func TestOptionsApply(t *testing.T) {
 		"WithPeerCount":         {limiter.WithPeerCount, redis},
 		"WithProcess":           {limiter.WithProcess, redis},
 		"WithFunctions":         {limiter.WithFunctions, redis},
-		"WithMaxInFlight":       {limiter.WithMaxInFlight, redis},
 		"WithBreaker":           {limiter.WithBreaker, redis},
 		"WithLogger":            {limiter.WithLogger, redis},
 		"WithHooks":             {limiter.WithHooks, redis + " limiter.NewLocal"},

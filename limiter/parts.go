@@ -14,10 +14,30 @@ type Part struct {
 	Key func(key string) string
 }
 
-// Ask is what one part of a Multi is asked for: N units of Key. N may be 0.
-type Ask struct {
-	Key string
-	N   int
+// ask is what a part is asked for.
+type ask struct {
+	key string
+	n   int
+}
+
+// of returns what the i-th part is asked for.
+func (p *Part) of(key string, cost []Cost, i int) ask {
+	if p.Key != nil && key != "" {
+		key = p.Key(key)
+	}
+	return ask{key, costAt(cost, i)}
+}
+
+// costAt returns the cost for the i-th part: 1 unless there is one for all or one for each.
+func costAt(cost []Cost, i int) int {
+	switch len(cost) {
+	case 0:
+		return 1
+	case 1:
+		return int(cost[0])
+	default:
+		return int(cost[i])
+	}
 }
 
 // MultiResult is the decision of a Multi.

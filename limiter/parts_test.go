@@ -118,7 +118,7 @@ func TestMultiKeepsHeadroomInAnOutage(t *testing.T) {
 // TestGiveBacksOfSeveralKeys: those that share a call reach their own keys.
 func TestGiveBacksOfSeveralKeys(t *testing.T) {
 	for _, limit := range leasable(20, 300*time.Hour) {
-		t.Run(limit.Algorithm().String(), func(t *testing.T) {
+		t.Run(limit.Algorithm(), func(t *testing.T) {
 			rdb := redistest.Client(t, redistest.Start(t))
 			lim := newLimiter(t, rdb, limit, patient())
 			const keys = 40

@@ -183,8 +183,7 @@ func TestForeignState(t *testing.T) {
 			must(t, spoil())
 			for range 20 {
 				_, err := lim.Allow(t.Context(), "customer:7")
-				var bad *limiter.StateError
-				if !errors.As(err, &bad) || !errors.Is(err, limiter.ErrState) || bad.Key != "customer:7" || !strings.Contains(err.Error(), "customer:7") {
+				if !errors.Is(err, limiter.ErrState) || !strings.Contains(err.Error(), `"customer:7"`) {
 					t.Fatalf("%v, %s: %v", limit, what, err)
 				}
 			}
@@ -204,7 +203,7 @@ func TestBadArgumentsSendNothing(t *testing.T) {
 	_, _ = lim.AllowN(t.Context(), "", 1)
 	_, _ = lim.AllowN(t.Context(), "k", -100)
 	_, _ = lim.AllowN(t.Context(), "k", 11)
-	_, _ = lim.Allow(t.Context(), "k", limiter.UseLimit(limiter.GCRA(limiter.PerSecond(0), 1)))
+	_, _ = lim.Allow(t.Context(), "k", limiter.GCRA(limiter.PerSecond(0), 1))
 	_, _ = lim.Allow(cancelled, "k")
 	if n := redistest.Calls(t, srv, "evalsha") + redistest.Calls(t, srv, "eval"); n != 0 {
 		t.Errorf("%d scripts were run", n)
@@ -240,7 +239,7 @@ func TestCallLimitKeepsState(t *testing.T) {
 		if res, err := lim.AllowN(t.Context(), "k", 8); err != nil || !res.Allowed {
 			t.Fatalf("%+v, %v", res, err)
 		}
-		res, err := lim.Peek(t.Context(), "k", limiter.UseLimit(raise[1]))
+		res, err := lim.Peek(t.Context(), "k", raise[1])
 		if err != nil || res.Remaining != 12 || res.Limit != raise[1] {
 			t.Errorf("%v raised to %v after 8: %+v, %v", raise[0], raise[1], res, err)
 		}

@@ -19,7 +19,7 @@ import (
 //     limit produces r units per second, then of n units taken t seconds ago at
 //     most n - r·t: the bucket may have been full meanwhile, and what was not
 //     refilled then would be granted twice.
-//   - LeakyBucketShaping: nothing. Those behind were told their place.
+//   - LeakyBucketShaping: nothing. Those behind already know their place.
 //
 // Units that were taken in this process during an outage can be given back until Redis
 // has been charged with them.
@@ -48,8 +48,8 @@ type keeper interface {
 // only the limiter's budget bounds it. When Redis cannot be asked, the units are
 // given back when it can.
 //
-// The error is ErrSettled after Cancel or Settle, ErrNotReserved when the request
-// was denied, ErrClosed, or ErrUnavailable when a reply was lost, so that it is not
+// The error is ErrSettled after Cancel or Settle and when the request was denied,
+// ErrClosed, or ErrUnavailable when a reply was lost, so that it is not
 // known whether they were given back; they are not given back twice.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
 
@@ -63,9 +63,7 @@ func (r *Reservation) Settle(ctx context.Context, cost int) error {
 	switch {
 	case cost < 0:
 		return fmt.Errorf("%w: cost is %d: must not be negative", ErrInvalidCost, cost)
-	case !r.Allowed:
-		return ErrNotReserved
-	case r.settled.Swap(true):
+	case !r.Allowed || r.settled.Swap(true):
 		return ErrSettled
 	case r.Source == SourceOpen || cost == r.cost:
 		return nil

@@ -25,7 +25,7 @@ type Result struct {
 	// Remaining is the largest cost that would be admitted right now.
 	Remaining int
 	// RetryAfter is the earliest time from now at which the same cost could be
-	// admitted if nobody else asks. It is > 0 exactly when the request is
+	// admitted if no other caller asks. It is > 0 exactly when the request is
 	// denied, in whole microseconds, rounded up.
 	RetryAfter time.Duration
 	// ResetAfter is the time from now until the key is as if never used.
@@ -78,7 +78,7 @@ func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func (s *Source) UnmarshalText(text []byte) error {
 	i := slices.Index(sourceNames[:], string(text))
 	if i < 0 {
-		return &ConfigError{"source", strconv.Quote(string(text)), "must be one of " + strings.Join(sourceNames[:], ", ")}
+		return invalid("source", strconv.Quote(string(text)), "must be one of %s", strings.Join(sourceNames[:], ", "))
 	}
 	*s = Source(i)
 	return nil

@@ -7,32 +7,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/sampled"
 	"github.com/holdfast-go/holdfast/semaphore"
 )
 
-// patience is several options of everything that lives in Redis.
-type patience struct {
-	limiter.Option
-	all []limiter.RedisOption
-}
-
-func (p patience) ForSemaphore(c *options.Config[limiter.DecisionInfo]) error {
-	for _, o := range p.all {
-		if err := o.ForSemaphore(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // patient outlives any hiccup of a busy machine, so that Redis decides always,
 // and sends nothing but decisions.
-func patient() patience {
-	budget, share := limiter.WithBudget(10*time.Second), limiter.WithShare(1)
-	return patience{limiter.Options(budget, share), []limiter.RedisOption{budget, share}}
+func patient() limiter.RedisOption {
+	return limiter.Options(limiter.WithBudget(10*time.Second), limiter.WithShare(1))
 }
 
 func newSemaphore(t *testing.T, rdb redis.UniversalClient, n int, opts ...semaphore.Option) *semaphore.Semaphore {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/critical"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
@@ -64,7 +65,7 @@ func newSpec(l Limit, t tuning) (*spec, error) {
 		}
 		var ok bool
 		if p, ok = p.Reserve(t.headroom); !ok {
-			return nil, &ConfigError{"critical headroom", t.headroom, fmt.Sprintf("leaves no unit to one of the two sides of %v; use a larger burst", l)}
+			return nil, invalid("critical headroom", t.headroom, "leaves no unit to one of the two sides of %v; use a larger burst", l)
 		}
 	}
 	if q, fits := t.leasable(p); fits {
@@ -86,15 +87,15 @@ func (s *spec) split() error {
 	case n <= 1:
 		return nil
 	case s.args.Kind == algo.LeakyBucketShaping:
-		return &ConfigError{"key shards", n, "cannot be used with leaky bucket shaping, whose starts would not be evenly spaced"}
+		return invalid("key shards", n, "cannot be used with leaky bucket shaping, whose starts would not be evenly spaced")
 	case int64(n) > s.args.Cap:
-		return &ConfigError{"key shards", n, "must be at most the limit's burst, or the units of its window: each has a part of it"}
+		return invalid("key shards", n, "must be at most the limit's burst, or the units of its window: each has a part of it")
 	}
 	s.parts = make([]spec, n)
 	for i := range s.parts {
 		p, err := s.args.Part(int64(i), int64(n))
 		if err != nil {
-			return &ConfigError{"key shards", n, "makes parts too small for exact arithmetic: " + err.Error()}
+			return invalid("key shards", n, "makes parts too small for exact arithmetic: %v", err)
 		}
 		s.parts[i] = spec{limit: s.limit, tuning: s.tuning, leased: s.leased}
 		s.parts[i].set(p)
@@ -114,12 +115,12 @@ func (s *spec) checkLease() error {
 	case !s.limit.kind.Windowed():
 		rule = "must fit into the burst, less what the rate produces in the lease's age, for each key shard"
 	}
-	return &ConfigError{"lease", s.tuning.lease, rule}
+	return invalid("lease", s.tuning.lease, rule)
 }
 
 // of returns the spec for a call, which may use the headroom if it is critical.
 func (s *spec) of(ctx context.Context) *spec {
-	if s.critical != nil && IsCritical(ctx) {
+	if s.critical != nil && critical.Is(ctx) {
 		return s.critical
 	}
 	return s
@@ -224,7 +225,7 @@ func (p *limits) line(key string, l Limit) lineOf {
 // is the limiter's.
 func (p *limits) use(ctx context.Context, l Limit) (*spec, error) {
 	s := p.live.Load()
-	if l != s.limit && !l.IsZero() {
+	if l != s.limit && l != (Limit{}) {
 		var err error
 		if s, err = newSpec(l, s.tuning); err != nil {
 			return nil, err

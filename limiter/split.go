@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // partKey names a part of key. No two parts of two keys have one name, and the
@@ -37,16 +38,25 @@ func each(s *spec, key string, fn func(i int, s *spec, name string) error) error
 // known that they deny don't count.
 const partsAsked = 2
 
-// splitter decides on keys that may be split.
-type splitter struct {
-	one *decider
+// shared decides in Redis, or by the fallback, on keys that may be split.
+type shared struct {
+	one  *decider // on keys that are not
+	name *redislink.Name
 	// turns says, for keys by their hash, which part is asked first.
 	turns [1024]atomic.Uint32
 }
 
-// decide decides with a budget for all calls together. Of a split key it asks the part
+func (p *shared) enter(ctx context.Context, s *spec, key string, n int) error {
+	return p.one.enter(ctx, s, key, n)
+}
+
+func (p *shared) decide(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
+	return p.within(ctx, p.one.redis.Budget(), s, key, n, rc)
+}
+
+// within decides with a budget for all calls together. Of a split key it asks the part
 // whose turn it is. When that part denies, another one decides, in what is left of the budget.
-func (p *splitter) decide(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
+func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
 	switch {
 	case s.parts == nil:
 		return p.one.decide(ctx, p.one.request(budget, s, key, n, rc))
@@ -82,7 +92,7 @@ func (p *splitter) decide(ctx context.Context, budget time.Duration, s *spec, ke
 		}
 		res = either(res, other)
 	}
-	// Who comes back when told to finds the part that it was told of.
+	// A caller that comes back after RetryAfter finds the part with that RetryAfter.
 	turn.Store(soonest)
 	p.recount(key, soonest%parts, res.Source, 1)
 	return res, nil
@@ -90,7 +100,7 @@ func (p *splitter) decide(ctx context.Context, budget time.Duration, s *spec, ke
 
 // recount counts a decision that was made of those on parts, which count
 // themselves, as one.
-func (p *splitter) recount(key string, part uint32, s Source, by int64) {
+func (p *shared) recount(key string, part uint32, s Source, by int64) {
 	p.one.redis.Server(lua.EncodeID(partKey(key, int(part)))).Counts[s].Add(uint64(by))
 }
 
@@ -103,8 +113,8 @@ func either(a, b Result) Result {
 	return a
 }
 
-// peek looks at all parts: the largest cost that one of them has room for.
-func (p *splitter) peek(ctx context.Context, s *spec, key string) (Result, error) {
+// peek asks all parts for the largest cost that one of them has room for.
+func (p *shared) peek(ctx context.Context, s *spec, key string) (Result, error) {
 	all := make([]Result, len(s.parts))
 	err := each(s, key, func(i int, s *spec, part string) (err error) {
 		all[i], err = p.one.decide(ctx, p.one.request(p.one.redis.Budget(), s, part, 0, nil))
@@ -121,4 +131,60 @@ func (p *splitter) peek(ctx context.Context, s *spec, key string) (Result, error
 	p.recount(key, 0, all[0].Source, -1)
 	p.recount(key, 0, best.Source, 1)
 	return best, nil
+}
+
+func (p *shared) giveUp(ctx context.Context, rc *receipt, n int) error {
+	return p.one.giveUp(ctx, rc, n)
+}
+
+func (p *shared) charge(ctx context.Context, rc *receipt, n int) error {
+	return p.one.charge(ctx, rc, n)
+}
+
+func (p *shared) refund(ctx context.Context, s *spec, key string, n int64) error {
+	if s.parts == nil {
+		_, err := p.one.refund(ctx, s, key, n)
+		return err
+	}
+	for i := 0; i < len(s.parts) && n > 0; i++ {
+		given, err := p.one.refund(ctx, &s.parts[i], partKey(key, i), n)
+		if err != nil {
+			return ofKey(err, key)
+		}
+		n -= given
+	}
+	return nil
+}
+
+func (p *shared) block(ctx context.Context, s *spec, key string, us int64) error {
+	return each(s, key, func(_ int, s *spec, name string) error { return p.one.block(ctx, s, name, us) })
+}
+
+func (p *shared) reset(ctx context.Context, s *spec, key string) error {
+	return each(s, key, func(_ int, s *spec, name string) error { return p.one.reset(ctx, s, name) })
+}
+
+func (p *shared) changed(limit Limit) { p.name.Change(limit.Algorithm(), limit) }
+
+func (p *shared) health() Health {
+	link := p.one.redis
+	servers, decisions := redislink.Health[Source](link)
+	h := Health{
+		Share: link.Share(), ShareOrigin: link.ShareOrigin(), Processes: link.Processes(), Decisions: decisions,
+		Reconciled: p.one.outbox.Reconciled(), Owed: p.one.local.Owed(), LocalKeys: p.one.local.Len(),
+		FunctionsError: link.FunctionsError(),
+	}
+	for _, srv := range servers {
+		h.Servers = append(h.Servers, ServerHealth(srv))
+	}
+	return h
+}
+
+func (p *shared) done() <-chan struct{} { return p.one.redis.Closed() }
+
+func (p *shared) close() {
+	p.one.redis.Close(func() {
+		p.one.close()
+		p.name.Release()
+	})
 }

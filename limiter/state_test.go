@@ -48,11 +48,11 @@ func TestBlockOfAnAlgorithm(t *testing.T) {
 	} {
 		for _, c := range []struct {
 			key  string
-			opts []limiter.CallOption
-		}{{"own", nil}, {"other", []limiter.CallOption{limiter.UseLimit(other)}}} {
+			opts []limiter.Limit
+		}{{"own", nil}, {"other", []limiter.Limit{other}}} {
 			must(t, lim.Block(t.Context(), c.key, time.Hour, c.opts...))
 			for limit, blocked := range map[limiter.Limit]bool{own: c.key == "own", other: c.key == "other"} {
-				res, err := lim.Peek(t.Context(), c.key, limiter.UseLimit(limit))
+				res, err := lim.Peek(t.Context(), c.key, limit)
 				must(t, err)
 				if res.Allowed == blocked || blocked && (res.Remaining != 0 || res.ResetAfter < res.RetryAfter || res.RetryAfter < time.Minute) {
 					t.Errorf("%s, a block of the %s algorithm, %v: %+v", name, c.key, limit, res)

@@ -26,29 +26,23 @@ import (
 //   - The burst, which may be called capacity, is n of the rate if it is not given. The
 //     algorithms with a window have none.
 //
-// The limit is valid, or there is a *ConfigError with the text and the place in it.
+// The limit is valid, or there is an error that matches ErrInvalidConfig and has the text and
+// the place in it.
 func ParseLimit(text string) (Limit, error) {
 	p := parser{text: text}
 	l := p.limit()
 	if p.err != nil {
 		return Limit{}, p.err
 	}
-	if err := l.Validate(); err != nil {
-		return Limit{}, &ConfigError{"limit", strconv.Quote(text), err.Error()}
+	if _, err := l.params(); err != nil {
+		return Limit{}, invalid("limit", strconv.Quote(text), "%v", err)
 	}
 	return l, nil
 }
 
-// Validate returns a *ConfigError if a number of l breaks a rule, which constructors and
-// calls that take l would return, too. The zero value is not valid.
-func (l Limit) Validate() error {
-	_, err := l.params()
-	return err
-}
-
 // MarshalText returns what String does, and nothing for the zero value.
 func (l Limit) MarshalText() ([]byte, error) {
-	if l.IsZero() {
+	if l == (Limit{}) {
 		return nil, nil
 	}
 	return []byte(l.String()), nil
@@ -96,7 +90,7 @@ func (p *parser) fail(rule string, args ...any) {
 		if rest := p.text[p.at:]; rest != "" {
 			at = fmt.Sprintf("at %q", rest)
 		}
-		p.err = &ConfigError{"limit", strconv.Quote(p.text), at + ": " + fmt.Sprintf(rule, args...)}
+		p.err = invalid("limit", strconv.Quote(p.text), "%s", at+": "+fmt.Sprintf(rule, args...))
 	}
 }
 

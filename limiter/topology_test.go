@@ -113,7 +113,7 @@ func TestSentinelFailover(t *testing.T) {
 	must(t, s.Master.Kill())
 	until(t, "decisions go on locally", l.more(limiter.SourceLocal, 100))
 	until(t, "decisions by the new master", l.more(limiter.SourceRedis, 500))
-	l.end(t, limiter.DefaultBudget)
+	l.end(t, defaultBudget)
 	if n := redistest.Calls(t, s.Replicas[0], "evalsha"); n == 0 {
 		t.Error("the new master decided nothing")
 	}

@@ -5,7 +5,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/critical"
 	"github.com/holdfast-go/holdfast/internal/random"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 	"github.com/holdfast-go/holdfast/internal/wait"
 )
 
@@ -15,7 +17,7 @@ const (
 	localPause = time.Second
 	// maxSpread bounds the time over which the lines of several processes ask: it is more
 	// than their distances to Redis differ by.
-	maxSpread = DefaultBudget
+	maxSpread = redislink.DefaultBudget
 )
 
 // lineOf names a line. Calls with a limit of their own stand in one of their own: those of
@@ -44,7 +46,7 @@ type waiter struct {
 
 // wait waits in line until the cost is admitted, and then, out of the line, for its delay.
 func (w *waiter) wait(lines *wait.Lines[lineOf], of lineOf) (Result, error) {
-	err := lines.Wait(of, w.n, IsCritical(w.ctx), w)
+	err := lines.Wait(of, w.n, critical.Is(w.ctx), w)
 	if err == nil && w.res.Delay > 0 {
 		err = w.sleep(w.res.Delay, nil)
 	}

@@ -3,7 +3,6 @@ package middleware
 import (
 	"net/http"
 
-	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/inbound"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -40,17 +39,3 @@ var statuses = [inbound.Problems]int{
 	inbound.KeyFailed:       http.StatusInternalServerError,
 	inbound.Failed:          http.StatusInternalServerError,
 }
-
-// ConfigError says which value breaks which rule. [New] returns it. It matches
-// limiter.ErrInvalidConfig.
-type ConfigError struct {
-	Field string
-	Value any
-	Rule  string
-}
-
-// Error names field, value and rule.
-func (e *ConfigError) Error() string { return (*configerr.Error)(e).Text("middleware") }
-
-// Unwrap returns limiter.ErrInvalidConfig.
-func (e *ConfigError) Unwrap() error { return limiter.ErrInvalidConfig }

@@ -138,7 +138,7 @@ func newPolicy(key policyKey) *policy {
 	rate := key.limit.Rate()
 	window := rate.Per
 	switch key.limit.Algorithm() {
-	case limiter.AlgorithmFixedWindow, limiter.AlgorithmSlidingWindowLog, limiter.AlgorithmSlidingWindowCounter:
+	case "fixed window", "sliding window log", "sliding window counter":
 	default:
 		// A bucket lets its burst through, and again in the time in which it fills.
 		p.bucket = true

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -14,11 +15,11 @@ type handler struct {
 }
 
 // New returns a middleware that decides on each request by allower, under its key. It is
-// safe for concurrent use. The error is a [*ConfigError].
+// safe for concurrent use. The error matches [limiter.ErrInvalidConfig].
 func New(allower limiter.Allower, key Key, opts ...Option) (func(http.Handler) http.Handler, error) {
-	c, e := newConfig(allower, key, opts)
-	if e != nil {
-		return nil, (*ConfigError)(e)
+	c, err := newConfig(allower, key, opts)
+	if err != nil {
+		return nil, configerr.In("middleware", err)
 	}
 	return func(next http.Handler) http.Handler {
 		if next == nil {

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
 
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") })
 
-func local(t testing.TB, limit limiter.Limit, opts ...limiter.LocalOption) *limiter.Local {
+func local(t testing.TB, limit limiter.Limit, opts ...limiter.LocalOption) *limiter.Limiter {
 	t.Helper()
 	lim, err := limiter.NewLocal(limit, opts...)
 	if err != nil {
@@ -415,7 +415,7 @@ func TestBadConfiguration(t *testing.T) {
 	for want, make := range map[string]func() (func(http.Handler) http.Handler, error){
 		"allower is nil": func() (func(http.Handler) http.Handler, error) { return middleware.New(nil, middleware.Everyone()) },
 		"allower is": func() (func(http.Handler) http.Handler, error) {
-			return middleware.New((*limiter.Local)(nil), middleware.Everyone())
+			return middleware.New((*limiter.Limiter)(nil), middleware.Everyone())
 		},
 		"key is the zero": func() (func(http.Handler) http.Handler, error) { return middleware.New(lim, middleware.Key{}) },
 		"key is nil":      func() (func(http.Handler) http.Handler, error) { return middleware.New(lim, middleware.KeyFunc(nil)) },

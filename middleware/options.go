@@ -52,9 +52,9 @@ func withContext[T any](f func(*http.Request) T) func(context.Context, *http.Req
 // have their own names. It must not be empty, and be printable ASCII.
 func WithPolicy(name string) Option { return func(c *config) { c.rules.Policy = name } }
 
-// WithTier sets the limit of each request, as by limiter.UseLimit: of the plan that
-// its customer has, say. The zero Limit is the limiter's own, which is what an unknown
-// tier should get. The Allower must be a Limiter or a Local.
+// WithTier sets the limit of each request, as an option of limiter.Limiter.Allow does: of
+// the plan that its customer has, say. The zero Limit is the limiter's own, which is what an unknown
+// tier should get. The Allower must be a Limiter.
 func WithTier(limit func(*http.Request) limiter.Limit) Option {
 	return func(c *config) { c.rules.Tier = withContext(limit) }
 }
@@ -105,7 +105,7 @@ func WithResponder(respond func(http.ResponseWriter, *http.Request, Decision)) O
 	return func(c *config) { c.responder = respond }
 }
 
-func newConfig(allower limiter.Allower, key Key, opts []Option) (*config, *configerr.Error) {
+func newConfig(allower limiter.Allower, key Key, opts []Option) (*config, error) {
 	c := &config{rules: inbound.New(allower, key.key), headers: AllHeaders, policies: newPolicies()}
 	for _, o := range opts {
 		if o == nil {
@@ -113,8 +113,8 @@ func newConfig(allower limiter.Allower, key Key, opts []Option) (*config, *confi
 		}
 		o(c)
 	}
-	if e := c.rules.Check(); e != nil {
-		return nil, e
+	if err := c.rules.Check(); err != nil {
+		return nil, err
 	}
 	if c.challenge == "" && key.scheme != "" {
 		realm, _ := httpsfv.Marshal(httpsfv.NewItem(c.rules.Policy))

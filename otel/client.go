@@ -35,13 +35,13 @@ func newClients(m *maker) *clients {
 func (cs *clients) client(policy attribute.KeyValue) *client {
 	c := &client{clients: cs, policy: policy}
 	for r := range c.waited {
-		c.waited[r] = []metric.RecordOption{with(c.policy, reasonKey.String(httpclient.WaitReason(r).String()))}
+		c.waited[r] = []metric.RecordOption{with(c.policy, reasonKey.String(retry.WaitReason(r).String()))}
 	}
 	c.own = []metric.AddOption{with(c.policy)}
 	return c
 }
 
-const numReasons = int(httpclient.WaitAdaptive) + 1
+const numReasons = int(retry.WaitAdaptive) + 1
 
 type client struct {
 	*clients

@@ -83,7 +83,7 @@ func (ls *limiters) observe(label attribute.KeyValue, health func() limiter.Heal
 				o.ObserveInt64(ls.states, is, metric.WithAttributes(label, serverKey.String(srv.Name), stateKey.String(s.String())))
 			}
 		}
-		o.ObserveFloat64(ls.share, h.Share, with(label, originKey.String(h.ShareOrigin.String())))
+		o.ObserveFloat64(ls.share, h.Share, with(label, originKey.String(h.ShareOrigin)))
 		o.ObserveInt64(ls.processes, int64(h.Processes), own)
 		o.ObserveInt64(ls.keys, int64(h.LocalKeys), own)
 		o.ObserveInt64(ls.owed, int64(h.Owed), own)

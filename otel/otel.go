@@ -68,7 +68,7 @@ type Healthy interface{ Health() limiter.Health }
 
 // Limiter reports the decisions of a limiter, its calls to Redis and the changes of its
 // breakers, under the name of a policy, which should be one of a few. It is an option of
-// every constructor of a limiter; a Local has decisions only. Give it to the limiter of
+// every constructor of a limiter; one of NewLocal has decisions only. Give it to the limiter of
 // each part of a Multi. Observe reports a limiter's state.
 func (in *Instrumentation) Limiter(name string) limiter.HooksOption {
 	l := in.limiters.limited(policy(name))

@@ -1,7 +1,6 @@
 package retry
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 
@@ -82,19 +81,18 @@ func (b Backoff) withDefaults() Backoff {
 	return b
 }
 
-// Validate returns nil, or a [*ConfigError] that names the field, its value and
-// the rule that it breaks.
+// Validate returns nil, or an error that matches [ErrInvalidConfig].
 func (b Backoff) Validate() error {
 	b = b.withDefaults()
 	switch {
 	case b.Initial < 0:
-		return &ConfigError{"Backoff.Initial", b.Initial, "must not be negative"}
+		return invalid("Backoff.Initial", b.Initial, "must not be negative")
 	case b.Max < b.Initial || b.Max > maxBackoff:
-		return &ConfigError{"Backoff.Max", b.Max, fmt.Sprintf("must be from Initial (%v) to 24h", b.Initial)}
+		return invalid("Backoff.Max", b.Max, "must be from Initial (%v) to 24h", b.Initial)
 	case !(b.Multiplier >= 1 && b.Multiplier <= 100): // also rejects NaN
-		return &ConfigError{"Backoff.Multiplier", b.Multiplier, "must be from 1 to 100"}
+		return invalid("Backoff.Multiplier", b.Multiplier, "must be from 1 to 100")
 	case b.Jitter > JitterNone:
-		return &ConfigError{"Backoff.Jitter", b.Jitter, "must be JitterFull, JitterEqual or JitterNone"}
+		return invalid("Backoff.Jitter", b.Jitter, "must be JitterFull, JitterEqual or JitterNone")
 	}
 	return nil
 }

@@ -132,7 +132,7 @@ func TestConfigErrors(t *testing.T) {
 			t.Errorf("got %v\nwant %v", err, want)
 			continue
 		}
-		if _, ok := errors.AsType[*retry.ConfigError](err); !ok {
+		if !errors.Is(err, retry.ErrInvalidConfig) {
 			t.Errorf("%v is a %T", err, err)
 		}
 	}

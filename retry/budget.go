@@ -68,19 +68,19 @@ const (
 // bucket counts in one tenth of the window, and all of it in sum.
 type bucket struct{ paid, spent int }
 
-// NewBudget returns a budget with only its floor to spend. The error is a
-// [*ConfigError].
+// NewBudget returns a budget with only its floor to spend. The error
+// matches [ErrInvalidConfig].
 func NewBudget(s BudgetSettings) (*Budget, error) {
 	s.Ratio = cmp.Or(s.Ratio, DefaultBudgetRatio)
 	s.Window = cmp.Or(s.Window, DefaultBudgetWindow)
 	s.Floor = cmp.Or(s.Floor, DefaultBudgetFloor)
 	switch {
 	case !(s.Ratio <= 10): // also rejects NaN
-		return nil, &ConfigError{"BudgetSettings.Ratio", s.Ratio, "must be at most 10"}
+		return nil, invalid("BudgetSettings.Ratio", s.Ratio, "must be at most 10")
 	case s.Window < time.Second || s.Window > time.Hour:
-		return nil, &ConfigError{"BudgetSettings.Window", s.Window, "must be from 1s to 1h"}
+		return nil, invalid("BudgetSettings.Window", s.Window, "must be from 1s to 1h")
 	case !(s.Floor <= 1e6):
-		return nil, &ConfigError{"BudgetSettings.Floor", s.Floor, "must be at most 1000000"}
+		return nil, invalid("BudgetSettings.Floor", s.Floor, "must be at most 1000000")
 	}
 	b := &Budget{ratio: max(0, s.Ratio), width: s.Window / budgetBuckets, epoch: time.Now()}
 	if s.Floor > 0 {

@@ -46,14 +46,13 @@ type RetryInfo struct {
 	Wait     time.Duration // until the next one; jitter included
 }
 
-// Validate returns nil, or a [*ConfigError] that names the field, its value and
-// the rule that it breaks.
+// Validate returns nil, or an error that matches [ErrInvalidConfig].
 func (p Policy) Validate() error {
 	switch {
 	case p.MaxElapsed < 0:
-		return &ConfigError{"Policy.MaxElapsed", p.MaxElapsed, "must not be negative"}
+		return invalid("Policy.MaxElapsed", p.MaxElapsed, "must not be negative")
 	case p.MaxWait < 0:
-		return &ConfigError{"Policy.MaxWait", p.MaxWait, "must not be negative"}
+		return invalid("Policy.MaxWait", p.MaxWait, "must not be negative")
 	}
 	return p.Backoff.Validate()
 }
@@ -61,7 +60,7 @@ func (p Policy) Validate() error {
 // Do calls f until it returns nil, and then returns nil, or until the policy
 // gives up, and then returns an [*Error]. f is given ctx. If ctx has ended
 // before the first call f is not called. The error for a policy that is not
-// valid is a [*ConfigError].
+// valid matches [ErrInvalidConfig].
 //
 // Before each wait it is decided whether the wait fits: before the deadline of
 // ctx, within MaxElapsed and MaxWait. One that does not is not begun.

@@ -240,7 +240,7 @@ func TestDoRefusesBadPolicies(t *testing.T) {
 		t.Error("called")
 		return nil
 	})
-	if _, ok := errors.AsType[*retry.ConfigError](err); !ok {
+	if !errors.Is(err, retry.ErrInvalidConfig) {
 		t.Errorf("%v", err)
 	}
 }

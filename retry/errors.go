@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
-// Reason says why a call was not tried again. The zero value is no reason.
+// Reason says why a call was not made, or not made again: by [Do], by httpclient and by the
+// client of gRPC. The zero value is no reason.
 type Reason uint8
 
 const (
@@ -21,12 +22,38 @@ const (
 	ElapsedSpent
 	// DeadlineTooNear: the wait would end after the context's deadline.
 	DeadlineTooNear
-	// WaitTooLong: the wait is longer than Policy.MaxWait.
+	// WaitTooLong: the wait is longer than Policy.MaxWait; of clients, longer than the cap,
+	// than what is left of the sum of waits, than the time to the deadline, or than the
+	// request's signature of AWS is valid.
 	WaitTooLong
 	// BudgetSpent: the budget allows no further retry now.
 	BudgetSpent
 	// Canceled: the context ended.
 	Canceled
+
+	// Throttled: the limiter, or adaptive pacing, admits the call only after a wait that
+	// does not fit.
+	Throttled
+	// CoolingDown: the server asked for a pause that is not over, and waiting for its end
+	// does not fit.
+	CoolingDown
+	// HostFailing: the host fails most of the time, and is sent only some of the calls: see
+	// [Throttle].
+	HostFailing
+	// LimiterFailed: the limiter returned an error, which the client's error wraps.
+	LimiterFailed
+	// PushedBack: the server asked not to be asked again.
+	PushedBack
+	// NotIdempotent: repeating the call could do its work twice.
+	NotIdempotent
+	// NotReplayable: the request's body can be read only once.
+	NotReplayable
+	// ReplayFailed: the request's GetBody failed, with an error that the client's error
+	// wraps.
+	ReplayFailed
+	// OuterRetries: the layer above repeats the request by itself, as its headers say. A
+	// retry here would multiply those.
+	OuterRetries
 )
 
 var reasons = [...]string{
@@ -37,6 +64,15 @@ var reasons = [...]string{
 	WaitTooLong:     "wait too long",
 	BudgetSpent:     "retry budget spent",
 	Canceled:        "canceled",
+	Throttled:       "throttled",
+	CoolingDown:     "cooling down",
+	HostFailing:     "host failing",
+	LimiterFailed:   "limiter failed",
+	PushedBack:      "pushed back",
+	NotIdempotent:   "not idempotent",
+	NotReplayable:   "body not replayable",
+	ReplayFailed:    "body replay failed",
+	OuterRetries:    "left to the outer layer",
 }
 
 // String returns the reason in lower-case words.
@@ -45,6 +81,33 @@ func (r Reason) String() string {
 		return reasons[r]
 	}
 	return "reason(" + strconv.Itoa(int(r)) + ")"
+}
+
+// WaitReason says what a call of a client waits for.
+type WaitReason uint8
+
+// The reasons to wait.
+const (
+	// WaitServer: the server said when to come back.
+	WaitServer WaitReason = iota
+	// WaitBackoff: an attempt failed, and the server said nothing of use.
+	WaitBackoff
+	// WaitCooldown: the key cools down.
+	WaitCooldown
+	// WaitLimiter: the limiter admits the call only then.
+	WaitLimiter
+	// WaitAdaptive: adaptive pacing has a turn only then.
+	WaitAdaptive
+)
+
+var waitReasons = [...]string{WaitServer: "server", WaitBackoff: "backoff", WaitCooldown: "cooldown", WaitLimiter: "limiter", WaitAdaptive: "adaptive"}
+
+// String returns the reason in one lower-case word.
+func (w WaitReason) String() string {
+	if int(w) < len(waitReasons) {
+		return waitReasons[w]
+	}
+	return "unknown"
 }
 
 // Error is what [Do] and [DoValue] return when they give up. It matches the
@@ -95,16 +158,13 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
-// ConfigError says which value breaks which rule.
-type ConfigError struct {
-	Field string
-	Value any
-	Rule  string
-}
+// ErrInvalidConfig is what the errors of values that break a rule match; they say which
+// value of which field breaks which rule.
+var ErrInvalidConfig = configerr.ErrInvalid
 
-// Error names field, value and rule.
-func (e *ConfigError) Error() string {
-	return (*configerr.Error)(e).Text("retry")
+// invalid returns the error of a value that breaks a rule.
+func invalid(field string, value any, rule string, args ...any) error {
+	return configerr.In("retry", configerr.New(field, value, rule, args...))
 }
 
 // Permanent marks an error as one that another attempt would not repair. [Do]

@@ -113,19 +113,19 @@ type pendingChange struct {
 // if it was accepted.
 type outcome uint32
 
-// NewThrottle returns a throttle that rejects nothing yet. The error is a
-// [*ConfigError].
+// NewThrottle returns a throttle that rejects nothing yet. The error
+// matches [ErrInvalidConfig].
 func NewThrottle(s ThrottleSettings) (*Throttle, error) {
 	s.Multiplier = cmp.Or(s.Multiplier, DefaultThrottleMultiplier)
 	s.Window = cmp.Or(s.Window, DefaultThrottleWindow)
 	s.MinRequests = cmp.Or(s.MinRequests, DefaultThrottleMinRequests)
 	switch {
 	case !(s.Multiplier >= 1 && s.Multiplier <= 100): // also rejects NaN
-		return nil, &ConfigError{"ThrottleSettings.Multiplier", s.Multiplier, "must be from 1 to 100"}
+		return nil, invalid("ThrottleSettings.Multiplier", s.Multiplier, "must be from 1 to 100")
 	case s.Window < time.Second || s.Window > time.Hour:
-		return nil, &ConfigError{"ThrottleSettings.Window", s.Window, "must be from 1s to 1h"}
+		return nil, invalid("ThrottleSettings.Window", s.Window, "must be from 1s to 1h")
 	case s.MinRequests < 1 || s.MinRequests > maxOutcomes:
-		return nil, &ConfigError{"ThrottleSettings.MinRequests", s.MinRequests, "must be from 1 to 200"}
+		return nil, invalid("ThrottleSettings.MinRequests", s.MinRequests, "must be from 1 to 200")
 	}
 	if s.Rand == nil {
 		s.Rand = random.Float64

@@ -244,7 +244,7 @@ func TestThrottleSettings(t *testing.T) {
 		"MinRequests is 201": {MinRequests: 201},
 	} {
 		_, err := retry.NewThrottle(s)
-		if e, ok := errors.AsType[*retry.ConfigError](err); !ok || !strings.Contains(strings.ReplaceAll(fmt.Sprint(err), "h0m0s", "h"), field) || e.Rule == "" {
+		if !errors.Is(err, retry.ErrInvalidConfig) || !strings.Contains(strings.ReplaceAll(fmt.Sprint(err), "h0m0s", "h"), field) {
 			t.Errorf("%s: error %v", field, err)
 		}
 	}

@@ -3,7 +3,6 @@ package sampled
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -89,21 +88,17 @@ var _ limiter.Allower = (*Limiter)(nil)
 // New returns a limiter that brings the fleet to a rate, per key. Every process should use
 // the same rate. It does not talk to Redis, so it succeeds at once when Redis is down. Any
 // client of go-redis will do; it stays the caller's, who closes it after the limiter. The
-// error is a *limiter.ConfigError.
-func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter, error) {
-	c := options.Config[limiter.DecisionInfo]{MaxLocalKeys: fallback.DefaultMaxKeys, Interval: DefaultInterval, TopKeys: DefaultTopKeys}
-	for _, o := range opts {
-		if o == nil {
-			return nil, (*limiter.ConfigError)(configerr.Option())
-		}
-		if err := o.ForSampled(&c); err != nil {
-			return nil, err
-		}
+// error matches limiter.ErrInvalidConfig.
+func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (_ *Limiter, err error) {
+	defer func() { err = configerr.In("sampled", err) }()
+	c := config{MaxLocalKeys: fallback.DefaultMaxKeys, Interval: DefaultInterval, TopKeys: DefaultTopKeys}
+	if err := options.Apply(&c, opts); err != nil {
+		return nil, err
 	}
 	c.Link.Client = rdb
 	link, err := redislink.New(c.Link)
 	if err != nil {
-		return nil, configError(err)
+		return nil, err
 	}
 	s := &Limiter{
 		redis: link, policy: c.Link.Policy, decision: c.Decision,
@@ -113,11 +108,11 @@ func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter
 	s.units = float64(rate.N) * float64(c.Interval) / float64(max(1, rate.Per))
 	s.limit = limiter.TokenBucket(rate, int(max(1, math.Ceil(min(s.units, math.MaxInt32)))))
 	if rate.Per%time.Microsecond != 0 {
-		return nil, &limiter.ConfigError{Field: "period", Value: rate.Per, Rule: "must be a whole number of microseconds"}
+		return nil, configerr.New("period", rate.Per, "must be a whole number of microseconds")
 	}
 	bucket := algo.Limit{Kind: algo.TokenBucket, N: int64(rate.N), Per: rate.Per.Microseconds(), Burst: int64(s.limit.Burst())}
 	if s.params, err = bucket.Params(); err != nil {
-		return nil, configError(err)
+		return nil, err
 	}
 	s.table.seed, s.table.max = maphash.MakeSeed(), int64(c.TopKeys)
 	s.candidates.Store(s.newCandidates())
@@ -125,18 +120,9 @@ func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter
 		return nil, err
 	}
 	if s.claimed, err = link.Claim("sampled", rate); err != nil {
-		return nil, configError(err)
+		return nil, err
 	}
 	return s, nil
-}
-
-// configError makes what users get of an error of an internal constructor.
-func configError(err error) error {
-	var f *configerr.Error
-	if errors.As(err, &f) {
-		return (*limiter.ConfigError)(f)
-	}
-	return fmt.Errorf("%w: %w", limiter.ErrInvalidConfig, err)
 }
 
 // Limit returns the rate as a token bucket of what an interval lets through, which
@@ -297,7 +283,7 @@ func (s *Limiter) Health() limiter.Health {
 	servers, decisions := redislink.Health[limiter.Source](s.redis)
 	decisions[limiter.SourceSampled], decisions[limiter.SourceLocal] = s.counts[0].Load(), s.counts[1].Load()
 	h := limiter.Health{
-		Share: s.redis.Share(), ShareOrigin: limiter.ShareOrigin(s.redis.ShareOrigin()), Processes: s.redis.Processes(), Decisions: decisions,
+		Share: s.redis.Share(), ShareOrigin: s.redis.ShareOrigin(), Processes: s.redis.Processes(), Decisions: decisions,
 		LocalKeys: int(s.table.count.Load()) + s.store.Len(), FunctionsError: s.redis.FunctionsError(),
 	}
 	for _, srv := range servers {

@@ -26,22 +26,12 @@ var (
 	fast = limiter.WithBreaker(breaker.Settings{OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond})
 )
 
-// both is several options.
-type both []semaphore.Option
-
-func (b both) ForSemaphore(c *options.Config[limiter.DecisionInfo]) error {
-	for _, o := range b {
-		if err := o.ForSemaphore(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // patient outlives any hiccup of a busy machine, so that Redis decides always,
 // and sends no heartbeat.
 func patient() semaphore.Option {
-	return both{limiter.WithBudget(10 * time.Second), limiter.WithShare(1)}
+	return options.Option[limiter.DecisionInfo](func(c *options.Config[limiter.DecisionInfo]) error {
+		return options.Apply(c, []semaphore.Option{limiter.WithBudget(10 * time.Second), limiter.WithShare(1)})
+	})
 }
 
 func must(t *testing.T, err error) {

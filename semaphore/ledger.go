@@ -128,7 +128,7 @@ func (l *ledger) callerError(ctx context.Context, key string, err error) error {
 	err = redislink.CallerError(ctx, failed.Class, failed.Err)
 	switch {
 	case failed.Class == breaker.ClassBug:
-		return &limiter.StateError{Key: key, Err: err}
+		return fmt.Errorf("%w of key %q: %w", limiter.ErrState, key, err)
 	case errors.Is(err, redislink.ErrClosed):
 		return limiter.ErrClosed
 	}

@@ -2,7 +2,6 @@ package semaphore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/critical"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/random"
@@ -49,46 +49,33 @@ var _ Acquirer = (*Semaphore)(nil)
 
 // New returns a semaphore of n permits for each key, 1 to 2^31-1. It does not talk to
 // Redis, so it succeeds at once when Redis is down. Any client of go-redis will do; it
-// stays the caller's, who closes it after the semaphore. The error is a
-// *limiter.ConfigError.
-func New(rdb redis.UniversalClient, n int, opts ...Option) (*Semaphore, error) {
-	c := options.Config[limiter.DecisionInfo]{TTL: DefaultTTL}
-	for _, o := range opts {
-		if o == nil {
-			return nil, (*limiter.ConfigError)(configerr.Option())
-		}
-		if err := o.ForSemaphore(&c); err != nil {
-			return nil, err
-		}
+// stays the caller's, who closes it after the semaphore. The error
+// matches limiter.ErrInvalidConfig.
+func New(rdb redis.UniversalClient, n int, opts ...Option) (_ *Semaphore, err error) {
+	defer func() { err = configerr.In("semaphore", err) }()
+	c := config{TTL: DefaultTTL}
+	if err := options.Apply(&c, opts); err != nil {
+		return nil, err
 	}
 	if n < 1 || n > math.MaxInt32 {
-		return nil, &limiter.ConfigError{Field: "permits", Value: n, Rule: "must be at least 1 and below 2^31"}
+		return nil, configerr.New("permits", n, "must be at least 1 and below 2^31")
 	}
 	if keptOf(n, c.Headroom) >= n {
-		return nil, &limiter.ConfigError{Field: "critical headroom", Value: c.Headroom, Rule: fmt.Sprintf("leaves no permit of %d to calls that are not critical", n)}
+		return nil, configerr.New("critical headroom", c.Headroom, "leaves no permit of %d to calls that are not critical", n)
 	}
 	c.Link.Client = rdb
 	link, err := redislink.New(c.Link)
 	if err != nil {
-		return nil, configError(err)
+		return nil, err
 	}
 	s := &Semaphore{redis: link, decision: c.Decision, ledger: &ledger{
 		redis: link, policy: c.Link.Policy,
 		permits: n, headroom: c.Headroom, ttl: c.TTL, patience: defaultPatience, keys: make(map[string]*key),
 	}}
 	if s.claimed, err = link.Claim("permits", fmt.Sprintf("%d permits", n)); err != nil {
-		return nil, configError(err)
+		return nil, err
 	}
 	return s, nil
-}
-
-// configError makes what users get of an error of an internal constructor.
-func configError(err error) error {
-	var f *configerr.Error
-	if errors.As(err, &f) {
-		return (*limiter.ConfigError)(f)
-	}
-	return fmt.Errorf("%w: %w", limiter.ErrInvalidConfig, err)
 }
 
 // Permits returns how many may be in flight for one key.
@@ -131,7 +118,7 @@ func (s *Semaphore) acquire(ctx context.Context, key string) (*Permit, error) {
 	defer s.ledger.leave(k)
 	w := s.newWaiter()
 	rank := 1
-	if limiter.IsCritical(ctx) {
+	if critical.Is(ctx) {
 		rank = 0
 	}
 	if s.first(k, rank) {
@@ -190,7 +177,7 @@ func (s *Semaphore) InFlight(ctx context.Context, key string) (int, error) {
 // permit or were denied one.
 func (s *Semaphore) Health() limiter.Health {
 	servers, decisions := redislink.Health[limiter.Source](s.redis)
-	h := limiter.Health{Share: s.redis.Share(), ShareOrigin: limiter.ShareOrigin(s.redis.ShareOrigin()), Processes: s.redis.Processes(), Decisions: decisions, FunctionsError: s.redis.FunctionsError()}
+	h := limiter.Health{Share: s.redis.Share(), ShareOrigin: s.redis.ShareOrigin(), Processes: s.redis.Processes(), Decisions: decisions, FunctionsError: s.redis.FunctionsError()}
 	for _, srv := range servers {
 		h.Servers = append(h.Servers, limiter.ServerHealth(srv))
 	}
@@ -246,7 +233,7 @@ func (s *Semaphore) enter(ctx context.Context, name string) (*key, error) {
 
 // ask asks for one caller.
 func (s *Semaphore) ask(ctx context.Context, k *key, w *waiter, wait bool) (*Permit, error) {
-	reply, ended, err := s.ledger.askRedis(ctx, k, []string{w.caller}, limiter.IsCritical(ctx), false, wait)
+	reply, ended, err := s.ledger.askRedis(ctx, k, []string{w.caller}, critical.Is(ctx), false, wait)
 	switch {
 	case err == nil:
 		if !reply.Granted[0] {
@@ -254,7 +241,7 @@ func (s *Semaphore) ask(ctx context.Context, k *key, w *waiter, wait bool) (*Per
 		}
 		return s.ledger.grant(k, w.caller, s.ledger.permits-int(reply.Held)), nil
 	case redislink.FallsBack(err):
-		permit, failed := s.ledger.fallBack(k, w.caller, limiter.IsCritical(ctx), err)
+		permit, failed := s.ledger.fallBack(k, w.caller, critical.Is(ctx), err)
 		// One who waits from now on will hear what was granted.
 		if failed != nil || permit.free == nil && !wait {
 			s.ledger.takeBack(k, w.caller, ended, err)

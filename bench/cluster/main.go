@@ -30,7 +30,7 @@ import (
 const (
 	masters = 3
 	rounds  = 3
-	budget  = limiter.DefaultBudget
+	budget  = 50 * time.Millisecond // the default of limiter.WithBudget
 )
 
 // script is a GCRA as one would write it by hand.

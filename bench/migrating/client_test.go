@@ -75,17 +75,17 @@ func TestClients(t *testing.T) {
 		header        http.Header
 		before, after int // attempts
 		was, is       time.Duration
-		reason        httpclient.Reason // after; 0: the server's answer is final
+		reason        retry.Reason // after; 0: the server's answer is final
 	}{
-		"GET, 500":                  {method: get, status: 500, before: 5, after: 5, was: 15 * time.Second, is: 15 * time.Second, reason: httpclient.AttemptsSpent},
-		"POST, 500":                 {method: post, status: 500, before: 5, after: 1, was: 15 * time.Second, reason: httpclient.NotIdempotent},
-		"POST, 503":                 {method: post, status: 503, before: 5, after: 1, was: 15 * time.Second, reason: httpclient.NotIdempotent},
-		"POST, 503, Retry-After":    {method: post, status: 503, header: http.Header{"Retry-After": {"7"}}, before: 5, after: 5, was: 28 * time.Second, is: 28 * time.Second, reason: httpclient.AttemptsSpent},
-		"POST, 429, Retry-After":    {method: post, status: 429, header: http.Header{"Retry-After": {"7"}}, before: 5, after: 5, was: 28 * time.Second, is: 28 * time.Second, reason: httpclient.AttemptsSpent},
-		"GET, 429, Retry-After: 1h": {method: get, status: 429, header: http.Header{"Retry-After": {"3600"}}, before: 5, after: 1, was: 4 * time.Hour, reason: httpclient.WaitTooLong},
-		"GET, 408":                  {method: get, status: 408, before: 1, after: 5, is: 15 * time.Second, reason: httpclient.AttemptsSpent},
+		"GET, 500":                  {method: get, status: 500, before: 5, after: 5, was: 15 * time.Second, is: 15 * time.Second, reason: retry.AttemptsSpent},
+		"POST, 500":                 {method: post, status: 500, before: 5, after: 1, was: 15 * time.Second, reason: retry.NotIdempotent},
+		"POST, 503":                 {method: post, status: 503, before: 5, after: 1, was: 15 * time.Second, reason: retry.NotIdempotent},
+		"POST, 503, Retry-After":    {method: post, status: 503, header: http.Header{"Retry-After": {"7"}}, before: 5, after: 5, was: 28 * time.Second, is: 28 * time.Second, reason: retry.AttemptsSpent},
+		"POST, 429, Retry-After":    {method: post, status: 429, header: http.Header{"Retry-After": {"7"}}, before: 5, after: 5, was: 28 * time.Second, is: 28 * time.Second, reason: retry.AttemptsSpent},
+		"GET, 429, Retry-After: 1h": {method: get, status: 429, header: http.Header{"Retry-After": {"3600"}}, before: 5, after: 1, was: 4 * time.Hour, reason: retry.WaitTooLong},
+		"GET, 408":                  {method: get, status: 408, before: 1, after: 5, is: 15 * time.Second, reason: retry.AttemptsSpent},
 		"GET, 501":                  {method: get, status: 501, before: 1, after: 1},
-		"GET, 520":                  {method: get, status: 520, before: 5, after: 5, was: 15 * time.Second, is: 15 * time.Second, reason: httpclient.AttemptsSpent},
+		"GET, 520":                  {method: get, status: 520, before: 5, after: 5, was: 15 * time.Second, is: 15 * time.Second, reason: retry.AttemptsSpent},
 		"GET, 525":                  {method: get, status: 525, before: 5, after: 1, was: 15 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestClients(t *testing.T) {
 				if err != nil || string(body) != "why" || resp.StatusCode != test.status {
 					t.Errorf("after: %d %q, %v", resp.StatusCode, body, err)
 				}
-				var reason httpclient.Reason
+				var reason retry.Reason
 				if e := httpclient.GaveUp(resp); e != nil {
 					reason = e.Reason
 				}
@@ -176,7 +176,7 @@ func TestDeadline(t *testing.T) {
 		if err != nil || took != 0 || resp.StatusCode != 429 {
 			t.Fatalf("after: %v after %v", err, took)
 		}
-		if e := httpclient.GaveUp(resp); e == nil || e.Reason != httpclient.WaitTooLong || e.Wait != 7*time.Second {
+		if e := httpclient.GaveUp(resp); e == nil || e.Reason != retry.WaitTooLong || e.Wait != 7*time.Second {
 			t.Errorf("after: %v", e)
 		}
 	})
@@ -214,11 +214,11 @@ func TestBodies(t *testing.T) {
 func TestClassifier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{status: 525}
-		as := func(resp *http.Response, _ error) httpclient.Verdict {
+		as := func(resp *http.Response, _ error) retry.Verdict {
 			if resp != nil && resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
-				return httpclient.Failed
+				return retry.Failed
 			}
-			return httpclient.Default
+			return retry.Default
 		}
 		resp, err := alike(t, s, httpclient.WithClassifier(as)).Get("http://api.test/")
 		if err != nil || resp.StatusCode != 525 || len(s.bodies) != 5 {

@@ -45,7 +45,7 @@ type app struct {
 	cards   []*card
 	traffic *traffic
 	fleets  []*fleet
-	own     *limiter.Local // the limit of the API itself
+	own     *limiter.Limiter // the limit of the API itself
 	hub     hub
 	tasks   sync.WaitGroup
 }

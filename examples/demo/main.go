@@ -22,7 +22,6 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
-	"github.com/holdfast-go/holdfast/limiter"
 )
 
 func main() {
@@ -31,7 +30,7 @@ func main() {
 	flag.IntVar(&cfg.processes, "processes", 4, "how many processes share the limit of the outage panel")
 	flag.IntVar(&cfg.rate, "rate", 100, "that limit, in requests per second")
 	flag.IntVar(&cfg.burst, "burst", 20, "its burst")
-	flag.DurationVar(&cfg.budget, "budget", limiter.DefaultBudget, "how long a decision may take by Redis")
+	flag.DurationVar(&cfg.budget, "budget", 50*time.Millisecond, "how long a decision may take by Redis")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -16,7 +16,6 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/holdfast-go/holdfast/examples/internal/demo"
-	"github.com/holdfast-go/holdfast/limiter"
 )
 
 // TestScreenshots writes those of the README into the folder HOLDFAST_SCREENSHOTS: a
@@ -27,7 +26,7 @@ func TestScreenshots(t *testing.T) {
 		t.Skip("HOLDFAST_SCREENSHOTS names no folder")
 	}
 	path := chromium(t)
-	a, srv := startDemo(t, demo.StartRedis, func(c *config) { c.budget = limiter.DefaultBudget })
+	a, srv := startDemo(t, demo.StartRedis, func(c *config) { c.budget = 50 * time.Millisecond })
 	p := openPage(t, path, a, srv, 1280, 1000)
 	p.click("#reset") // without what the browser's start did to the machine
 	for _, step := range []struct {

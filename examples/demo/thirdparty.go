@@ -22,7 +22,7 @@ const (
 type thirdParty struct {
 	url    string
 	server *http.Server
-	quota  *limiter.Local
+	quota  *limiter.Limiter
 
 	mu      sync.Mutex
 	current fleetSecond

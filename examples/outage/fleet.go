@@ -192,7 +192,7 @@ func run(ctx context.Context, cfg config, out io.Writer) (*report, error) {
 	for _, w := range f.workers {
 		wg.Go(func() { f.work(workCtx, w, start, every) })
 	}
-	r := &report{limit: f.limit, budget: limiter.DefaultBudget, workers: cfg.workers}
+	r := &report{limit: f.limit, budget: 50 * time.Millisecond, workers: cfg.workers}
 	err = f.watch(workCtx, cfg, srv, start, r, out)
 	stop()
 	wg.Wait()

@@ -135,7 +135,7 @@ func (p *program) close() {
 // work calls the API again and again, within both limits.
 func (p *program) work(ctx context.Context, o *outcome) error {
 	for ctx.Err() == nil {
-		r, err := p.both.ReserveEach(ctx, limiter.Ask{Key: "account", N: 1}, limiter.Ask{Key: "account", N: p.cfg.estimate})
+		r, err := p.both.Reserve(ctx, "account", 1, limiter.Cost(p.cfg.estimate))
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -13,7 +13,7 @@ import (
 // of order for half a second now and then, and counts, by the Idempotency-Key,
 // how often it did each job.
 type api struct {
-	limit  *limiter.Local
+	limit  *limiter.Limiter
 	server *http.Server
 	url    string
 	start  time.Time

@@ -5,8 +5,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/critical"
 	"github.com/holdfast-go/holdfast/internal/wait"
-	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -94,7 +94,7 @@ func (x *Call) pass() (void bool, s *Stop) {
 		return t.void, t.stop
 	}
 	if t.delay > 0 {
-		if s = x.pause(t.delay, Limiter, Throttled); s != nil {
+		if s = x.pause(t.delay, retry.WaitLimiter, retry.Throttled); s != nil {
 			s.Key = x.Key
 			return false, s
 		}
@@ -191,12 +191,12 @@ type Answer struct {
 
 // Next returns the wait before another attempt, or why it does not fit.
 func (x *Call) Next(a Answer) (Wait, *Stop) {
-	w := Wait{For: a.Wait, Why: Server, Source: a.Source}
+	w := Wait{For: a.Wait, Why: retry.WaitServer, Source: a.Source}
 	if !a.Asked {
 		if x.backoff == nil {
 			x.backoff = x.c.s.Backoff.Start()
 		}
-		w = Wait{For: x.backoff.Next(), Why: Backoff}
+		w = Wait{For: x.backoff.Next(), Why: retry.WaitBackoff}
 	}
 	over := w.For / 2
 	switch {
@@ -212,9 +212,9 @@ func (x *Call) Next(a Answer) (Wait, *Stop) {
 		w.For = d
 		return w, nil
 	case wait.Budget:
-		return Wait{}, &Stop{Reason: BudgetSpent, Wait: d}
+		return Wait{}, &Stop{Reason: retry.BudgetSpent, Wait: d}
 	default:
-		return Wait{}, &Stop{Reason: WaitTooLong, Wait: d, Err: b.Err()}
+		return Wait{}, &Stop{Reason: retry.WaitTooLong, Wait: d, Err: b.Err()}
 	}
 }
 
@@ -251,10 +251,10 @@ func (x *Call) throttle() *Stop {
 	if !x.drawn {
 		x.draw, x.drawn = th.Draw(), true
 	}
-	if x.draw >= th.Probability(limiter.IsCritical(x.ctx)) {
+	if x.draw >= th.Probability(critical.Is(x.ctx)) {
 		return nil
 	}
-	return &Stop{Reason: HostFailing, Wait: th.Wait()}
+	return &Stop{Reason: retry.HostFailing, Wait: th.Wait()}
 }
 
 // adapt waits for the turn of adaptive pacing.
@@ -267,11 +267,11 @@ func (x *Call) adapt() *Stop {
 		return nil
 	}
 	// If it did not get the turn, neither does the wait fit.
-	return x.pause(d, Adaptive, Throttled)
+	return x.pause(d, retry.WaitAdaptive, retry.Throttled)
 }
 
 // pause waits for d; where d does not fit, it returns the reason at once.
-func (x *Call) pause(d time.Duration, why Why, reason Reason) *Stop {
+func (x *Call) pause(d time.Duration, why retry.WaitReason, reason retry.Reason) *Stop {
 	if s := x.fits(d, reason); s != nil {
 		return s
 	}
@@ -279,7 +279,7 @@ func (x *Call) pause(d time.Duration, why Why, reason Reason) *Stop {
 }
 
 // fits returns the reason why a call does not wait for d.
-func (x *Call) fits(d time.Duration, reason Reason) *Stop {
+func (x *Call) fits(d time.Duration, reason retry.Reason) *Stop {
 	if _, b := x.Allow.Next(x.ctx, d, 0, nil); b != 0 {
 		return &Stop{Reason: reason, Wait: d, Err: b.Err()}
 	}

@@ -34,7 +34,7 @@ func Defaults() Settings {
 	return Settings{Attempts: 3, MaxWait: 2 * time.Minute, MaxTotal: 5 * time.Minute}
 }
 
-func (s *Settings) validate() *configerr.Error {
+func (s *Settings) validate() error {
 	switch r := reflect.ValueOf(s.Limiter); {
 	case r.Kind() == reflect.Pointer && r.IsNil():
 		return configerr.New("limiter", "nil", "must not be a nil pointer")
@@ -45,10 +45,7 @@ func (s *Settings) validate() *configerr.Error {
 	case s.MaxTotal < 0 || s.MaxTotal > 24*time.Hour:
 		return configerr.New("max total wait", s.MaxTotal, "must be from 0 to 24h")
 	}
-	if e, ok := s.Backoff.Validate().(*retry.ConfigError); ok { //nolint:errorlint // it is not wrapped
-		return (*configerr.Error)(e)
-	}
-	return nil
+	return s.Backoff.Validate()
 }
 
 // Client is what the calls of one client share. It is safe for concurrent use. Make it
@@ -65,13 +62,13 @@ type Client struct {
 
 // blocker is what limiters implement that can deny a key for the whole fleet.
 type blocker interface {
-	Block(ctx context.Context, key string, d time.Duration, opts ...limiter.CallOption) error
+	Block(ctx context.Context, key string, d time.Duration, limit ...limiter.Limit) error
 }
 
 // New returns a Client, or which of the settings breaks which rule.
-func New(s Settings) (*Client, *configerr.Error) {
-	if e := s.validate(); e != nil {
-		return nil, e
+func New(s Settings) (*Client, error) {
+	if err := s.validate(); err != nil {
+		return nil, err
 	}
 	c := &Client{s: s, logger: cmp.Or(s.Logger, slog.Default()), gates: newGates(maxGates), scopes: newGates(maxScopes)}
 	if s.Adaptive {

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -32,14 +31,12 @@ type Hosts struct {
 // NewHosts returns an empty map of max hosts. throttle is that of each, nil is none; shared
 // is the budget of all, nil is one for each. That a host begins or ends to be throttled is
 // logged, and reported to changed, unless it is nil, and to the OnChange of throttle.
-func NewHosts(max int, throttle *retry.ThrottleSettings, shared *retry.Budget, logger *slog.Logger, changed func(context.Context, retry.ThrottleChange)) (*Hosts, *configerr.Error) {
+func NewHosts(max int, throttle *retry.ThrottleSettings, shared *retry.Budget, logger *slog.Logger, changed func(context.Context, retry.ThrottleChange)) (*Hosts, error) {
 	hs := &Hosts{shared: shared}
 	if throttle != nil {
 		s := *throttle // its owner may use it again
 		if _, err := retry.NewThrottle(s); err != nil {
-			if e, ok := err.(*retry.ConfigError); ok { //nolint:errorlint // it is not wrapped
-				return nil, (*configerr.Error)(e)
-			}
+			return nil, err
 		}
 		own := s.OnChange
 		s.OnChange = func(ctx context.Context, c retry.ThrottleChange) {

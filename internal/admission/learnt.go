@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/wait"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // Learnt is a limiter of what servers say of their quotas.
@@ -39,7 +40,7 @@ func (x *Call) learntOf(key string) *Stop {
 		}
 		d, rate := max(minPause, res.RetryAfter), res.Limit.Rate()
 		over := rate.Per / time.Duration(max(1, rate.N))
-		if s := x.pause(wait.Spread(d, min(d, over), x.Allow.Most(x.ctx)), Limiter, Throttled); s != nil {
+		if s := x.pause(wait.Spread(d, min(d, over), x.Allow.Most(x.ctx)), retry.WaitLimiter, retry.Throttled); s != nil {
 			s.Key = key
 			return s
 		}

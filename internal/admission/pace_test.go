@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 func TestPace(t *testing.T) {
@@ -81,7 +83,7 @@ func TestPaceThatDoesNotFit(t *testing.T) {
 			t.Fatalf("the first turn: %+v", s)
 		}
 		start := time.Now()
-		if s := admit(time.Second); s == nil || s.Reason != Throttled || s.Wait <= time.Second {
+		if s := admit(time.Second); s == nil || s.Reason != retry.Throttled || s.Wait <= time.Second {
 			t.Errorf("a turn that does not fit: %+v", s)
 		}
 		if took := time.Since(start); took != 0 {

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/critical"
 	"github.com/holdfast-go/holdfast/internal/wait"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 const (
@@ -36,8 +38,8 @@ type turn struct {
 
 // stand waits in a line until the call may pass, or stops.
 func (x *Call) stand(of lineOf) turn {
-	critical := limiter.IsCritical(x.ctx)
-	ahead := x.c.lines.Look(of, critical)
+	first := critical.Is(x.ctx)
+	ahead := x.c.lines.Look(of, first)
 	x.turn = turn{of: of}
 	var a wait.Answer
 	if !ahead.Any {
@@ -48,7 +50,7 @@ func (x *Call) stand(of lineOf) turn {
 	}
 	// A copy waits, so that a call that need not wait takes no memory.
 	w := &waiting{*x}
-	_ = w.c.lines.Stand(of, max(1, w.Cost), critical, ahead, a, w)
+	_ = w.c.lines.Stand(of, max(1, w.Cost), first, ahead, a, w)
 	*x = w.Call
 	return x.turn
 }
@@ -81,7 +83,7 @@ func (x *Call) ask() (a wait.Answer, err error) {
 	case err != nil && x.gone():
 		return a, x.ends(&Stop{})
 	case err != nil:
-		return a, x.ends(&Stop{Reason: LimiterFailed, Key: x.turn.of.key, Err: err})
+		return a, x.ends(&Stop{Reason: retry.LimiterFailed, Key: x.turn.of.key, Err: err})
 	}
 	shared := res.Source != limiter.SourceLocal
 	if res.Allowed {
@@ -122,11 +124,11 @@ func (x *Call) ends(s *Stop) error {
 }
 
 // reason is why it ends, if it cannot wait any more.
-func (x *Call) reason() (Why, Reason) {
+func (x *Call) reason() (retry.WaitReason, retry.Reason) {
 	if x.turn.cool.left > 0 {
-		return Cooling, CoolingDown
+		return retry.WaitCooldown, retry.CoolingDown
 	}
-	return Limiter, Throttled
+	return retry.WaitLimiter, retry.Throttled
 }
 
 // turnFits ends the call if it cannot wait for d.
@@ -136,7 +138,7 @@ func (x *Call) turnFits(d time.Duration) error {
 	if s == nil {
 		return nil
 	}
-	if s.Key = x.turn.of.key; reason == CoolingDown {
+	if s.Key = x.turn.of.key; reason == retry.CoolingDown {
 		s.Wait, s.Said = x.turn.cool.asked, x.turn.cool.said
 	}
 	return x.ends(s)

@@ -2,8 +2,6 @@ package algo
 
 import (
 	"fmt"
-
-	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 // Kind names an algorithm. The zero value is no algorithm.
@@ -75,6 +73,3 @@ const (
 	// in which it does nothing else.
 	MaxLog = 10_000
 )
-
-// FieldError says which field of a limit breaks which rule.
-type FieldError = configerr.Error

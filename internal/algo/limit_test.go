@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 func TestParamsRefuses(t *testing.T) {
@@ -30,7 +32,7 @@ func TestParamsRefuses(t *testing.T) {
 		"counter product":           {Limit{Kind: SlidingWindowCounter, N: 200_000, Per: 24 * 3600 * sec}, "rate"},
 	} {
 		_, err := c.limit.Params()
-		var f *FieldError
+		var f *configerr.Error
 		if !errors.As(err, &f) || f.Field != c.field || f.Rule == "" {
 			t.Errorf("%s: error %v, want one for the field %s", name, err, c.field)
 		}

@@ -2,31 +2,62 @@
 // field breaks which rule.
 package configerr
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
-// Error is an error of configuration inside the module. Each package that users hold
-// has a ConfigError of its own with the same fields, to which it is converted.
+// ErrInvalid is what every error of configuration matches. limiter.ErrInvalidConfig and
+// retry.ErrInvalidConfig are it.
+var ErrInvalid = errors.New("invalid configuration")
+
+// Error is an error of configuration. Users test it for ErrInvalid, and read what it says.
 type Error struct {
-	Field string
-	Value any
-	Rule  string
+	Package string // of the constructor, or of the method, that the user has called
+	Field   string
+	Value   any
+	Rule    string
 }
 
-// New returns an Error whose rule is formatted.
-func New(field string, value any, rule string, args ...any) *Error {
+// New returns an Error whose rule is formatted. The constructor that users call names its
+// package with In.
+func New(field string, value any, rule string, args ...any) error {
 	if len(args) > 0 {
 		rule = fmt.Sprintf(rule, args...)
 	}
-	return &Error{field, value, rule}
+	return &Error{Field: field, Value: value, Rule: rule}
 }
-
-// Error names field, value and rule.
-func (e *Error) Error() string {
-	return fmt.Sprintf("%s is %v: %s", e.Field, e.Value, e.Rule)
-}
-
-// Text returns what the ConfigError of a package says.
-func (e *Error) Text(pkg string) string { return pkg + ": " + e.Error() }
 
 // Option is the error of an option that is nil.
-func Option() *Error { return New("option", "nil", "must not be nil") }
+func Option() error { return New("option", "nil", "must not be nil") }
+
+// In returns the error with the package that users called, and nil if there is none.
+func In(pkg string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return &Error{pkg, e.Field, e.Value, e.Rule}
+	}
+	return fmt.Errorf("%s: %w: %w", pkg, ErrInvalid, err)
+}
+
+// Error names package, field, value and rule.
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%s is %v: %s", e.Field, e.Value, e.Rule)
+	if e.Package != "" {
+		text = e.Package + ": " + text
+	}
+	return text
+}
+
+// Is reports whether target is ErrInvalid.
+func (e *Error) Is(target error) bool { return target == ErrInvalid }
+
+// Unless returns the error of a value that breaks a rule, and nil if it is ok.
+func Unless(ok bool, field string, value any, rule string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return New(field, value, rule, args...)
+}

@@ -19,7 +19,7 @@ var ErrNoKey = errors.New("holdfast: the request has no rate-limit key")
 // Key is safe for concurrent use if its function is.
 type Key[R any] struct {
 	Of  func(context.Context, R) (string, error)
-	Err *configerr.Error // of its configuration
+	Err error // of its configuration
 }
 
 // KeyFunc makes a Key of a function. An empty key, and the one that is shared, are none.

@@ -87,7 +87,7 @@ type Rules[R any] struct {
 
 // tiered is an Allower that takes a limit per call.
 type tiered interface {
-	Allow(ctx context.Context, key string, opts ...limiter.AllowOption) (limiter.Result, error)
+	Allow(ctx context.Context, key string, opts ...limiter.CallOption) (limiter.Result, error)
 }
 
 // New returns rules with their defaults.
@@ -96,7 +96,7 @@ func New[R any](allower limiter.Allower, key Key[R]) Rules[R] {
 }
 
 // Check returns which of the rules is not valid.
-func (r *Rules[R]) Check() *configerr.Error {
+func (r *Rules[R]) Check() error {
 	if v := reflect.ValueOf(r.Allower); r.Allower == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return configerr.New("allower", "nil", "must not be nil")
 	}
@@ -171,7 +171,7 @@ func (r *Rules[R]) ask(ctx context.Context, req R, cost int, d *Decision) (err e
 	if r.Tier == nil {
 		d.Result, err = r.Allower.AllowN(ctx, d.Key, cost)
 	} else {
-		d.Result, err = r.tiered.Allow(ctx, d.Key, limiter.Cost(cost), limiter.UseLimit(r.Tier(ctx, req)))
+		d.Result, err = r.tiered.Allow(ctx, d.Key, limiter.Cost(cost), r.Tier(ctx, req))
 	}
 	if err == nil && !d.Result.Allowed {
 		d.Policy = r.Policy

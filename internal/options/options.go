@@ -1,11 +1,12 @@
 // Package options holds what options of package limiter set, for its constructors and for
-// those of other packages.
+// those of other packages, and which constructor takes which option.
 package options
 
 import (
 	"context"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
@@ -29,4 +30,36 @@ type Config[D any] struct {
 	// Of sampled.New.
 	Interval time.Duration
 	TopKeys  int
+}
+
+// Option is every option. The interface that a With function returns says which
+// constructors take it, so that an option that does not apply does not compile.
+type Option[D any] func(*Config[D]) error
+
+func (Option[D]) limiter()   {}
+func (Option[D]) local()     {}
+func (Option[D]) semaphore() {}
+func (Option[D]) sampled()   {}
+
+// What the constructors of packages limiter, semaphore and sampled take.
+type (
+	Limiter   interface{ limiter() }
+	Local     interface{ local() }
+	Semaphore interface{ semaphore() }
+	Sampled   interface{ sampled() }
+)
+
+// Apply applies options in order. The error is that of the first one that breaks a rule,
+// and a nil option does.
+func Apply[D, O any](c *Config[D], opts []O) error {
+	for _, o := range opts {
+		set, ok := any(o).(Option[D])
+		if !ok || set == nil {
+			return configerr.Option()
+		}
+		if err := set(c); err != nil {
+			return err
+		}
+	}
+	return nil
 }

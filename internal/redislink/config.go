@@ -3,7 +3,6 @@ package redislink
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"reflect"
 	"time"
@@ -12,7 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 // The defaults of a Config.
@@ -63,10 +62,10 @@ type Call struct {
 // field was checked when it was set.
 func (c Config) withDefaults() (Config, error) {
 	if isNil(c.Client) {
-		return c, &algo.FieldError{Field: "client", Value: "nil", Rule: "must be a go-redis client"}
+		return c, configerr.New("client", "nil", "must be a go-redis client")
 	}
 	if c.Share != 0 && c.Policy != fallback.Local {
-		return c, &algo.FieldError{Field: "share", Value: c.Share, Rule: "has a meaning only with the fallback Local; leave it out or change the fallback, which is " + c.Policy.String()}
+		return c, configerr.New("share", c.Share, "has a meaning only with the fallback Local; leave it out or change the fallback, which is %v", c.Policy)
 	}
 	if err := c.fits(); err != nil {
 		return c, err
@@ -94,7 +93,7 @@ func (c *Config) fits() error {
 		name, d = "WriteTimeout", write
 	}
 	if d > 0 && d < c.Budget {
-		return &algo.FieldError{Field: "budget", Value: c.Budget, Rule: fmt.Sprintf("is longer than the client's %s of %v, which ends calls sooner: raise that, or lower the budget", name, d)}
+		return configerr.New("budget", c.Budget, "is longer than the client's %s of %v, which ends calls sooner: raise that, or lower the budget", name, d)
 	}
 	return nil
 }

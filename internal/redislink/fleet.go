@@ -43,16 +43,6 @@ var present = struct {
 	links map[[2]string]int
 }{links: map[[2]string]int{}}
 
-// Origin says where the number of processes comes from by which a limit is shared.
-type Origin uint8
-
-// The origins.
-const (
-	Assumed Origin = iota // nothing is known yet
-	Learnt                // from the heartbeat, or from the function of the user's
-	Fixed                 // by WithShare
-)
-
 // fleet knows how many processes there are. It asks Redis while there is traffic, off the
 // caller's path, and keeps the last answer through an outage; and it asks the function of
 // the user's, if there is one, also during an outage.

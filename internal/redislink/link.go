@@ -29,8 +29,7 @@ type Link struct {
 	closing sync.Once
 }
 
-// New returns a link. It does not talk to Redis. The error is an *algo.FieldError, or one
-// of the breaker's settings.
+// New returns a link. It does not talk to Redis. The error is one of configuration.
 func New(c Config) (*Link, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -144,7 +143,7 @@ func (l *Link) Close(last func()) {
 // Claim takes the name of this link for a limiter; what says what it keeps, such as its
 // algorithm. Another one with another limit may not have the same name: they would share
 // their counts, so that what one admits counts against the other. Clients that cannot be
-// compared are all different. The error is an *algo.FieldError.
+// compared are all different. The error is one of configuration.
 func (l *Link) Claim(what string, limit any) (*Name, error) {
 	return claim(l.client, l.prefix, what, limit)
 }
@@ -270,15 +269,16 @@ func (l *Link) Share() float64 {
 	return 1 / float64(l.fleet.size())
 }
 
-// ShareOrigin says where Share comes from.
-func (l *Link) ShareOrigin() Origin {
+// ShareOrigin says where Share comes from: it is assumed while nothing is known, learnt from
+// the heartbeat or from the function of the user's, or fixed by WithShare.
+func (l *Link) ShareOrigin() string {
 	switch {
 	case l.share > 0:
-		return Fixed
+		return "fixed"
 	case l.fleet.alive.Load() > 0:
-		return Learnt
+		return "learnt"
 	}
-	return Assumed
+	return "assumed"
 }
 
 // UseShare is Share for a decision that this process makes on its own.

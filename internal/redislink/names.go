@@ -1,13 +1,12 @@
 package redislink
 
 import (
-	"fmt"
 	"reflect"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 // name is what limiters share their counts by: a client, a prefix, and what they keep
@@ -40,7 +39,7 @@ type Name struct {
 
 // claim takes a name for a limiter; what says what it keeps, such as its algorithm. Another one with another limit may not have the same name: they would share
 // their counts, so that what one admits counts against the other. Clients that cannot be
-// compared are all different. The error is an *algo.FieldError.
+// compared are all different. The error is one of configuration.
 func claim(client redis.UniversalClient, prefix, what string, limit any) (*Name, error) {
 	n := &Name{name: name{client, prefix, what}}
 	if !reflect.ValueOf(client).Comparable() {
@@ -49,7 +48,7 @@ func claim(client redis.UniversalClient, prefix, what string, limit any) (*Name,
 	inUse.Lock()
 	defer inUse.Unlock()
 	if u := inUse.names[n.name]; u != nil && u.limit != limit {
-		return nil, &algo.FieldError{Field: "prefix", Value: prefix, Rule: fmt.Sprintf("is that of an open limiter with the same client and %v, with which %v would share its counts: give each a prefix of its own by WithPrefix", u.limit, limit)}
+		return nil, configerr.New("prefix", prefix, "is that of an open limiter with the same client and %v, with which %v would share its counts: give each a prefix of its own by WithPrefix", u.limit, limit)
 	}
 	n.join(limit)
 	return n, nil

@@ -123,7 +123,7 @@ func (p *process) pause(d time.Duration) bool {
 	}
 }
 
-const budget = limiter.DefaultBudget
+const budget = 50 * time.Millisecond // the default of limiter.WithBudget
 
 func (p *process) decide(rng *rand.Rand) {
 	w := p.w
@@ -150,7 +150,7 @@ func (p *process) decide(rng *rand.Rand) {
 	case u > 0.97:
 		ctx, cancel := context.WithTimeout(ctx, between(rng, time.Millisecond, 5*time.Second))
 		defer cancel()
-		_, err := lim.WaitN(ctx, key, n)
+		_, err := lim.Wait(ctx, key, limiter.Cost(n))
 		w.ledger.waited(p.n, key, err, ctx)
 	case u > 0.92:
 		p.reserve(ctx, rng, i, key, n)

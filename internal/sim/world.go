@@ -5,6 +5,7 @@ import (
 	"fmt"
 	rand1 "math/rand"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -73,7 +74,7 @@ func live(p Plan, tracing bool) Report {
 			r := &rule{
 				account: w.account(i, k),
 				rate:    float64(l.Rate().N) / l.Rate().Per.Seconds(), burst: float64(l.Burst()), parts: float64(max(1, l.Parts)), late: l.Age,
-				windowed: algo.Kind(l.Algorithm()).Windowed(), aligned: l.Algorithm() == limiter.AlgorithmFixedWindow || l.Algorithm() == limiter.AlgorithmSlidingWindowCounter,
+				windowed: algorithmOf(l.Limit).Windowed(), aligned: algorithmOf(l.Limit) == algo.FixedWindow || algorithmOf(l.Limit) == algo.SlidingWindowCounter,
 			}
 			for _, name := range w.inRedis(i, k) {
 				w.rules[name] = r
@@ -126,6 +127,12 @@ func live(p Plan, tracing bool) Report {
 	return Report{Plan: p, Violations: l.violations, Decisions: l.decisions, Checks: l.checks, Faults: counts, Simulated: time.Duration(p.Processes) * p.Life, Hash: l.hash, Trace: l.trace}
 }
 
+// algorithmOf is the algorithm of a limit.
+func algorithmOf(l limiter.Limit) algo.Kind {
+	i := slices.IndexFunc(algo.Kinds[:], func(k algo.Kind) bool { return k.String() == l.Algorithm() })
+	return algo.Kinds[i]
+}
+
 // prefixOf is that of a limit.
 func prefixOf(i int) string { return "sim" + strconv.Itoa(i) }
 
@@ -138,7 +145,7 @@ func (w *World) account(i int, key string) string {
 func (w *World) inRedis(i int, key string) (names []string) {
 	l := w.Limits[i]
 	name := func(key string) string {
-		return fmt.Sprintf("%s:v2:%s:{%s}", prefixOf(i), algo.Kind(l.Algorithm()).Short(), lua.EncodeID(key))
+		return fmt.Sprintf("%s:v2:%s:{%s}", prefixOf(i), algorithmOf(l.Limit).Short(), lua.EncodeID(key))
 	}
 	if l.Parts <= 1 {
 		return []string{name(key)}

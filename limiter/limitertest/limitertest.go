@@ -39,13 +39,13 @@ func Limits(rate limiter.Rate) []limiter.Limit {
 	}
 }
 
-// Run runs the suite for every algorithm. Optional methods (Peek, WaitN, Block,
+// Run runs the suite for every algorithm. Optional methods (Peek, Wait, Block,
 // Reset) are tested where the limiter has them.
 func Run(t *testing.T, newLimiter Make) {
 	t.Helper()
 	// Slow, so that nothing comes back during a case.
 	for _, limit := range Limits(limiter.PerHour(10)) {
-		t.Run(limit.Algorithm().String(), func(t *testing.T) {
+		t.Run(limit.Algorithm(), func(t *testing.T) {
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) { c.run(t, suite{newLimiter(t, limit), limit}) })
 			}
@@ -53,7 +53,7 @@ func Run(t *testing.T, newLimiter Make) {
 	}
 	// Fast, so that waiting is short.
 	for _, limit := range Limits(limiter.Per(5, 100*time.Millisecond)) {
-		t.Run(limit.Algorithm().String(), func(t *testing.T) {
+		t.Run(limit.Algorithm(), func(t *testing.T) {
 			for _, c := range timed {
 				t.Run(c.name, func(t *testing.T) { c.run(t, suite{newLimiter(t, limit), limit}) })
 			}
@@ -106,7 +106,7 @@ func (s suite) ask(t *testing.T, key string, n int) limiter.Result {
 		t.Fatalf("a negative time: %+v", res)
 	case res.Remaining < 0 || res.Remaining > s.limit.Burst():
 		t.Fatalf("%d remaining of %d", res.Remaining, s.limit.Burst())
-	case res.Delay > 0 && s.limit.Algorithm() != limiter.AlgorithmLeakyBucketShaping:
+	case res.Delay > 0 && s.limit.Algorithm() != "leaky bucket shaping":
 		t.Fatalf("a delay of %v from a limit that does not shape", res.Delay)
 	}
 	return res
@@ -166,7 +166,7 @@ func zeroConsumesNothing(t *testing.T, s suite) {
 		t.Fatalf("a cost of 0 on a used-up key: %+v", res)
 	}
 	p, ok := s.Allower.(interface {
-		Peek(context.Context, string, ...limiter.CallOption) (limiter.Result, error)
+		Peek(context.Context, string, ...limiter.Limit) (limiter.Result, error)
 	})
 	if !ok {
 		return
@@ -260,7 +260,7 @@ func concurrentCallers(t *testing.T, s suite) {
 
 func blocks(t *testing.T, s suite) {
 	b, ok := s.Allower.(interface {
-		Block(context.Context, string, time.Duration, ...limiter.CallOption) error
+		Block(context.Context, string, time.Duration, ...limiter.Limit) error
 	})
 	if !ok {
 		t.Skip("no Block method")
@@ -290,7 +290,7 @@ func resets(t *testing.T, s suite) {
 	var reset func() error
 	switch r := s.Allower.(type) {
 	case interface {
-		Reset(context.Context, string, ...limiter.CallOption) error
+		Reset(context.Context, string, ...limiter.Limit) error
 	}:
 		reset = func() error { return r.Reset(ctx, "k") }
 	case interface {
@@ -310,20 +310,20 @@ func resets(t *testing.T, s suite) {
 }
 
 type waiter interface {
-	WaitN(context.Context, string, int, ...limiter.CallOption) (limiter.Result, error)
+	Wait(context.Context, string, ...limiter.CallOption) (limiter.Result, error)
 }
 
 func waitCannotBeMet(t *testing.T, s suite) {
 	w, ok := s.Allower.(waiter)
 	if !ok {
-		t.Skip("no WaitN method")
+		t.Skip("no Wait method")
 	}
 	s.awayFromBorder(t)
 	s.ask(t, "k", 9)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	start := time.Now()
-	_, err := w.WaitN(ctx, "k", 2)
+	_, err := w.Wait(ctx, "k", limiter.Cost(2))
 	var wait *limiter.WaitError
 	if !errors.As(err, &wait) || wait.RetryAfter <= time.Second || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a wait that cannot be met: %v", err)
@@ -331,7 +331,7 @@ func waitCannotBeMet(t *testing.T, s suite) {
 	if ctx.Err() != nil {
 		t.Errorf("it took until the deadline to say so: %v", time.Since(start))
 	}
-	if s.limit.Algorithm() == limiter.AlgorithmLeakyBucketShaping {
+	if s.limit.Algorithm() == "leaky bucket shaping" {
 		// Here even a single unit would start too late.
 		return
 	}
@@ -363,23 +363,23 @@ func retryAfterIsEnough(t *testing.T, s suite) {
 func waits(t *testing.T, s suite) {
 	w, ok := s.Allower.(waiter)
 	if !ok {
-		t.Skip("no WaitN method")
+		t.Skip("no Wait method")
 	}
 	start := time.Now()
 	for range 12 {
-		if res, err := w.WaitN(context.Background(), "k", 1); err != nil || !res.Allowed {
-			t.Fatalf("WaitN: %+v, %v", res, err)
+		if res, err := w.Wait(context.Background(), "k"); err != nil || !res.Allowed {
+			t.Fatalf("Wait: %+v, %v", res, err)
 		}
 	}
 	// Of 12 units at 5 per 100 ms, 5 (for the fixed window 10) pass at once.
 	least := 2 * 20 * time.Millisecond
-	if took := time.Since(start); took < least && s.limit.Algorithm() != limiter.AlgorithmFixedWindow {
+	if took := time.Since(start); took < least && s.limit.Algorithm() != "fixed window" {
 		t.Errorf("12 units took %v, less than %v", took, least)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.ask(t, "other", 5)
 	cancel()
-	if _, err := w.WaitN(ctx, "other", 5); !errors.Is(err, context.Canceled) {
+	if _, err := w.Wait(ctx, "other", limiter.Cost(5)); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled wait: %v", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/httpclient"
-	"github.com/holdfast-go/holdfast/httpclient/roundtrippertest"
+	"github.com/holdfast-go/holdfast/internal/roundtrippertest"
 )
 
 // roundTripperFunc is a wrapper in a function.

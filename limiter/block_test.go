@@ -1,0 +1,82 @@
+package limiter_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/faultproxy"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// TestBlockIsHeededUntilRedisKnows: a block that Redis could not be told of is heeded by
+// the process that asked for it, and told when Redis is back.
+func TestBlockIsHeededUntilRedisKnows(t *testing.T) {
+	proxy, rdb := behind(t, redistest.Start(t), redis.Options{MaxRetries: -1, DialerRetries: 1})
+	// The breaker never opens: Redis is back before it could.
+	never := limiter.WithBreaker(breaker.Settings{MinRequests: 1000, ConsecutiveFailures: 1000})
+	lim := newLimiter(t, rdb, good, unhurried(), limiter.WithShare(1), never)
+	other := newLimiter(t, rdb, good, unhurried(), limiter.WithShare(1))
+	proxy.Set(faultproxy.Mode{Refuse: true})
+	proxy.Reset()
+	if err := lim.Block(t.Context(), "k", time.Hour); !errors.Is(err, limiter.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	proxy.Pass()
+	for range 3 {
+		if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Allowed || res.RetryAfter < 50*time.Minute {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	m := newMulti(t, limiter.Part{Name: "blocked", Limiter: lim}, limiter.Part{Name: "other", Limiter: newLimiter(t, rdb, good, unhurried(), limiter.WithPrefix("other"))})
+	if res, err := m.Allow(t.Context(), "k"); err != nil || res.Allowed || res.Denied != "blocked" {
+		t.Errorf("in a Multi: %+v, %v", res, err)
+	}
+	n := 0
+	until(t, "the others know", func() bool {
+		n++
+		_, err := lim.Allow(t.Context(), fmt.Sprint("charged", n))
+		must(t, err)
+		res, err := other.Peek(t.Context(), "k")
+		return err == nil && !res.Allowed && res.Source == limiter.SourceRedis
+	})
+	// The others can know before the answer of Redis has arrived here.
+	until(t, "Redis is asked", func() bool {
+		res, err := lim.Allow(t.Context(), "k")
+		if err != nil || res.Allowed {
+			t.Fatalf("when Redis knows: %+v, %v", res, err)
+		}
+		return res.Source != limiter.SourceLocal
+	})
+	must(t, lim.Reset(t.Context(), "k"))
+	if res, err := lim.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+		t.Errorf("after a reset: %+v, %v", res, err)
+	}
+}
+
+// TestBlockReachesRedisFromAProcessThatUsesNothingElse: a process whose only key is
+// blocked tells Redis of the block all the same, and its breaker closes by that.
+func TestBlockReachesRedisFromAProcessThatUsesNothingElse(t *testing.T) {
+	proxy, rdb := behind(t, redistest.Start(t), redis.Options{MaxRetries: -1, DialerRetries: 1})
+	lim := newLimiter(t, rdb, good, unhurried(), limiter.WithShare(1))
+	other := newLimiter(t, rdb, good, unhurried(), limiter.WithShare(1))
+	cutOff(t, proxy, lim)
+	if err := lim.Block(t.Context(), "k", time.Hour); !errors.Is(err, limiter.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	proxy.Pass()
+	until(t, "the others know", func() bool {
+		if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Allowed {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		res, err := other.Peek(t.Context(), "k")
+		return err == nil && !res.Allowed && res.Source == limiter.SourceRedis
+	})
+	// The probe that brought the block is not over when others see it.
+	until(t, "the breaker closes", func() bool { return stateOf(lim)() == breaker.Closed })
+}

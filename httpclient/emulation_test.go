@@ -162,18 +162,18 @@ func respondWith(r *http.Request, status int) *http.Response {
 
 // sharedPacer and sharedShelf stand for Redis: a limiter and a map that all clients share, half
 // a millisecond away.
-type sharedPacer struct{ *limiter.Local }
+type sharedPacer struct{ *limiter.Limiter }
 
 const toRedis = 500 * time.Microsecond
 
-func (p sharedPacer) Allow(ctx context.Context, key string, opts ...limiter.AllowOption) (limiter.Result, error) {
+func (p sharedPacer) Allow(ctx context.Context, key string, opts ...limiter.CallOption) (limiter.Result, error) {
 	time.Sleep(toRedis)
-	return p.Local.Allow(ctx, key, opts...)
+	return p.Limiter.Allow(ctx, key, opts...)
 }
 
-func (p sharedPacer) Reserve(ctx context.Context, key string, n int, opts ...limiter.CallOption) (*limiter.Reservation, error) {
+func (p sharedPacer) Reserve(ctx context.Context, key string, n int, opts ...limiter.Limit) (*limiter.Reservation, error) {
 	time.Sleep(toRedis)
-	return p.Local.Reserve(ctx, key, n, opts...)
+	return p.Limiter.Reserve(ctx, key, n, opts...)
 }
 
 type sharedShelf struct {

@@ -50,9 +50,9 @@ var guess = hash("rejections")
 
 // Pacer is a limiter, of a fleet or of this process.
 type Pacer interface {
-	Allow(ctx context.Context, key string, opts ...limiter.AllowOption) (limiter.Result, error)
-	Reserve(ctx context.Context, key string, n int, opts ...limiter.CallOption) (*limiter.Reservation, error)
-	Block(ctx context.Context, key string, d time.Duration, opts ...limiter.CallOption) error
+	Allow(ctx context.Context, key string, opts ...limiter.CallOption) (limiter.Result, error)
+	Reserve(ctx context.Context, key string, n int, limit ...limiter.Limit) (*limiter.Reservation, error)
+	Block(ctx context.Context, key string, d time.Duration, limit ...limiter.Limit) error
 	Close() error
 }
 
@@ -99,13 +99,10 @@ func New(rdb redis.UniversalClient, opts ...limiter.RedisOption) (*Discovery, er
 	opts = append([]limiter.RedisOption{limiter.WithPrefix(Prefix)}, opts...)
 	var c options.Config[limiter.DecisionInfo]
 	all := make([]limiter.Option, 0, len(opts))
+	if err := options.Apply(&c, opts); err != nil {
+		return nil, err
+	}
 	for _, o := range opts {
-		if o == nil {
-			return nil, configerr.Option()
-		}
-		if err := o.ForSemaphore(&c); err != nil {
-			return nil, err
-		}
 		all = append(all, o)
 	}
 	lim, err := limiter.New(rdb, Scouting, all...)
@@ -193,7 +190,7 @@ func (d *Discovery) take(ctx context.Context, key string, e *entry, quotas []pac
 		}
 	}
 	for _, q := range quotas {
-		r, err := d.pacer.Reserve(ctx, quotaKey(key, q.name), 1, limiter.UseLimit(q.limit))
+		r, err := d.pacer.Reserve(ctx, quotaKey(key, q.name), 1, q.limit)
 		if err != nil {
 			continue
 		}
@@ -280,7 +277,7 @@ func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota,
 	save := changed || more || d.shelf != nil && len(e.quotas) > 0 && now.Sub(e.saved) > e.life()/2
 	e.mu.Unlock()
 	for _, q := range uncounted { // the request of this response
-		_, _ = d.pacer.Allow(context.WithoutCancel(ctx), quotaKey(key, q.name), limiter.UseLimit(q.limit))
+		_, _ = d.pacer.Allow(context.WithoutCancel(ctx), quotaKey(key, q.name), q.limit)
 	}
 	if save {
 		d.save(ctx, key, e)
@@ -330,7 +327,7 @@ func (d *Discovery) cut(e *entry, sent, now time.Time) (changed bool) {
 }
 
 // Block stops a key for d, in the fleet, where its quotas are known.
-func (d *Discovery) Block(ctx context.Context, key string, dur time.Duration, _ ...limiter.CallOption) error {
+func (d *Discovery) Block(ctx context.Context, key string, dur time.Duration, _ ...limiter.Limit) error {
 	e := d.keys.Get(key)
 	if e == nil {
 		return nil
@@ -343,7 +340,7 @@ func (d *Discovery) Block(ctx context.Context, key string, dur time.Duration, _ 
 	}
 	var err error
 	for _, q := range quotas {
-		err = errors.Join(err, d.pacer.Block(ctx, quotaKey(key, q.name), dur, limiter.UseLimit(q.limit)))
+		err = errors.Join(err, d.pacer.Block(ctx, quotaKey(key, q.name), dur, q.limit))
 	}
 	return err
 }

@@ -90,7 +90,7 @@ func TestPacedIsSafe(t *testing.T) {
 			}
 			// n+1 requests, of which a burst comes at once and each other one at its time.
 			span := l.Rate().Per.Seconds()
-			if l.Algorithm() == limiter.AlgorithmGCRA {
+			if l.Algorithm() == "gcra" {
 				span *= float64(n+1-int64(l.Burst())) / float64(l.Rate().N)
 			}
 			if span < 0.999*w.Seconds() || span > 1.1*w.Seconds() {

@@ -19,7 +19,7 @@ import (
 )
 
 // counted is a Local that counts its decisions.
-func counted(t testing.TB, l limiter.Limit, opts ...limiter.LocalOption) (*limiter.Local, *atomic.Int64) {
+func counted(t testing.TB, l limiter.Limit, opts ...limiter.LocalOption) (*limiter.Limiter, *atomic.Int64) {
 	t.Helper()
 	n := new(atomic.Int64)
 	lim, err := limiter.NewLocal(l, append(opts, limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) { n.Add(1) }}))...)
@@ -97,7 +97,7 @@ func TestWaitersAreServedInTurn(t *testing.T) {
 
 // queue lets waiters arrive a millisecond apart, and returns when each was admitted.
 func queue(lim interface {
-	WaitN(context.Context, string, int, ...limiter.CallOption) (limiter.Result, error)
+	Wait(context.Context, string, ...limiter.CallOption) (limiter.Result, error)
 }, costs []int, ctxOf func(i int) context.Context) (order []int, at []time.Duration, errs []error) {
 	at, errs = make([]time.Duration, len(costs)), make([]error, len(costs))
 	var mu sync.Mutex
@@ -105,7 +105,7 @@ func queue(lim interface {
 	start := time.Now()
 	for i, n := range costs {
 		wg.Go(func() {
-			_, errs[i] = lim.WaitN(ctxOf(i), "k", n)
+			_, errs[i] = lim.Wait(ctxOf(i), "k", limiter.Cost(n))
 			mu.Lock()
 			defer mu.Unlock()
 			at[i] = time.Since(start)
@@ -142,7 +142,7 @@ func TestWindowsAreFilledInTurn(t *testing.T) {
 				if !slices.IsSortedFunc(at, func(a, b time.Duration) int { return int(a.Truncate(time.Microsecond) - b.Truncate(time.Microsecond)) }) {
 					t.Errorf("not in turn: %v at %v", order, at)
 				}
-				if limit.Algorithm() != limiter.AlgorithmSlidingWindowCounter {
+				if limit.Algorithm() != "sliding window counter" {
 					for i, d := range at {
 						if w := int(d / time.Second); w != i/window {
 							t.Errorf("the waiter %d was admitted after %v, want in window %d", i, d, i/window)
@@ -173,7 +173,7 @@ func TestLargeCostsAreNotStarved(t *testing.T) {
 func TestCriticalWaitersGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lim, _ := counted(t, limiter.GCRA(limiter.PerSecond(10), 10), limiter.WithCriticalHeadroom(0.5))
-		if _, err := lim.WaitN(limiter.Critical(t.Context()), "k", 10); err != nil {
+		if _, err := lim.Wait(limiter.Critical(t.Context()), "k", limiter.Cost(10)); err != nil {
 			t.Fatal(err)
 		}
 		order, at, errs := queue(lim, ones(9), func(i int) context.Context {
@@ -337,9 +337,9 @@ func TestPanicsHandOver(t *testing.T) {
 
 // TestWaitersHearOfMore: what makes room in this process is used at once.
 func TestWaitersHearOfMore(t *testing.T) {
-	for name, change := range map[string]func(*limiter.Local) error{
-		"reset": func(l *limiter.Local) error { return l.Reset(context.Background(), "k") },
-		"raise": func(l *limiter.Local) error { return l.SetLimit(limiter.FixedWindow(limiter.PerHour(1000))) },
+	for name, change := range map[string]func(*limiter.Limiter) error{
+		"reset": func(l *limiter.Limiter) error { return l.Reset(context.Background(), "k") },
+		"raise": func(l *limiter.Limiter) error { return l.SetLimit(limiter.FixedWindow(limiter.PerHour(1000))) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -375,7 +375,7 @@ func TestLinesOfLimits(t *testing.T) {
 		own, slow := limiter.GCRA(limiter.PerSecond(10), 1), limiter.FixedWindow(limiter.PerHour(1))
 		lim, decisions := counted(t, own)
 		awayFromWindow(time.Hour)
-		wait := func(l limiter.Limit) error { _, err := lim.Wait(t.Context(), "k", limiter.UseLimit(l)); return err }
+		wait := func(l limiter.Limit) error { _, err := lim.Wait(t.Context(), "k", l); return err }
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() { _ = wait(slow) })
@@ -422,7 +422,7 @@ func TestTenThousandWaiters(t *testing.T) {
 		const n = 10_000
 		lim, decisions := counted(t, limiter.FixedWindow(limiter.PerSecond(n)))
 		awayFromWindow(time.Second)
-		if _, err := lim.WaitN(t.Context(), "k", n); err != nil {
+		if _, err := lim.Wait(t.Context(), "k", limiter.Cost(n)); err != nil {
 			t.Fatal(err)
 		}
 		decisions.Store(0)
@@ -448,14 +448,14 @@ func TestTenThousandWaiters(t *testing.T) {
 	})
 }
 
-func ExampleLocal_WaitN() {
+func ExampleLimiter_Wait_inTurn() {
 	lim, err := limiter.NewLocal(limiter.TokenBucket(limiter.PerSecond(1000), 1))
 	if err != nil {
 		panic(err)
 	}
 	defer lim.Close()
 	for i := range 3 {
-		if _, err := lim.WaitN(context.Background(), "job", 1); err != nil {
+		if _, err := lim.Wait(context.Background(), "job"); err != nil {
 			panic(err)
 		}
 		fmt.Println("job", i)

@@ -93,6 +93,9 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 			return last.Result, err
 		},
 		queue: func(units int) (least time.Duration, err error) {
+			if err := m.fits(cost); err != nil {
+				return 0, err
+			}
 			for i, p := range m.parts {
 				of := p.of(key, cost, i)
 				s, err := p.Limiter.enter(ctx, of.key, of.n, nil)
@@ -109,10 +112,18 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 	return last, err
 }
 
+// fits returns an error unless there is a cost for each part.
+func (m *Multi) fits(cost []Cost) error {
+	if len(cost) > 1 && len(cost) != len(m.parts) {
+		return invalid("costs", len(cost), "must be one for all parts, or one for each of %d", len(m.parts))
+	}
+	return nil
+}
+
 // decide decides, and calls the hooks of the parts.
 func (m *Multi) decide(ctx context.Context, key string, cost []Cost, most time.Duration, receipts []receipt) (res MultiResult, err error) {
-	if len(cost) > 1 && len(cost) != len(m.parts) {
-		return MultiResult{}, invalid("costs", len(cost), "must be one for all parts, or one for each of %d", len(m.parts))
+	if err := m.fits(cost); err != nil {
+		return MultiResult{}, err
 	}
 	start := time.Now()
 	a := newMultiDecision(m.parts, key, cost, receipts)

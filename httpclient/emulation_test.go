@@ -267,7 +267,9 @@ func emulate(t *testing.T, c cell, s strategy) (out emulated) {
 // client returns what sends a request, and reports whether it was admitted.
 func client(t *testing.T, u *upstream, s strategy, d func() (*discovery.Discovery, error)) func() bool {
 	if s == byBackoff {
+		u.mu.Lock()
 		rng := rand.New(rand.NewPCG(3, uint64(u.rng.Int64())))
+		u.mu.Unlock()
 		var mu sync.Mutex
 		return func() bool {
 			for i := 0; ; i++ {

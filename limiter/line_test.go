@@ -304,33 +304,32 @@ func TestCloseWithWaiters(t *testing.T) {
 // TestPanicsHandOver: a hook that panics in the turn of one does not stop the line.
 func TestPanicsHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := 0
+		var n, panics, admitted atomic.Int64
 		lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(10), 1), limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) {
-			if n++; n == 5 {
+			if n.Add(1) == 5 {
 				panic("of a hook")
 			}
 		}}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		panics, admitted := 0, 0
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
 				defer func() {
 					if recover() != nil {
-						panics++
+						panics.Add(1)
 					}
 				}()
 				if _, err := lim.Wait(t.Context(), "k"); err == nil {
-					admitted++
+					admitted.Add(1)
 				}
 			})
 			time.Sleep(time.Millisecond)
 		}
 		wg.Wait()
-		if panics != 1 || admitted != 9 {
-			t.Error(panics, admitted)
+		if panics.Load() != 1 || admitted.Load() != 9 {
+			t.Error(panics.Load(), admitted.Load())
 		}
 	})
 }

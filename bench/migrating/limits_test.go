@@ -369,7 +369,7 @@ func TestWithoutRedis(t *testing.T) {
 		t.Errorf("throttled: %d", got)
 	}
 
-	ours, err := limiter.New(rdb, limiter.GCRA(limiter.PerHour(5), 5))
+	ours, err := limiter.New(rdb, limiter.GCRA(limiter.PerHour(5), 5), limiter.WithExpectedProcesses(1))
 	if err != nil {
 		t.Fatal(err)
 	}

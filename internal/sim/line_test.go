@@ -165,7 +165,9 @@ func TestRedisFailsInAWait(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
+				l.mu.Lock()
 				sources, at = append(sources, res.Source), append(at, time.Since(start))
+				l.mu.Unlock()
 			})
 		}
 		time.Sleep(5 * time.Second)

@@ -30,7 +30,7 @@ type World struct {
 	keys      []string
 	most      []int // the largest cost of each limit
 	done      chan struct{}
-	rushing   []rush // those to come
+	rushing   []rush // in their order
 }
 
 func (w *World) now() time.Duration { return time.Since(w.began) }
@@ -161,13 +161,11 @@ func (w *World) pause(rng *rand.Rand) time.Duration {
 	tiny := time.Duration(rng.Int64N(1000)) // so that no two come at one time
 	think := time.Duration(rng.ExpFloat64() * float64(w.Think))
 	now := w.now()
-	for len(w.rushing) > 0 && w.rushing[0].to < now {
-		w.rushing = w.rushing[1:]
-	}
-	if w.Idle <= w.Think || len(w.rushing) == 0 || w.rushing[0].from <= now {
+	next := slices.IndexFunc(w.rushing, func(r rush) bool { return r.to >= now })
+	if w.Idle <= w.Think || next < 0 || w.rushing[next].from <= now {
 		return tiny + think
 	}
-	return tiny + min(time.Duration(rng.ExpFloat64()*float64(w.Idle)), w.rushing[0].from-now+think)
+	return tiny + min(time.Duration(rng.ExpFloat64()*float64(w.Idle)), w.rushing[next].from-now+think)
 }
 
 // settled checks what must hold when all faults have been over for a while: every process

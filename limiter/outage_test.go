@@ -265,7 +265,7 @@ func TestLogsAnOutageOnce(t *testing.T) {
 		return log.Write(p)
 	}), nil))
 	var calls atomic.Int64
-	lim := newLimiter(t, redistest.Admin(t, srv), good, limiter.WithLogger(logger), hasty(20*time.Millisecond), unhurried(), limiter.WithPrefix("shop"),
+	lim := newLimiter(t, redistest.Admin(t, srv), good, limiter.WithLogger(logger), hasty(20*time.Millisecond), unhurried(), limiter.WithPrefix("shop"), limiter.WithShare(1),
 		limiter.WithHooks(limiter.Hooks{Call: func(context.Context, limiter.CallInfo) { calls.Add(1) }}))
 	made := time.Now()
 	const key = "somebody@example.com"

@@ -2,11 +2,14 @@ package demo
 
 import (
 	"testing"
+	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/limiter/limitertest"
 )
 
 func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
@@ -36,5 +39,55 @@ func TestLookOnTheEmbeddedRedis(t *testing.T) {
 		if res, err := lim.Allow(t.Context(), "k"); err != nil || !res.Allowed {
 			t.Errorf("%+v, %v", res, err)
 		}
+	}
+}
+
+// TestEmbeddedRedisConforms: its Lua is another implementation. It differs where locals are
+// assigned in one statement that also reads them.
+func TestEmbeddedRedisConforms(t *testing.T) {
+	limitertest.Run(t, func(t *testing.T, limit limiter.Limit) limiter.Allower {
+		server, err := StartEmbedded()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Close)
+		rdb := redis.NewClient(server.Options)
+		t.Cleanup(func() { _ = rdb.Close() })
+		lim, err := limiter.New(rdb, limit, limiter.WithBudget(5*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = lim.Close() })
+		return lim
+	})
+}
+
+// TestEmbeddedRedisCountsTheWindowBefore: what a counter has admitted before the border of
+// two windows counts after it.
+func TestEmbeddedRedisCountsTheWindowBefore(t *testing.T) {
+	server := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	lim, err := limiter.New(rdb, limiter.SlidingWindowCounter(limiter.PerHour(10)), limiter.WithBudget(5*time.Second), limiter.WithoutDenialCache())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lim.Close()
+	border := time.Now().Truncate(time.Hour)
+	admitted := 0
+	for _, now := range []time.Time{border.Add(-time.Second), border} {
+		server.SetTime(now)
+		for range 10 {
+			res, err := lim.Allow(t.Context(), "k")
+			if err != nil || res.Source != limiter.SourceRedis {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if res.Allowed {
+				admitted++
+			}
+		}
+	}
+	if admitted != 10 {
+		t.Errorf("%d admitted around the border, want 10", admitted)
 	}
 }

@@ -7,7 +7,8 @@ local ends, cur, prev = start + w, y, x
 if t <= start - w then
   cur, prev = 0, 0
 elseif t <= start then
-  cur, prev = 0, cur
+  prev = cur -- One by one: in the Lua of miniredis, prev would become the new cur.
+  cur = 0
 elseif t > ends and t - now <= 2 * w then
   ends = t -- The clock stepped back a little: this window has begun already.
 elseif t > ends then
@@ -65,7 +66,8 @@ local start, cur, prev, from, old = now - now % num, 0, 0, nil, false
 if v and not rare then
   old = string.find(v, tail, 34, true) == 34 and tonumber(string.sub(v, 1, 16))
   if old then
-    prev, from, cur = string.match(v, '^(%d+):()(%d+)$', 34 + #tail)
+    prev, cur = string.match(v, '^(%d+):(%d+)$', 34 + #tail)
+    from = cur and #v - #cur
     prev, cur = tonumber(prev), tonumber(cur)
   end
   if not cur or not old or old > start + num or old > start and old < start + num then
@@ -73,7 +75,8 @@ if v and not rare then
   elseif old <= start - num then
     old, cur, prev = false, 0, 0
   elseif old <= start then
-    old, cur, prev = false, 0, cur
+    prev = cur
+    old, cur = false, 0
   end
 end
 local over = not rare and prev * (start + num - now)
@@ -92,7 +95,7 @@ else
     if value < count then kind = 2 end
   end
   if old and cur > 0 then
-    call('SETRANGE', key, from - 1, r)
+    call('SETRANGE', key, from, r)
   else
     text = string.format('%016.0f%s%s%.0f:%.0f', start + num, v and string.sub(v, 17, 33) or string.format(':%016.0f', now), tail, prev, r)
     ms = math.floor((start + 2 * num - now) / 1000) + 2000

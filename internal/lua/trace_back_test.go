@@ -110,7 +110,10 @@ func TestTraceGiveBack(t *testing.T) {
 				}
 				key := keys[tr.rng.IntN(len(keys))]
 				p := limits[key]
-				if tr.rng.IntN(3) == 0 {
+				switch {
+				case i%200 == 150:
+					now += tr.window(p) // what was taken before comes too late
+				case tr.rng.IntN(3) == 0:
 					now += tr.rng.Int64N(tr.window(p)/p.Cap + 1)
 				}
 				tr.step(p, key, now, tr.cost(p))

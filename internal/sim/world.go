@@ -5,6 +5,8 @@ import (
 	"fmt"
 	rand1 "math/rand"
 	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -47,8 +49,15 @@ type Report struct {
 	Trace      []string
 }
 
+// maxMemory is how much a world may allocate before memory is collected all the same.
+const maxMemory = 2 << 30
+
 // Run makes a world and lets it live.
 func Run(t *testing.T, p Plan, tracing bool) (rep Report) {
+	// The collector stops goroutines, and lets them wait for it, at times that no seed draws.
+	runtime.GC()
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(maxMemory))
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	t.Run(fmt.Sprintf("seed=%d", p.Seed), func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, p.Seed)
 		rand1.Seed(int64(p.Seed)) //nolint:staticcheck // go-redis draws from it, and only with GODEBUG=randseednop=0

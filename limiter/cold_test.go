@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -113,7 +114,7 @@ func TestBadPeerCounts(t *testing.T) {
 	answers := []struct {
 		n   int
 		err error
-	}{{6, nil}, {0, nil}, {-1, nil}, {1 << 40, nil}, {0, errors.New("no such host")}, {12, errors.New("half an answer")}, {7, nil}}
+	}{{6, nil}, {0, nil}, {-1, nil}, {math.MaxInt, nil}, {0, errors.New("no such host")}, {12, errors.New("half an answer")}, {7, nil}}
 	var asked atomic.Int64
 	for i := range answers {
 		lim := newLimiter(t, nowhere(t), good, limiter.WithPeerCount(func(context.Context) (int, error) {

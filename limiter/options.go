@@ -112,11 +112,11 @@ func WithShare(share float64) RedisOption {
 	})
 }
 
-// WithExpectedProcesses sets as how many processes this one counts itself until it has
-// heard from Redis once, by default 10. At least 1. The first decision without Redis
-// before that logs a warning, and Health says that the share is assumed. A number that is
-// too high leaves a part of the limit unused, one that is too low exceeds it: 20 processes
-// that expect 10 admit twice the limit.
+// WithExpectedProcesses sets how many processes this one assumes that there are, until
+// Redis or WithPeerCount has given a number. By default 10, at least 1. The first decision
+// without Redis before that logs a warning, and Health says that the share is assumed. If
+// the number is too high, a part of the limit is not used. If it is too low, the limit is
+// exceeded: 20 processes that expect 10 admit twice the limit.
 func WithExpectedProcesses(n int) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Expected = n
@@ -129,6 +129,9 @@ func WithExpectedProcesses(n int) RedisOption {
 // has been reached. The larger number of count's and of the heartbeat's is used. An error,
 // and a number that is not between 1 and 1,000,000, leave the last good one; a number that
 // is lower is taken over when it has been lower for three seconds.
+//
+// count is called for the first time with the first decision. Until it has answered,
+// WithExpectedProcesses holds, and its warning is logged: set both.
 //
 // count is called in the background, by one goroutine at a time, and must return when its
 // context ends: after 5 s, or when the limiter is closed, which waits for it. See

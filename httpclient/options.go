@@ -136,6 +136,10 @@ func WithAdaptive() Option { return func(c *config) { c.admission.Adaptive = tru
 // (429 if it was no error), Retry-After with what is left, its X-RateLimit headers, a body
 // of application/problem+json, and the header Holdfast-Not-Sent, by which it differs
 // from an answer of the server. [GaveUp] has the Error of it.
+//
+// Only the process that received the server's response can make one like it. Other processes
+// with the same limiter learn of the cooldown from the limiter: there, a request that cannot
+// wait always ends with an *Error, whose reason is retry.Throttled.
 func WithCooldownErrors() Option { return func(c *config) { c.cooldownErrors = true } }
 
 // WithHooks adds functions to be called when something happens. Given several times,

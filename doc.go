@@ -8,6 +8,9 @@
 //   - [github.com/holdfast-go/holdfast/limiter]: the limiter, with seven algorithms;
 //     several limits at once, limits on concurrency, sampling for large fleets, and
 //     limiters of one process
+//   - [github.com/holdfast-go/holdfast/semaphore]: limits on how many run at once
+//   - [github.com/holdfast-go/holdfast/sampled]: limits for fleets too large for a call to
+//     Redis per decision
 //   - [github.com/holdfast-go/holdfast/httpclient]: an http.RoundTripper for APIs with
 //     quotas: limits, cooldowns, throttles, and retries within a budget
 //   - [github.com/holdfast-go/holdfast/middleware]: limits for an http.Handler, with

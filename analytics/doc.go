@@ -6,9 +6,9 @@
 //	...
 //	mux.Handle("/debug/limits", top)
 //
-// A [Top] is for one limiter, in this process: a Limiter, Local, Sampled or Concurrency.
-// [Top.Report] reads it. It is also an http.Handler that answers in JSON; [Handler] does
-// so for several.
+// A [Top] is for one limiter, in this process: a limiter.Limiter, a
+// sampled.Limiter or a semaphore.Semaphore. [Top.Report] reads it. It is also an
+// http.Handler that answers in JSON; [Handler] does so for several.
 //
 // Denials are counted by the Space-Saving algorithm (Metwally, Agrawal, El Abbadi,
 // "Efficient computation of frequent and top-k elements in data streams", ICDT 2005):

@@ -65,7 +65,7 @@ func (c Class) Failure() bool {
 }
 
 // Fallback reports whether the decision is made by the fallback. For
-// For [ClassNoScript] that holds only after the one replay: check for it first.
+// [ClassNoScript] that holds only after the one replay: check for it first.
 func (c Class) Fallback() bool {
 	switch c {
 	case ClassUnavailable, ClassReadOnly, ClassSlow, ClassNoScript, ClassRedirect, ClassPermission, ClassAborted:

@@ -9,7 +9,7 @@
 //	...
 //	cc, err := grpc.NewClient(addr, grpc.WithUnaryInterceptor(pace.Unary()), grpc.WithStreamInterceptor(pace.Stream()))
 //
-// Any limiter.Allower can decide: a Limiter, a Sampled or, on the server, a
+// Any limiter.Allower can decide: a limiter.Limiter, a sampled.Limiter or, on the server, a
 // Multi; the rejection names the part that denied.
 //
 // # What a server answers

@@ -20,6 +20,6 @@
 // to RateLimit. The older headers describe one limit: the one that denied, or the one with
 // less left. The same holds for an upstream with limits of its own, behind [ReverseProxy].
 //
-// Any [limiter.Allower] can decide: a Limiter, a Sampled, or a Multi, whose parts
-// become policies of their own.
+// Any [limiter.Allower] can decide: a limiter.Limiter, a sampled.Limiter, or
+// a limiter.Multi, whose parts become policies of their own.
 package middleware

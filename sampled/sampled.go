@@ -40,7 +40,7 @@ const (
 // interval (WithInterval), learns what the fleet is asked for, and admits with the
 // probability that brings the fleet to the rate.
 //
-// It is not exact: see docs/choosing.md for what was measured. A key's first
+// It is not exact: see docs/measurements.md for what was measured. A key's first
 // interval, a process's first, and all while Redis cannot be reached, are decided by
 // the process's share of the rate, but each process admits the first unit of a key. It
 // admits a request or not as it comes; it has no burst beyond an interval's, and

@@ -34,10 +34,10 @@ type Permit struct {
 	lost chan struct{} // made by the first call of Lost
 }
 
-// Lost is closed when the permit has ended although it was not released: This
+// Lost is closed when the permit has ended although it was not released: this
 // process has sent no heartbeat for the time to live, because it stood still, or Redis
-// has lost its state. It is held again from then on, but another caller may have had
-// it meanwhile: work that must not run twice should stop.
+// has lost its state. The permit is held again from then on, but another caller may have
+// had it meanwhile: work that must not run twice should stop.
 func (p *Permit) Lost() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

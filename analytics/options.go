@@ -33,9 +33,9 @@ type config struct {
 func WithPeriod(d time.Duration) Option { return func(c *config) { c.period = d } }
 
 // WithHashedKeys makes reports show a hash instead of the key: the first 16 bytes of the
-// HMAC-SHA256 (RFC 2104) of what Key.Key would be, in hexadecimal. Who has the secret can
-// try keys until one fits; who has not cannot, as anybody could with a plain hash of an
-// address. Processes with the same secret show the same hash for a key. Without one, nil
+// HMAC-SHA256 (RFC 2104) of what Key.Key would be, in hexadecimal. With a plain hash, any
+// reader could find an address by hashing all addresses; with this one only a reader that has
+// the secret can. Processes with the same secret show the same hash for a key. Without one, nil
 // or empty, the process makes one at random: then hashes cannot be compared with those
 // of another process, nor with those of before a restart.
 func WithHashedKeys(secret []byte) Option {

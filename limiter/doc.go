@@ -24,9 +24,9 @@
 // that matter more. The packages semaphore and sampled limit concurrency, and fleets too
 // large for a call per decision.
 //
-// Of the module's documents, [choosing] says which of them to use. [guarantees] says what
-// holds, by how much a limit can be exceeded across an outage, and which test proves it.
-// [operations] says how to run it, and what each log line means.
+// The documents of the module say more: [choosing], which algorithm and which mode to use;
+// [guarantees], what holds, by how much a limit can be exceeded across an outage, and which
+// test proves it; [operations], how to run it, and what each log line means.
 //
 // [choosing]: https://github.com/holdfast-go/holdfast/blob/main/docs/choosing.md
 // [guarantees]: https://github.com/holdfast-go/holdfast/blob/main/docs/guarantees.md

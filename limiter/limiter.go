@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wait"
 )
 
-// Limiter is a rate limiter. Processes that use the same Redis, the same prefix and the same
-// limit share one of New; while Redis cannot decide, the fallback does. One of NewLocal is
-// for this process alone. It is safe for concurrent use. Make one with New or NewLocal; the
+// Limiter is a rate limiter. A limiter that New returns is shared by all processes that use
+// the same Redis, the same prefix and the same limit; while Redis cannot decide, the fallback
+// does. A limiter that NewLocal returns is for this process alone. It is safe for concurrent use. Make one with New or NewLocal; the
 // zero value is not usable.
 type Limiter struct {
 	limits limits
@@ -259,7 +259,7 @@ func (l *Limiter) enter(ctx context.Context, key string, n int, limit []Limit) (
 	return s, err
 }
 
-// Health reports without asking Redis. Of a limiter of NewLocal only LocalKeys is known.
+// Health reports without asking Redis. For a limiter of NewLocal it has only LocalKeys.
 func (l *Limiter) Health() Health { return l.engine.health() }
 
 // Close releases what the limiter holds and fails later calls, and those that wait, with

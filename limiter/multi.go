@@ -11,7 +11,8 @@ import (
 )
 
 // Multi is several limits for one request, all or nothing: per second and per hour;
-// per user, per tenant and for all. What one of them denies, none is charged for.
+// per user, per tenant and for all. When one of them denies a request, none of them is
+// charged for it.
 //
 // Parts whose keys are on one server are decided by one atomic call: a standalone
 // Redis, or in a cluster keys of one slot. Others are asked in order, and what was

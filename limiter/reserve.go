@@ -53,12 +53,11 @@ type keeper interface {
 // known whether they were given back; they are not given back twice.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
 
-// Settle makes the cost what it was in truth, in one call: units beyond it are
-// given back as by Cancel, and what is missing is charged, as far as there is room
-// for it, whether or not the limit has been used up, and from the
-// critical headroom too. Under fallback.Open what is missing is not charged while Redis
-// cannot be reached. The errors are those of Cancel, and ErrInvalidCost for a cost
-// below 0, which settles nothing.
+// Settle makes the cost what it really was, in one call: units beyond it are given back as
+// by Cancel, and units that are missing are charged, as far as there is room for them, also
+// from the critical headroom. That there is too little room is not an error. Under
+// fallback.Open what is missing is not charged while Redis cannot be reached. The errors are
+// those of Cancel, and ErrInvalidCost for a cost below 0, which settles nothing.
 func (r *Reservation) Settle(ctx context.Context, cost int) error {
 	switch {
 	case cost < 0:

@@ -41,8 +41,8 @@ type Proxies struct {
 // [Proxies].
 func XForwardedFor(trusted ...netip.Prefix) Key { return Proxies{Trusted: trusted}.XForwardedFor() }
 
-// Forwarded is that from the header of RFC 7239. The choice is yours, because a client
-// can send the one that your proxies don't set.
+// Forwarded is as XForwardedFor, but reads the header Forwarded of RFC 7239. Take the one of
+// the two headers that your proxies set: a client can send the other one itself.
 func Forwarded(trusted ...netip.Prefix) Key { return Proxies{Trusted: trusted}.Forwarded() }
 
 // XForwardedFor is the function of that name.

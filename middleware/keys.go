@@ -96,8 +96,9 @@ func PathValue(name string) Key {
 	return some(func(r *http.Request) string { return r.PathValue(name) })
 }
 
-// RemoteIP is the address that the connection comes from, of IPv6 the first 64 bits:
-// that is what a subscriber has. Behind a proxy that is the proxy; see XForwardedFor. A
+// RemoteIP is the address that the connection comes from. Of an IPv6 address the first 64
+// bits count, because a subscriber has all addresses that begin with them. Behind a proxy it
+// is the address of the proxy; see XForwardedFor. A
 // connection without an IP address, as over a Unix socket, has no key.
 func RemoteIP() Key {
 	return some(func(r *http.Request) string {

@@ -10,9 +10,10 @@ import (
 var xRateLimit = [...]string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
 
 // ReverseProxy is p behind a middleware, where the upstream may have limits of its own. By
-// itself p adds the upstream's headers to the middleware's: X-RateLimit-Limit, -Remaining
-// and -Reset, which are about one limit, would be there twice. They are then those of the
-// one that denied, or has less left. RateLimit is a list, and has both. p is not changed.
+// itself p adds the upstream's headers to those of the middleware, so that X-RateLimit-Limit,
+// -Remaining and -Reset, which are about one limit, would be there twice. With ReverseProxy
+// they are there once, for the limit that denied, or else for the one that has less left.
+// RateLimit is a list, and has both. p is not changed.
 func ReverseProxy(p *httputil.ReverseProxy) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		one := *p

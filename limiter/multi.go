@@ -19,7 +19,9 @@ import (
 // taken is given back when a later one denies; other callers may be denied because
 // of it for that moment, and a bucket may keep a fraction of a unit.
 //
-// Each part has its own fallback: what Redis cannot decide, its limiter does.
+// Each part has its own fallback: what Redis cannot decide, its limiter does. The atomic call
+// goes through the circuit breaker of the first part's limiter: only its Health and its log
+// report that Redis is unavailable. The breakers of the other parts do not see that call.
 // Limiters with leases or key shards are asked one by one too. A Multi is safe for
 // concurrent use and needs no Close; its limiters do.
 type Multi struct {

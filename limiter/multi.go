@@ -89,7 +89,7 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 		n = int(slices.Min(cost)) // at least so much of each part
 	}
 	w := waiter{
-		ctx: ctx, closed: link.Closed(), n: n, processes: link.Processes,
+		ctx: ctx, closed: link.Closed(), n: n, own: len(cost) > 1, processes: link.Processes,
 		ask: func(most time.Duration) (Result, error) {
 			var err error
 			last, err = m.decide(ctx, key, cost, most, nil)

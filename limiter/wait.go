@@ -32,6 +32,8 @@ type waiter struct {
 	ctx    context.Context
 	closed <-chan struct{}
 	n      int
+	// own is that what it costs cannot be compared by n: what denies it may admit another.
+	own bool
 	// ask decides for a caller that can wait for so long, 0 for as long as it takes.
 	ask func(most time.Duration) (Result, error)
 	// queue checks the call before it stands in line, and returns the least time in which
@@ -94,6 +96,7 @@ func (w *waiter) Ask() (a wait.Answer, err error) {
 		a.After = min(a.After, localPause)
 	}
 	w.denied++
+	a.Own = w.own
 	return a, nil
 }
 

@@ -32,6 +32,8 @@ type Answer struct {
 	Most time.Duration
 	// Room is how much more there is for others, if it may go.
 	Room int
+	// Own is that After says nothing of others, whatever they ask for.
+	Own bool
 }
 
 // Lines holds a line for each key that has waiters: the critical ones first, each by their
@@ -177,6 +179,9 @@ func (ls *Lines[K]) leave(key K, p *place) {
 	if p.turn {
 		l.take(p)
 	}
+	if l.denial.of == p {
+		l.denial.of = nil
+	}
 	if p.goes {
 		l.went(p.answer)
 	}
@@ -227,7 +232,10 @@ func (ls *Lines[K]) denied(p *place, a Answer) time.Duration {
 	}
 	now := time.Now()
 	l.room = unknown
-	l.denial = denial{at: now.Add(a.After), n: p.n, critical: p.critical}
+	l.denial = denial{at: now.Add(a.After), of: p, n: p.n, critical: p.critical}
+	if a.Own {
+		l.denial.n = 0
+	}
 	if a.Over > 0 {
 		l.calm, l.over, l.most = l.denial.at.Add(a.Over), a.Over, now.Add(a.Most)
 	}
@@ -255,10 +263,11 @@ type rank struct {
 	units       int
 }
 
-// denial is the last answer that the first one received; n is 0 when nothing is known of the
-// next one's.
+// denial is the last answer that the first one received. Others are denied, too, if they
+// ask for at least n; n is 0 when nothing is known of theirs.
 type denial struct {
 	at       time.Time // when to ask again
+	of       *place    // who received it, while that one stands in line
 	n        int
 	critical bool
 }
@@ -338,7 +347,7 @@ func (l *line) take(p *place) {
 
 // went notes that one of the line went, by an answer.
 func (l *line) went(a Answer) {
-	l.denial.n = 0
+	l.denial = denial{}
 	now := time.Now()
 	if l.free.After(now) {
 		return // it went with others, in the room that an answer before had left
@@ -367,7 +376,7 @@ func (l *line) next() {
 	}
 	room := l.room
 	l.room = unknown
-	if l.denial.n > 0 {
+	if l.denial.n > 0 || l.denial.of != nil {
 		return
 	}
 	for ; p != nil && p.n <= room; p = p.next {
@@ -382,7 +391,7 @@ func (l *line) next() {
 // until returns when p need not ask before, if it is the first.
 func (l *line) until(p *place) time.Time {
 	d := l.denial
-	if holds := d.n > 0 && p.n >= d.n && (d.critical || !p.critical); holds && d.at.After(l.free) {
+	if holds := d.of == p || d.n > 0 && p.n >= d.n && (d.critical || !p.critical); holds && d.at.After(l.free) {
 		return d.at
 	}
 	return l.free
@@ -390,6 +399,6 @@ func (l *line) until(p *place) time.Time {
 
 // call lets the first one ask, whatever its last answer says.
 func (l *line) call() {
-	l.denial.n, l.calm, l.free, l.over = 0, time.Time{}, time.Time{}, 0
+	l.denial, l.calm, l.free, l.over = denial{}, time.Time{}, time.Time{}, 0
 	l.first().call()
 }

@@ -1,0 +1,80 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// TestWaitForNothing: who waits with a cost of 0, for the end of a block, sleeps until then.
+func TestWaitForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim, decisions := counted(t, limiter.TokenBucket(limiter.PerSecond(10), 10))
+		must(t, lim.Block(t.Context(), "k", time.Hour))
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
+		defer cancel()
+		go func() {
+			time.Sleep(time.Millisecond)
+			if n := decisions.Load(); n > 3 {
+				t.Errorf("%d decisions within a millisecond", n)
+				cancel()
+			}
+		}()
+		if _, err := lim.Wait(ctx, "k", limiter.Cost(0)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestMultiWaitsWithoutCost: a request that costs nothing of one of the parts sleeps until the other
+// one admits it.
+func TestMultiWaitsWithoutCost(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	var n atomic.Int64
+	parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{limiter.TokenBucket(limiter.PerSecond(2), 1), limiter.TokenBucket(limiter.PerSecond(10), 10)},
+		limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) { n.Add(1) }}))
+	m := newMulti(t, parts...)
+	for range 2 {
+		if _, err := m.Wait(t.Context(), "k", 1, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := n.Load(); n > 20 {
+		t.Errorf("%d decisions for one wait", n)
+	}
+}
+
+// TestMultiTakesOverNoDenialOfAnotherPart: who stood behind one that waited for a part of which it needs
+// little asks at once when that one has left.
+func TestMultiTakesOverNoDenialOfAnotherPart(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{limiter.TokenBucket(limiter.PerSecond(10), 10), limiter.TokenBucket(limiter.PerHour(60), 100)})
+	m := newMulti(t, parts...)
+	_, err := m.Allow(t.Context(), "k", 1, 50)
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	big := make(chan error, 1)
+	go func() { _, err := m.Wait(ctx, "k", 1, 100); big <- err }()
+	time.Sleep(100 * time.Millisecond)
+	little := make(chan error, 1)
+	go func() { _, err := m.Wait(t.Context(), "k", 1, 1); little <- err }()
+	time.Sleep(100 * time.Millisecond)
+	cancel()
+	if err := <-big; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	select {
+	case err := <-little:
+		must(t, err)
+	case <-time.After(2 * time.Second):
+		t.Error("it waits, although there is room")
+	}
+}

@@ -121,7 +121,7 @@ func (l *Limiter) SetLimit(limit Limit) error {
 		return err
 	}
 	l.engine.changed(limit)
-	l.lines.CallAll()
+	l.lines.Call(func(lineOf) bool { return true })
 	return nil
 }
 
@@ -246,7 +246,7 @@ func (l *Limiter) Reset(ctx context.Context, key string, limit ...Limit) error {
 	if err != nil {
 		return err
 	}
-	defer l.lines.Call(l.limits.line(key, limitOf(limit)))
+	defer l.lines.Call(func(of lineOf) bool { return of.key == key }) // whatever its limit is
 	return l.engine.reset(ctx, s, key)
 }
 

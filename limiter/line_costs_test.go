@@ -78,3 +78,56 @@ func TestMultiTakesOverNoDenialOfAnotherPart(t *testing.T) {
 		t.Error("it waits, although there is room")
 	}
 }
+
+// TestResetWhileAsking: a Reset that falls between the answer to the first one of a line and its pause is not lost.
+func TestResetWhileAsking(t *testing.T) {
+	for _, standing := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var lim *limiter.Limiter
+			asked := 0
+			lim, err := limiter.NewLocal(limiter.TokenBucket(limiter.PerHour(1), 1), limiter.WithHooks(limiter.Hooks{Decision: func(ctx context.Context, d limiter.DecisionInfo) {
+				if d.Result.Allowed {
+					return
+				}
+				if asked++; asked == 1 && !standing || asked == 2 && standing {
+					must(t, lim.Reset(ctx, "k"))
+				}
+			}}))
+			must(t, err)
+			_, err = lim.Allow(t.Context(), "k")
+			must(t, err)
+			start := time.Now()
+			if standing {
+				go func() {
+					time.Sleep(time.Minute)
+					must(t, lim.SetLimit(limiter.TokenBucket(limiter.PerHour(2), 1)))
+				}()
+			}
+			_, err = lim.Wait(t.Context(), "k")
+			must(t, err)
+			if d := time.Since(start); d > 2*time.Minute {
+				t.Errorf("standing: %v: waited for %v", standing, d)
+			}
+		})
+	}
+}
+
+// TestResetWakesOwnLimits: those too who wait for the key with a limit of their own.
+func TestResetWakesOwnLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim, _ := counted(t, limiter.TokenBucket(limiter.PerHour(1), 1))
+		own := limiter.TokenBucket(limiter.PerHour(1), 2)
+		_, err := lim.Allow(t.Context(), "k", own, limiter.Cost(2))
+		must(t, err)
+		start := time.Now()
+		go func() {
+			time.Sleep(time.Second)
+			must(t, lim.Reset(t.Context(), "k"))
+		}()
+		_, err = lim.Wait(t.Context(), "k", own)
+		must(t, err)
+		if d := time.Since(start); d > time.Minute {
+			t.Errorf("waited for %v", d)
+		}
+	})
+}

@@ -42,9 +42,10 @@ type Answer struct {
 // leave takes as long in a line of ten thousand as in one of two. A key without
 // waiters takes no space. It is safe for concurrent use; the zero value is ready for use.
 type Lines[K comparable] struct {
-	n  atomic.Int64 // lines
-	mu sync.Mutex
-	m  map[K]*line
+	n     atomic.Int64  // lines
+	calls atomic.Uint64 // how often lines were called
+	mu    sync.Mutex
+	m     map[K]*line
 }
 
 // Wait waits until w may go: n units of what stands under key. Who has no other to
@@ -66,6 +67,7 @@ type Ahead struct {
 	Any   bool
 	units int
 	after time.Duration
+	calls uint64
 }
 
 // Stand is the rest of Wait, for one who has asked if nothing was ahead.
@@ -81,7 +83,7 @@ func (ls *Lines[K]) Stand(key K, n int, critical bool, ahead Ahead, a Answer, w 
 	if ahead.Any {
 		d = ls.due(p)
 	} else {
-		d = ls.denied(p, a)
+		d = ls.denied(p, a, ahead.calls != ls.calls.Load())
 	}
 	for {
 		for d != 0 {
@@ -98,28 +100,23 @@ func (ls *Lines[K]) Stand(key K, n int, critical bool, ahead Ahead, a Answer, w 
 			p.goes, p.answer = true, a
 			return nil
 		}
-		d = ls.denied(p, a)
+		d = ls.denied(p, a, false)
 	}
 }
 
-// Call lets the first one in the line of key ask now: there may be more than its last answer said.
-func (ls *Lines[K]) Call(key K) {
+// Call lets the first one of those lines ask now, also if it is asking: there may be more than
+// its last answer said.
+func (ls *Lines[K]) Call(those func(K) bool) {
+	ls.calls.Add(1)
 	if ls.n.Load() == 0 {
 		return
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l := ls.m[key]; l != nil {
-		l.call()
-	}
-}
-
-// CallAll is Call for all lines.
-func (ls *Lines[K]) CallAll() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for _, l := range ls.m {
-		l.call()
+	for key, l := range ls.m {
+		if those(key) {
+			l.call()
+		}
 	}
 }
 
@@ -128,6 +125,7 @@ func (ls *Lines[K]) Len() int { return int(ls.n.Load()) }
 
 // Look returns what a newcomer to the line of key stands behind now.
 func (ls *Lines[K]) Look(key K, critical bool) (ahead Ahead) {
+	ahead.calls = ls.calls.Load()
 	if ls.n.Load() == 0 {
 		return ahead
 	}
@@ -137,7 +135,7 @@ func (ls *Lines[K]) Look(key K, critical bool) (ahead Ahead) {
 	if l == nil || critical && l.ranks[0].first == nil {
 		return ahead
 	}
-	ahead = Ahead{Any: true, units: l.ranks[0].units, after: max(0, time.Until(l.until(l.first())))}
+	ahead.Any, ahead.units, ahead.after = true, l.ranks[0].units, max(0, time.Until(l.until(l.first())))
 	if !critical {
 		ahead.units += l.ranks[1].units
 	}
@@ -157,7 +155,7 @@ func (ls *Lines[K]) join(key K, n int, critical bool) *place {
 		ls.m[key] = l
 		ls.n.Add(1)
 	}
-	p.line = l
+	p.line, p.calls = l, l.calls
 	was := l.first()
 	l.add(p)
 	if l.first() == p {
@@ -202,9 +200,11 @@ func (ls *Lines[K]) due(p *place) time.Duration {
 	case !p.turn:
 		return -1
 	case p.now:
+		p.calls = p.line.calls
 		return 0
 	}
 	l := p.line
+	p.calls = l.calls
 	if now := time.Now(); l.over > 0 && !now.Before(l.until(p)) {
 		// Other processes come back at the same time.
 		jitter := l.over / time.Duration(l.len)
@@ -216,8 +216,9 @@ func (ls *Lines[K]) due(p *place) time.Duration {
 	return max(0, time.Until(l.until(p)))
 }
 
-// denied is due for one who has just received an answer that denies.
-func (ls *Lines[K]) denied(p *place, a Answer) time.Duration {
+// denied is due for one who has just received an answer that denies. It asks again at once if
+// the line was called since it asked, or if stale says so.
+func (ls *Lines[K]) denied(p *place, a Answer, stale bool) time.Duration {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := p.line
@@ -230,8 +231,12 @@ func (ls *Lines[K]) denied(p *place, a Answer) time.Duration {
 		l.next()
 		return -1
 	}
-	now := time.Now()
 	l.room = unknown
+	if stale || p.calls != l.calls {
+		l.denial, p.calls = denial{}, l.calls
+		return 0
+	}
+	now := time.Now()
 	l.denial = denial{at: now.Add(a.After), of: p, n: p.n, critical: p.critical}
 	if a.Own {
 		l.denial.n = 0
@@ -249,6 +254,7 @@ type line struct {
 	turns  int // how many may ask, or do so
 	room   int // the least that answers have left since the turns were given; or unknown
 	denial denial
+	calls  uint64 // how often it was called
 	// Until calm, those who leave are spread, and none asks before free.
 	calm, free time.Time
 	over       time.Duration // between the two pauses, or 0
@@ -281,6 +287,7 @@ type place struct {
 	turn       bool          // it may ask
 	called     chan struct{} // has a value when that has changed
 	now        bool          // without a pause
+	calls      uint64        // of the line, when it asked last
 	goes       bool          // it leaves because it may go
 	answer     Answer        // by this one
 }
@@ -399,6 +406,7 @@ func (l *line) until(p *place) time.Time {
 
 // call lets the first one ask, whatever its last answer says.
 func (l *line) call() {
+	l.calls++
 	l.denial, l.calm, l.free, l.over = denial{}, time.Time{}, time.Time{}, 0
 	l.first().call()
 }

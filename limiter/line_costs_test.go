@@ -131,3 +131,24 @@ func TestResetWakesOwnLimits(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseOfAnyPartEndsWaits: those of a Multi end, whichever of its limiters is closed.
+func TestCloseOfAnyPartEndsWaits(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{limiter.TokenBucket(limiter.PerHour(1), 1), limiter.TokenBucket(limiter.PerHour(1), 1)})
+	m := newMulti(t, parts...)
+	_, err := m.Allow(t.Context(), "k")
+	must(t, err)
+	ended := make(chan error, 1)
+	go func() { _, err := m.Wait(t.Context(), "k"); ended <- err }()
+	time.Sleep(100 * time.Millisecond)
+	must(t, parts[1].Limiter.Close())
+	select {
+	case err := <-ended:
+		if !errors.Is(err, limiter.ErrClosed) {
+			t.Error(err)
+		}
+	case <-time.After(2 * time.Second):
+		t.Error("it still waits")
+	}
+}

@@ -110,6 +110,9 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 			return least, nil
 		},
 	}
+	for _, p := range m.parts[1:] {
+		w.others = append(w.others, p.Limiter.redis.one.redis.Closed())
+	}
 	var err error
 	last.Result, err = w.wait(&m.lines, lineOf{key: key})
 	return last, err

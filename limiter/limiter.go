@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -160,7 +161,10 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Res
 	limit, n := costOf(opts)
 	w := waiter{
 		ctx: ctx, closed: l.engine.done(), n: n,
-		ask: func(most time.Duration) (Result, error) { return l.decide(ctx, limit, key, n, most, nil) },
+		ask: func(most time.Duration) (Result, error) {
+			res, err := l.decide(ctx, limit, key, n, most, nil)
+			return res, cmp.Or(err, tooLate(res, most))
+		},
 		queue: func(units int) (time.Duration, error) {
 			s, err := l.enter(ctx, key, n, []Limit{limit})
 			return s.least(units), err

@@ -152,3 +152,20 @@ func TestCloseOfAnyPartEndsWaits(t *testing.T) {
 		t.Error("it still waits")
 	}
 }
+
+// TestShapingWithoutTimeIsToldAtOnce: a start after the deadline is not waited for.
+func TestShapingWithoutTimeIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim, _ := counted(t, limiter.LeakyBucketShaping(limiter.PerSecond(1), 10))
+		_, err := lim.Allow(t.Context(), "k")
+		must(t, err)
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
+		defer cancel()
+		_, err = lim.Wait(ctx, "k")
+		var late *limiter.WaitError
+		if d := time.Since(start); d > 0 || !errors.As(err, &late) || late.RetryAfter != time.Second {
+			t.Errorf("told after %v: %v", d, err)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,6 +94,9 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 		ask: func(most time.Duration) (Result, error) {
 			var err error
 			last, err = m.decide(ctx, key, cost, most, nil)
+			for _, p := range last.Parts {
+				err = cmp.Or(err, tooLate(p.Result, most))
+			}
 			return last.Result, err
 		},
 		queue: func(units int) (least time.Duration, err error) {

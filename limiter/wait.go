@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/critical"
 	"github.com/holdfast-go/holdfast/internal/random"
 	"github.com/holdfast-go/holdfast/internal/redislink"
@@ -101,6 +102,15 @@ func (w *waiter) Ask() (a wait.Answer, err error) {
 	w.denied++
 	a.Own = w.own
 	return a, nil
+}
+
+// tooLate returns an error for a denial by a shaping limit where the start is later than a
+// caller can wait for: it would be as late if it asked again.
+func tooLate(res Result, most time.Duration) error {
+	if !res.Allowed && most > 0 && res.Limit.kind == algo.LeakyBucketShaping && res.ResetAfter > most {
+		return &WaitError{RetryAfter: res.ResetAfter, Remaining: most}
+	}
+	return nil
 }
 
 // spread returns the time over which the lines of several processes take turns, which were

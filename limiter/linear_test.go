@@ -38,8 +38,8 @@ func counter(limit int) porcupine.Model {
 			switch {
 			case !out.known && fits:
 				return []any{used, after}
-			case !out.known:
-				return []any{used}
+			case !out.known: // or, of what it owes, was charged as much as there was room for
+				return []any{used, limit}
 			case out.allowed == fits && out.remaining == limit-after:
 				return []any{after}
 			}

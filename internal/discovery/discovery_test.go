@@ -152,3 +152,30 @@ func TestBadOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestHugeNumbersHideNothing: a quota without a bound does not keep the fleet from what is
+// learnt of the others of its key.
+func TestHugeNumbersHideNothing(t *testing.T) {
+	srv := redistest.Start(t)
+	for name, huge := range map[string]retry.Quota{
+		"limit":     {Name: "x", Limit: 1<<63 - 1, Remaining: -1, Reset: time.Second, Window: time.Minute},
+		"remaining": {Name: "x", Remaining: 1 << 53, Reset: time.Second, Window: time.Minute},
+		"window":    {Name: "x", Limit: 5, Remaining: -1, Reset: time.Second, Window: 1<<63 - 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ds [2]*Discovery
+			for i := range ds {
+				d, err := New(redistest.Client(t, srv), limiter.WithPrefix(name), limiter.WithProcess(string(rune('a'+i))), limiter.WithBudget(time.Second))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer d.Close()
+				ds[i] = d
+			}
+			ds[0].Observe(t.Context(), "k", []retry.Quota{{Name: "hourly", Limit: 3, Remaining: 2, Reset: time.Hour, Window: time.Hour}, huge}, false, time.Now())
+			if n := admitted(t, ds[1], "k", 10); n != 2 {
+				t.Errorf("another process sends %d requests, of 3 that a window admits and 1 that was sent", n)
+			}
+		})
+	}
+}

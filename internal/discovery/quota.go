@@ -133,6 +133,7 @@ func (q *quota) observe(said retry.Quota, now time.Time, stale bool) (changed, m
 	if limit == 0 {
 		limit = max(q.limit, said.Remaining+1) // at least
 	}
+	limit = min(limit, maxLimit+1) // one that paces nothing, and that a script can count with
 	if limit != q.limit && !stale {
 		was := q.limit
 		q.limit, q.guessed, changed = limit, false, true
@@ -151,7 +152,7 @@ func (q *quota) observe(said retry.Quota, now time.Time, stale bool) (changed, m
 
 // learnWindow learns the length of the window: what is said, else the longest reset.
 func (q *quota) learnWindow(said retry.Quota, now time.Time, stale bool) (changed bool) {
-	if w := said.Window; w > 0 {
+	if w := min(said.Window, maxWindow+time.Microsecond); w > 0 {
 		changed = !stale && w != q.window
 		if changed {
 			q.window = w

@@ -22,7 +22,7 @@ var imports = map[string][]string{
 	"":                          nil,
 	"internal/algo":             {"internal/configerr"},
 	"internal/lua":              {"internal/algo"},
-	"fallback":                  {"internal/algo"},
+	"fallback":                  {"internal/algo", "internal/configerr"},
 	"internal/random":           nil,
 	"breaker":                   {"internal/configerr", "internal/random"},
 	"internal/configerr":        nil,

@@ -5,7 +5,13 @@
 // Most programs use only [Policy] of this package, through the options of package limiter.
 package fallback
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
+)
 
 // Policy says how decisions are made while Redis cannot make them. The zero
 // value is Local.
@@ -37,15 +43,16 @@ func (p Policy) String() string {
 // MarshalText returns the policy's name, for JSON and logs.
 func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText reads a policy's name.
+// UnmarshalText reads a policy's name, in small or capital letters. The error matches
+// limiter.ErrInvalidConfig.
 func (p *Policy) UnmarshalText(text []byte) error {
 	for known := Local; known.Valid(); known++ {
-		if string(text) == known.String() {
+		if strings.EqualFold(string(text), known.String()) {
 			*p = known
 			return nil
 		}
 	}
-	return fmt.Errorf("fallback: policy is %q: must be local, open or closed", text)
+	return configerr.In("fallback", configerr.New("policy", strconv.Quote(string(text)), "must be local, open or closed"))
 }
 
 // Valid reports whether p is one of the policies.

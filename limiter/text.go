@@ -35,7 +35,8 @@ func ParseLimit(text string) (Limit, error) {
 		return Limit{}, p.err
 	}
 	if _, err := l.params(); err != nil {
-		return Limit{}, invalid("limit", strconv.Quote(text), "%v", err)
+		rule := strings.TrimPrefix(err.Error(), pkg+": ")
+		return Limit{}, invalid("limit", strconv.Quote(text), "%s", rule)
 	}
 	return l, nil
 }

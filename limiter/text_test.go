@@ -120,11 +120,14 @@ func TestNamesAsText(t *testing.T) {
 			t.Errorf("%v is %v, %v", p, got, err)
 		}
 	}
-	s, p := limiter.SourceCache, fallback.Closed
+	s, p := limiter.SourceCache, fallback.Open
+	if err := p.UnmarshalText([]byte("Closed")); err != nil || p != fallback.Closed {
+		t.Errorf("%v, %v", p, err)
+	}
 	if err := s.UnmarshalText([]byte("Redis")); !errors.Is(err, limiter.ErrInvalidConfig) || s != limiter.SourceCache {
 		t.Errorf("%v, %v", s, err)
 	}
-	if err := p.UnmarshalText([]byte("unknown policy 3")); err == nil || p != fallback.Closed {
+	if err := p.UnmarshalText([]byte("unknown policy 3")); !errors.Is(err, limiter.ErrInvalidConfig) || p != fallback.Closed {
 		t.Errorf("%v, %v", p, err)
 	}
 }

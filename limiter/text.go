@@ -171,9 +171,12 @@ func (p *parser) digits() string {
 	return p.text[from:p.at]
 }
 
-// number reads a whole number.
+// number reads a whole number. What separates words is a sign where nothing is before it.
 func (p *parser) number() int {
 	p.space()
+	if i := p.at - 1; i >= 0 && (p.text[i] == '-' || p.text[i] == '_') && (i == 0 || isSpace(p.text[i-1])) {
+		p.at = i
+	}
 	from := p.at
 	digits := p.digits()
 	n, err := strconv.Atoi(digits)

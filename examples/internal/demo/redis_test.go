@@ -27,7 +27,7 @@ func TestLookOnTheEmbeddedRedis(t *testing.T) {
 	defer server.Close()
 	rdb := redis.NewClient(server.Options)
 	defer rdb.Close()
-	lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerHour(1), 5))
+	lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerHour(1), 5), limiter.WithBudget(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

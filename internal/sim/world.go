@@ -49,7 +49,7 @@ type Report struct {
 	Trace      []string
 }
 
-// maxMemory is how much a world may allocate before memory is collected all the same.
+// maxMemory is how much a world may allocate before its memory is collected while it lives.
 const maxMemory = 2 << 30
 
 // Run makes a world and lets it live.

@@ -32,6 +32,7 @@ type lines struct {
 func standing(t *testing.T, processes int, limit limiter.Limit, far func(i int) time.Duration, test func(*testing.T, *lines)) {
 	cryptotest.SetGlobalRandom(t, 1)
 	rand1.Seed(1) //nolint:staticcheck // go-redis draws from it
+	emptyPools()
 	synctest.Test(t, func(t *testing.T) {
 		l := &lines{decisions: make([]int, processes)}
 		l.net = newNetwork(1, 200*time.Microsecond)

@@ -208,7 +208,7 @@ func TestCombinedFailureIsOneEvent(t *testing.T) {
 			t.Fatalf("%+v, %v", a.res, a.err)
 		}
 	}
-	if sh := lim.Health().Servers[0]; sh.State != breaker.Closed || !sh.LastFailure.Failure() {
+	if sh := lim.Health().Servers[0]; sh.State != breaker.Closed || sh.LastFailure != breaker.ClassSlow && sh.LastFailure != breaker.ClassUnavailable {
 		t.Errorf("%+v", sh)
 	}
 	must(t, srv.Thaw())

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	rand1 "math/rand"
 	"net"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -106,31 +105,6 @@ func sum(n []int) (all int) {
 		all += v
 	}
 	return all
-}
-
-// TestNoProcessIsStarved: of up to eight processes that wait for one key, none gets more than
-// three times of what another gets, although Redis is nearer to one; and the limit is used.
-func TestNoProcessIsStarved(t *testing.T) {
-	const life = 10 * time.Second
-	for _, limit := range []limiter.Limit{
-		limiter.GCRA(limiter.PerSecond(100), 10), limiter.TokenBucket(limiter.PerSecond(100), 10), limiter.FixedWindow(limiter.PerSecond(100)),
-		limiter.SlidingWindowLog(limiter.PerSecond(100)), limiter.SlidingWindowCounter(limiter.PerSecond(100)), limiter.LeakyBucketShaping(limiter.PerSecond(100), 10),
-	} {
-		for _, processes := range []int{2, 4, 8} {
-			t.Run(limit.String()+"/"+strconv.Itoa(processes), func(t *testing.T) {
-				standing(t, processes, limit, func(i int) time.Duration { return time.Duration(i) * 100 * time.Microsecond }, func(t *testing.T, l *lines) {
-					got, slowest := l.wait(t, 50, life)
-					t.Logf("%v admitted, slowest %v, decisions %v", got, slowest, l.decisions)
-					if least, most := slices.Min(got), slices.Max(got); most > 3*least {
-						t.Errorf("from %d to %d were admitted of each process", least, most)
-					}
-					if all := sum(got); all < 950 {
-						t.Errorf("%d were admitted, of 1000", all)
-					}
-				})
-			})
-		}
-	}
 }
 
 // TestOneProcessOnRedis: a process that is alone waits as in TestWaitersAreServedInTurn of

@@ -3,6 +3,7 @@ package httpclient
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -86,14 +87,10 @@ func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Ans
 // scopesOf returns the scopes of quotas, and that of all requests.
 func scopesOf(said []retry.Quota) []string {
 	scopes := []string{""}
-next:
 	for _, q := range said {
-		for _, s := range scopes {
-			if s == q.Scope {
-				continue next
-			}
+		if !slices.Contains(scopes, q.Scope) {
+			scopes = append(scopes, q.Scope)
 		}
-		scopes = append(scopes, q.Scope)
 	}
 	return scopes
 }

@@ -64,6 +64,38 @@ func TestColdStart(t *testing.T) {
 	}
 }
 
+// TestFixedShareSaysHowMany: who fixes a share needs no other number of processes. Waiting
+// lines leave room for that many, too.
+func TestFixedShareSaysHowMany(t *testing.T) {
+	for share, want := range map[float64]int{1: 1, 0.5: 2, 0.3: 3, 0.25: 4, 0.001: 1000} {
+		lim := newLimiter(t, nowhere(t), good, limiter.WithShare(share), limiter.WithExpectedProcesses(7))
+		if h := lim.Health(); h.Processes != want || h.Share != share || h.ShareOrigin != "fixed" {
+			t.Errorf("a share of %v: %+v", share, h)
+		}
+	}
+}
+
+// TestPeersAreCountedFirst: the first decision of a process that starts in an outage is
+// within the share that WithPeerCount says, not within one that is assumed.
+func TestPeersAreCountedFirst(t *testing.T) {
+	var log bytes.Buffer
+	counted := make(chan struct{})
+	lim, err := limiter.New(nowhere(t), limiter.TokenBucket(limiter.PerHour(100), 100), limiter.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+		limiter.WithPeerCount(func(context.Context) (int, error) { defer close(counted); return 2, nil }))
+	must(t, err)
+	<-counted
+	until(t, "the count is known", func() bool { return lim.Health().Processes == 2 })
+	res, err := lim.Allow(t.Context(), "k")
+	must(t, err)
+	if res.Source != limiter.SourceLocal || res.Remaining != 49 {
+		t.Errorf("of 100 for two processes: %+v", res)
+	}
+	must(t, lim.Close())
+	if strings.Contains(log.String(), "assuming") {
+		t.Errorf("logged:\n%s", log.String())
+	}
+}
+
 // TestAssumedIsLoggedOnce: when the number is used, and not before.
 func TestAssumedIsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer

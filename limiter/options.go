@@ -130,8 +130,8 @@ func WithExpectedProcesses(n int) RedisOption {
 // and a number that is not between 1 and 1,000,000, leave the last good one; a number that
 // is lower is taken over when it has been lower for three seconds.
 //
-// count is called for the first time with the first decision. Until it has answered,
-// WithExpectedProcesses holds, and its warning is logged: set both.
+// The constructor calls count for the first time, and does not wait for it. Until it has
+// answered, WithExpectedProcesses holds: set both.
 //
 // count is called in the background, by one goroutine at a time, and must return when its
 // context ends: after 5 s, or when the limiter is closed, which waits for it. See

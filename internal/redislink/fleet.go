@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +49,7 @@ var present = struct {
 // the user's, if there is one, also during an outage.
 type fleet struct {
 	prefix, id string
-	expected   int64 // until something is known
+	expected   int64 // until something is known; what a fixed share says
 	turn       Every
 	alive      atomic.Int64 // 0 until something is known
 	joined     atomic.Bool
@@ -70,7 +71,11 @@ type census struct {
 }
 
 func newFleet(c *Config) *fleet {
-	return &fleet{prefix: c.Prefix, id: cmp.Or(c.Process, processID), expected: int64(c.Expected), ask: c.PeerCount}
+	expected := int64(c.Expected)
+	if c.Share > 0 { // nothing else is ever known then
+		expected = int64(math.Round(1 / c.Share))
+	}
+	return &fleet{prefix: c.Prefix, id: cmp.Or(c.Process, processID), expected: expected, ask: c.PeerCount}
 }
 
 // size is how many processes there are, as far as is known.

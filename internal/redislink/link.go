@@ -143,9 +143,14 @@ func (l *Link) Close(last func()) {
 // Claim takes the name of this link for a limiter; what says what it keeps, such as its
 // algorithm. Another one with another limit may not have the same name: they would share
 // their counts, so that what one admits counts against the other. Clients that cannot be
-// compared are all different. The error is one of configuration.
+// compared are all different. The error is one of configuration. From then on the link is
+// in use: the function of the user's begins to count, so that the first decision knows.
 func (l *Link) Claim(what string, limit any) (*Name, error) {
-	return claim(l.client, l.prefix, what, limit)
+	n, err := claim(l.client, l.prefix, what, limit)
+	if err == nil {
+		l.askPeers()
+	}
+	return n, err
 }
 
 // NewOp returns an empty Op.
@@ -224,7 +229,7 @@ func (l *Link) Beat() {
 // that does not return is not asked again.
 func (l *Link) askPeers() {
 	f := l.fleet
-	if f.ask == nil || !f.askTurn.Due(l.Now(), beatEvery) || !f.asking.CompareAndSwap(false, true) {
+	if f.ask == nil || l.share != 0 || !f.askTurn.Due(l.Now(), beatEvery) || !f.asking.CompareAndSwap(false, true) {
 		return
 	}
 	if !l.Background.Start(f.askPeers) {

@@ -193,8 +193,7 @@ func (q *queue) leave(ctx context.Context, o *Op, why error) (breaker.Class, err
 }
 
 // ready reports whether one more may fly. Those that are stuck do not count as flying,
-// only against max. mu is held.
-// Full calls leave some connections to others. mu is held.
+// only against max. Full calls leave some connections to others. mu is held.
 func (q *queue) ready() bool {
 	flying := q.flying - q.stuck
 	full := q.waiting.len() >= callKeys && min(q.least, cmp.Or(q.before, q.least)) >= far

@@ -55,6 +55,39 @@ func decision(a *lua.Args, id string, cost int64) *Op {
 // only is the queue of a link with one server.
 func only(l *Link) *queue { return l.servers.only.queue }
 
+// TestBudgetIsExact: a caller has left when its budget ends, neither before nor after, whether
+// its request waits for its turn or for an answer; and after three quarters of the time that
+// its context leaves, if that is less.
+func TestBudgetIsExact(t *testing.T) {
+	for _, sent := range []bool{false, true} {
+		for left, want := range map[time.Duration]time.Duration{
+			time.Hour: 50 * time.Millisecond, 60 * time.Millisecond: 50 * time.Millisecond, 40 * time.Millisecond: 30 * time.Millisecond,
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				q, a := only(unused(t, 128)), args(t, algo.GCRA)
+				q.flying = depth // so that nothing is sent
+				ctx, cancel := context.WithTimeout(t.Context(), left)
+				defer cancel()
+				start, o := time.Now(), decision(a, "a", 1)
+				if !q.start(ctx, o, 50*time.Millisecond) {
+					t.Fatal("nothing to await")
+				}
+				if sent {
+					q.mu.Lock()
+					f := q.gather(q.waiting.pop())
+					f.permit, _ = q.breaker.Acquire()
+					f.sent = start
+					q.mu.Unlock()
+				}
+				class, err := q.await(ctx, o)
+				if took := time.Since(start); took != want || !errors.Is(err, errBudget) || class == breaker.ClassOK {
+					t.Errorf("sent %v, %v left: %v, %v after %v, want %v", sent, left, class, err, took, want)
+				}
+			})
+		}
+	}
+}
+
 // TestLeavingIsNoVerdict: a caller who leaves a call early must not speak for
 // Redis; that it is late is reported all the same, by whoever finds out.
 func TestLeavingIsNoVerdict(t *testing.T) {

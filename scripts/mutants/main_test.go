@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -18,6 +19,12 @@ func TestProtections(t *testing.T) {
 		t.Fatalf("only %d mutants", len(list))
 	}
 	for _, m := range list {
+		pkg, named, _ := strings.Cut(m.tests, " ")
+		for test := range strings.SplitSeq(named, "|") {
+			if test != "" && !hasTest(t, filepath.Join("../..", pkg), test) {
+				t.Errorf("%s: %s has no test %s", m.name, pkg, test)
+			}
+		}
 		for _, e := range m.edits {
 			src, err := os.ReadFile(filepath.Join("../..", e.file))
 			if err != nil {
@@ -32,4 +39,24 @@ func TestProtections(t *testing.T) {
 			}
 		}
 	}
+}
+
+// hasTest reports whether a test of a package has a name that the pattern matches.
+func hasTest(t *testing.T, dir, pattern string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := regexp.MustCompile("(?m)^func " + pattern)
+	for _, name := range files {
+		src, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if find.Match(src) {
+			return true
+		}
+	}
+	return false
 }

@@ -100,7 +100,7 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 			return last.Result, err
 		},
 		queue: func(units int) (least time.Duration, err error) {
-			if err := m.fits(cost); err != nil {
+			if err := fits(m.parts, cost); err != nil {
 				return 0, err
 			}
 			for i, p := range m.parts {
@@ -123,16 +123,16 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 }
 
 // fits returns an error unless there is a cost for each part.
-func (m *Multi) fits(cost []Cost) error {
-	if len(cost) > 1 && len(cost) != len(m.parts) {
-		return invalid("costs", len(cost), "must be one for all parts, or one for each of %d", len(m.parts))
+func fits(parts []Part, cost []Cost) error {
+	if len(cost) > 1 && len(cost) != len(parts) {
+		return invalid("costs", len(cost), "must be one for all parts, or one for each of %d", len(parts))
 	}
 	return nil
 }
 
 // decide decides, and calls the hooks of the parts.
 func (m *Multi) decide(ctx context.Context, key string, cost []Cost, most time.Duration, receipts []receipt) (res MultiResult, err error) {
-	if err := m.fits(cost); err != nil {
+	if err := fits(m.parts, cost); err != nil {
 		return MultiResult{}, err
 	}
 	start := time.Now()
@@ -153,7 +153,7 @@ func (m *Multi) decide(ctx context.Context, key string, cost []Cost, most time.D
 type MultiReservation struct {
 	MultiResult
 	parts []*Reservation
-	names []Part
+	of    []Part
 }
 
 // Reserve asks as Allow does, for units that may be given back.
@@ -163,7 +163,7 @@ func (m *Multi) Reserve(ctx context.Context, key string, cost ...Cost) (*MultiRe
 	if err != nil {
 		return nil, err
 	}
-	r := &MultiReservation{MultiResult: res, names: m.parts}
+	r := &MultiReservation{MultiResult: res, of: m.parts}
 	if !res.Allowed {
 		return r, nil
 	}
@@ -173,42 +173,31 @@ func (m *Multi) Reserve(ctx context.Context, key string, cost ...Cost) (*MultiRe
 	return r, nil
 }
 
-// Part returns the reservation of a part, to be settled for itself. It is nil when
-// nothing was reserved, or there is no such part.
-func (r *MultiReservation) Part(name string) *Reservation {
-	for i, p := range r.parts {
-		if r.names[i].Name == name {
-			return p
-		}
-	}
-	return nil
-}
-
 // Cancel gives back what was not settled yet, as Reservation.Cancel does. The error
 // is ErrSettled when the request was denied or every part had been settled, or what giving
 // back met with.
 func (r *MultiReservation) Cancel(ctx context.Context) error {
-	return r.each(func(p *Reservation) error { return p.Cancel(ctx) })
+	return r.Settle(ctx, 0)
 }
 
-// Settle settles every part that is not settled yet at one real cost. The errors
-// are those of Cancel and of Reservation.Settle.
-func (r *MultiReservation) Settle(ctx context.Context, cost int) error {
-	return r.each(func(p *Reservation) error { return p.Settle(ctx, cost) })
-}
-
-func (r *MultiReservation) each(settle func(*Reservation) error) error {
+// Settle says what the request cost really: one Cost for all parts, or one for each, as in
+// Reserve. The errors are those of Cancel and of Reservation.Settle, and ErrInvalidConfig
+// as in Allow.
+func (r *MultiReservation) Settle(ctx context.Context, cost ...Cost) error {
 	if !r.Allowed {
 		return ErrSettled
+	}
+	if err := fits(r.of, cost); err != nil {
+		return err
 	}
 	errs := make([]error, 0, len(r.parts))
 	settled := 0
 	for i, p := range r.parts {
-		switch err := settle(p); {
+		switch err := p.Settle(ctx, costAt(cost, i)); {
 		case errors.Is(err, ErrSettled):
 			settled++
 		case err != nil:
-			errs = append(errs, ofPart(r.names[i].Name, err))
+			errs = append(errs, ofPart(r.of[i].Name, err))
 		}
 	}
 	if settled == len(r.parts) {

@@ -211,15 +211,18 @@ func TestMultiAgreesWithAModel(t *testing.T) {
 						tk := open[k]
 						open = append(open[:k:k], open[k+1:]...)
 						if what == 3 {
-							// One part is settled for itself, the others are cancelled.
-							part := rapid.IntRange(0, 2).Draw(rt, "part")
-							real := rapid.IntRange(0, tk.costs[part]).Draw(rt, "real")
-							if err := tk.r.Part(tk.r.Parts[part].Name).Settle(ctx, real); err != nil {
+							var real [3]limiter.Cost
+							for i := range real {
+								real[i] = limiter.Cost(rapid.IntRange(0, tk.costs[i]).Draw(rt, "real"))
+								used[i] += int(real[i])
+							}
+							if err := tk.r.Settle(ctx, real[:2]...); !errors.Is(err, limiter.ErrInvalidConfig) {
+								rt.Fatalf("two costs for three parts: %v", err)
+							}
+							if err := tk.r.Settle(ctx, real[:]...); err != nil {
 								rt.Fatal(err)
 							}
-							used[part] += real
-						}
-						if err := tk.r.Cancel(ctx); err != nil {
+						} else if err := tk.r.Cancel(ctx); err != nil {
 							rt.Fatal(err)
 						}
 						for i := range used {

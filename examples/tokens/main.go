@@ -153,7 +153,7 @@ func (p *program) work(ctx context.Context, o *outcome) error {
 		atomic.AddInt64(&o.tokens, int64(real))
 		if p.settles {
 			// With the reply lost it may not be settled: then the window's end does it.
-			if err := r.Part("tokens").Settle(ctx, real); err != nil && !errors.Is(err, limiter.ErrUnavailable) {
+			if err := r.Settle(ctx, 1, limiter.Cost(real)); err != nil && !errors.Is(err, limiter.ErrUnavailable) {
 				return err
 			}
 		}

@@ -29,7 +29,13 @@ func TestOneRejectionIsNotMany(t *testing.T) {
 				quota := rate.NewLimiter(100, 10)
 				start, injected := time.Now(), false
 				var rejected, served []time.Duration
+				var closed, passed time.Duration // since when, and the last that was sent then
 				base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+					mu.Lock()
+					if at := time.Since(start); closed > 0 && at > closed && at < closed+time.Second {
+						passed = at
+					}
+					mu.Unlock()
 					time.Sleep(10 * time.Millisecond)
 					mu.Lock()
 					at := time.Since(start)
@@ -41,6 +47,7 @@ func TestOneRejectionIsNotMany(t *testing.T) {
 						served = append(served, at)
 					} else {
 						rejected = append(rejected, at)
+						closed = at + 10*time.Millisecond
 					}
 					mu.Unlock()
 					time.Sleep(10 * time.Millisecond)
@@ -70,6 +77,9 @@ func TestOneRejectionIsNotMany(t *testing.T) {
 				t.Logf("rejected at %v; %d of 1400 served from the fourth second on", rejected, late)
 				if len(rejected) > 3 || slices.Max(rejected) > 4*time.Second {
 					t.Errorf("%d were rejected: %v", len(rejected), rejected)
+				}
+				if passed > 0 {
+					t.Errorf("at %v one was sent, although the server has rejected until %v", passed, closed+time.Second)
 				}
 				if late < 1400*85/100 {
 					t.Errorf("from the fourth second on %d of 1400 were served", late)
@@ -128,6 +138,44 @@ func TestRequestsPassInTurn(t *testing.T) {
 		}
 		if asked > 51*5/2 {
 			t.Errorf("the limiter was asked %d times", asked)
+		}
+	})
+}
+
+// TestNothingIsTakenInACooldownOfAScope: a request that waits in the line of its key while a
+// quota within it is used up takes from the limiter when it is sent, and not before.
+func TestNothingIsTakenInACooldownOfAScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim, taken := newLocal(t, limiter.GCRA(limiter.PerSecond(1), 1)), 0
+		counted := allowing(func(n int) limiter.Result {
+			res, err := lim.AllowN(t.Context(), "k", n)
+			if err != nil {
+				t.Error(err)
+			} else if res.Allowed && n > 0 {
+				taken++
+			}
+			return res
+		})
+		var sent []time.Duration
+		start := time.Now()
+		base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			sent = append(sent, time.Since(start))
+			time.Sleep(100 * time.Millisecond)
+			if len(sent) == 2 {
+				return respond(r, status(429, "X-RateLimit-Bucket", "abc", "X-RateLimit-Scope", "user", "Retry-After", "1.5")), nil
+			}
+			return respond(r, status(200, "X-RateLimit-Bucket", "abc")), nil
+		})
+		const url = "http://api.test/api/v10/channels/1/messages"
+		rt := newTransport(t, base, httpclient.WithLimiter(counted))
+		respondsWith(t, rt, get(t, url), 200)
+		var wg sync.WaitGroup
+		wg.Go(func() { respondsWith(t, rt, once(get(t, url)), 429) })
+		synctest.Wait()
+		wg.Go(func() { respondsWith(t, rt, get(t, url), 200) })
+		wg.Wait()
+		if len(sent) != 3 || taken != 3 || sent[2] < 2600*time.Millisecond {
+			t.Errorf("sent at %v, %d units taken", sent, taken)
 		}
 	})
 }

@@ -28,11 +28,12 @@ type lines struct {
 }
 
 // standing runs a test with a fleet of processes; the i-th is far(i) further away.
-func standing(t *testing.T, processes int, limit limiter.Limit, far func(i int) time.Duration, test func(*testing.T, *lines)) {
+func standing(t *testing.T, processes int, limit limiter.Limit, far func(i int) time.Duration, test func(*testing.T, *lines), opts ...limiter.Option) {
 	cryptotest.SetGlobalRandom(t, 1)
 	rand1.Seed(1) //nolint:staticcheck // go-redis draws from it
 	emptyPools()
 	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(2 * time.Second) // go-redis dials once more after its Close
 		l := &lines{decisions: make([]int, processes)}
 		l.net = newNetwork(1, 200*time.Microsecond)
 		l.srv = newServer(l.net, newLedger(&Plan{}, map[string]*rule{}, false), "10.0.0.1:6379", 1)
@@ -44,12 +45,12 @@ func standing(t *testing.T, processes int, limit limiter.Limit, far func(i int) 
 				Addr: l.srv.addr, Protocol: 2, DisableIdentity: true,
 				Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.net.dial(ctx, name, addr) },
 			})
-			lim, err := limiter.New(rdb, limit, limiter.WithProcess(name), limiter.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+			lim, err := limiter.New(rdb, limit, append([]limiter.Option{limiter.WithProcess(name), limiter.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
 				limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) {
 					l.mu.Lock()
 					l.decisions[i]++
 					l.mu.Unlock()
-				}}))
+				}})}, opts...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,6 +155,10 @@ func TestRedisFailsInAWait(t *testing.T) {
 		// Every 10 s by Redis, every 20 s by half of the limit.
 		if last := at[2]; last > 45*time.Second || sources[2] != limiter.SourceRedis {
 			t.Errorf("admitted after %v by %v", at, sources)
+		}
+		// The first asks each second, although it has to wait for 20 s by half of the limit.
+		if at[0] > 16200*time.Millisecond || sources[0] != limiter.SourceRedis {
+			t.Errorf("Redis is back after 15 s, and the first was admitted after %v by %v", at[0], sources[0])
 		}
 	})
 }

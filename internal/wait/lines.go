@@ -383,10 +383,7 @@ func (l *line) next() {
 	}
 	room := l.room
 	l.room = unknown
-	if l.denial.n > 0 || l.denial.of != nil {
-		return
-	}
-	for ; p != nil && p.n <= room; p = p.next {
+	for ; p != nil && max(1, p.n) <= room; p = p.next {
 		p.now = true
 		if !p.turn {
 			l.give(p)

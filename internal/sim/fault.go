@@ -28,13 +28,16 @@ const (
 	Evicted
 	ScriptsForgotten
 	ClockSteps
+	Migrated
 	faultKinds
+	// drawnKinds are those that every server can have.
+	drawnKinds = Migrated
 )
 
 var faultNames = [faultKinds]string{
 	"refused", "black hole", "replies lost", "far away", "reset", "frozen", "sluggish",
 	"rejects all", "rejects writes", "restart", "restart without data", "failover", "FLUSHALL",
-	"eviction", "SCRIPT FLUSH", "clock step",
+	"eviction", "SCRIPT FLUSH", "clock step", "slots migrate",
 }
 
 // String names it.
@@ -47,6 +50,8 @@ type Fault struct {
 	For  time.Duration
 	// Of are the processes it concerns; nil is all. Faults of servers concern all.
 	Of []int
+	// On is the server, by its number; -1 is all. Slots migrate to it.
+	On int
 	// Text is what a server answers.
 	Text string
 	// By is how far away it is, how slow, or by how much a clock steps.
@@ -58,6 +63,9 @@ func (f Fault) String() string {
 	s := fmt.Sprintf("%v at %v for %v", f.Kind, f.At, f.For)
 	if f.Of != nil {
 		s += fmt.Sprintf(", processes %v", f.Of)
+	}
+	if f.On != 0 {
+		s += fmt.Sprintf(", server %d", f.On)
 	}
 	if f.Text != "" {
 		s += fmt.Sprintf(", %q", f.Text)
@@ -107,7 +115,7 @@ func between(rng *rand.Rand, least, most time.Duration) time.Duration {
 }
 
 func drawFault(rng *rand.Rand, processes int) Fault {
-	f := Fault{Kind: FaultKind(rng.IntN(int(faultKinds))), For: between(rng, time.Millisecond, 40*time.Second)}
+	f := Fault{Kind: FaultKind(rng.IntN(int(drawnKinds))), For: between(rng, time.Millisecond, 40*time.Second)}
 	if rng.IntN(3) == 0 && processes > 1 {
 		f.Of = rng.Perm(processes)[:1+rng.IntN(processes-1)]
 	}

@@ -34,6 +34,16 @@ func TestKept(t *testing.T) {
 			Limits: []Limit{{Limit: limiter.SlidingWindowCounter(limiter.PerMinute(900)), Lease: 600, Age: 14 * time.Second}},
 			Life:   time.Minute, Think: 100 * time.Millisecond,
 		},
+		"what a reservation did not use is spent from the lease again": {
+			Seed: 20469, Processes: 1, Callers: 1, Keys: 1,
+			Limits: []Limit{{Limit: limiter.LeakyBucket(limiter.Per(3155, 219519*time.Millisecond), 65), Lease: 12, Age: 1234 * time.Millisecond}},
+			Life:   5 * time.Minute, Think: 28910362,
+		},
+		"other processes hold all units in leases": {
+			Seed: 20680, Processes: 5, Callers: 1, Keys: 1,
+			Limits: []Limit{{Limit: limiter.SlidingWindowLog(limiter.Per(126, 1042*time.Millisecond)), Lease: 88, Age: 10 * time.Second}},
+			Life:   time.Minute, Think: 28320394, Faults: []Fault{{Kind: Restarted, At: 24537473961, For: 15399676226}},
+		},
 		"a slow log": {
 			Seed: 1, Processes: 3, Callers: 2, Keys: 2, Limits: []Limit{{Limit: limiter.SlidingWindowLog(limiter.PerMinute(200))}},
 			Life: 3 * time.Minute, Think: 100 * time.Millisecond,
@@ -49,5 +59,37 @@ func TestKept(t *testing.T) {
 				t.Error(v)
 			}
 		})
+	}
+}
+
+// TestServersRedirect: servers of a cluster answer as real ones do where they do not have the
+// keys, so that the worlds in which they are clusters hold what they seem to.
+func TestServersRedirect(t *testing.T) {
+	limits := []Limit{{Limit: limiter.GCRA(limiter.PerSecond(100), 50)}, {Limit: limiter.GCRA(limiter.PerMinute(600), 300)}}
+	seen := map[string]int{}
+	for _, shape := range []Shape{OneShard, Cluster, WrappedCluster} {
+		p := Plan{
+			Seed: 1, Shape: shape, Processes: 4, Callers: 4, Keys: 4, Limits: limits, Life: 2 * time.Minute, Think: 30 * time.Millisecond,
+			Faults: []Fault{{Kind: FailedOver, At: 60 * time.Second, For: 10 * time.Second, On: 1}},
+		}
+		for i := range shape.servers() - 1 {
+			p.Faults = append(p.Faults, Fault{Kind: Migrated, At: time.Duration(20+20*i) * time.Second, For: 10 * time.Second, On: i})
+		}
+		if shape == OneShard { // callers of several keys share a command when many are in flight
+			p.Callers, p.Life = 16, time.Minute
+			p.Faults = []Fault{{Kind: Sluggish, At: 20 * time.Second, For: 2 * time.Second, By: time.Millisecond}}
+		}
+		rep := Run(t, p, false)
+		for _, v := range rep.Violations {
+			t.Errorf("%v: %v", shape, v)
+		}
+		for word, n := range rep.Redirects {
+			seen[word] += n
+		}
+	}
+	for _, word := range []string{"MOVED", "ASK", "TRYAGAIN", "CROSSSLOT"} {
+		if seen[word] == 0 {
+			t.Errorf("no server answered %s: %v", word, seen)
+		}
 	}
 }

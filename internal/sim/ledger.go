@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -83,10 +84,11 @@ type ledger struct {
 	checks     int
 	hash       uint64 // of everything that happened, whatever the order within an instant
 	trace      []string
-	waits      map[[2]int]*waiting  // by process and limiter
+	waits      map[[3]int]*waiting  // by process, limiter and server
 	nonces     map[string]bool      // of the commands that were executed
 	permits    map[string]*inFlight // by the key in Redis
 	emptied    map[string][]time.Duration
+	redirects  map[string]int // answers of servers that do not have the keys, by their first word
 }
 
 // waiting counts the decisions that asked Redis without being charged, since it last
@@ -97,7 +99,7 @@ type waiting struct {
 }
 
 func newLedger(p *Plan, rules map[string]*rule, tracing bool) *ledger {
-	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[2]int]*waiting{}, nonces: map[string]bool{}, permits: map[string]*inFlight{}, emptied: map[string][]time.Duration{}}
+	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[3]int]*waiting{}, nonces: map[string]bool{}, permits: map[string]*inFlight{}, emptied: map[string][]time.Duration{}, redirects: map[string]int{}}
 }
 
 func (l *ledger) now() time.Duration { return time.Since(l.began) }
@@ -150,6 +152,14 @@ func (l *ledger) of(key string) *account {
 		l.accounts[r.account] = a
 	}
 	return a
+}
+
+// redirected notes that a server does not have the keys that it was asked for.
+func (l *ledger) redirected(answer []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	word, _, _ := strings.Cut(string(answer[1:]), " ")
+	l.redirects[word]++
 }
 
 // lost notes that a server has lost what it kept of a key.
@@ -227,8 +237,8 @@ func (l *ledger) unused(process int, key string, units int64) {
 	}
 }
 
-// decided notes a decision, and checks what holds for each.
-func (l *ledger) decided(process, lim int, key string, d limiter.DecisionInfo, left bool) {
+// decided notes a decision on a key of a server, and checks what holds for each.
+func (l *ledger) decided(process, lim, server int, key string, d limiter.DecisionInfo, left bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.rules[key] == nil {
@@ -238,7 +248,7 @@ func (l *ledger) decided(process, lim int, key string, d limiter.DecisionInfo, l
 	units, res, err, took := int64(d.Cost), d.Result, d.Err, d.Took
 	l.answered(process, key, err, took, left)
 	if !left {
-		l.patience([2]int{process, lim}, units, res, took)
+		l.patience([3]int{process, lim, server}, units, res, took)
 	}
 	a := l.of(key)
 	a.asked += units
@@ -271,7 +281,7 @@ func (l *ledger) decided(process, lim int, key string, d limiter.DecisionInfo, l
 
 // patience checks that a Redis that cannot charge is not asked again and again:
 // until the breaker opens, and then by one probe at a time. mu is held.
-func (l *ledger) patience(of [2]int, units int64, res limiter.Result, took time.Duration) {
+func (l *ledger) patience(of [3]int, units int64, res limiter.Result, took time.Duration) {
 	w := l.waits[of]
 	if w == nil || res.Source == limiter.SourceRedis && res.Allowed && units > 0 {
 		w = &waiting{since: l.now()}
@@ -280,7 +290,7 @@ func (l *ledger) patience(of [2]int, units int64, res limiter.Result, took time.
 	if res.Source == limiter.SourceLocal && took > 0 {
 		w.n++
 		most := 10 + 2*l.plan.Callers + int((l.now()-w.since)/(400*time.Millisecond))
-		l.check(w.n <= most, "P2", "process %d, limiter %d: %d decisions asked Redis and were not charged within %v", of[0], of[1], w.n, l.now()-w.since)
+		l.check(w.n <= most, "P2", "process %d, limiter %d, server %d: %d decisions asked Redis and were not charged within %v", of[0], of[1], of[2], w.n, l.now()-w.since)
 	}
 }
 
@@ -295,7 +305,11 @@ func (l *ledger) finish() {
 	slices.Sort(keys)
 	for _, key := range keys {
 		a := l.accounts[key]
-		l.check(a.admittedRemote <= a.charged, "P1", "%s: %d units were admitted in the name of Redis, %d were charged there", key, a.admittedRemote, a.charged)
+		again := int64(0) // what a reservation did not use is in the lease again
+		if a.rule.late > 0 {
+			again = a.unused
+		}
+		l.check(a.admittedRemote <= a.charged+again, "P1", "%s: %d units were admitted in the name of Redis, %d were charged there", key, a.admittedRemote, a.charged)
 		l.check(a.admittedRemote+a.returned <= a.charged+a.owed+a.unused, "P1", "%s: %d units were admitted in the name of Redis and %d given back to it, but only %d were charged there, %d charged later, and %d not used",
 			key, a.admittedRemote, a.returned, a.charged, a.owed, a.unused)
 		l.bound(key, a)

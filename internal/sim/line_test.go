@@ -37,12 +37,11 @@ func standing(t *testing.T, processes int, limit limiter.Limit, far func(i int) 
 		l := &lines{decisions: make([]int, processes)}
 		l.net = newNetwork(1, 200*time.Microsecond)
 		l.srv = newServer(l.net, newLedger(&Plan{}, map[string]*rule{}, false), "10.0.0.1:6379", 1)
-		l.net.servers[l.srv.addr] = l.srv
 		for i := range processes {
 			name := "p" + strconv.Itoa(i)
-			l.net.set(name, l.srv.addr, func(p *Path) { p.Delay = far(i) })
+			l.net.set(name, l.srv.address(), func(p *Path) { p.Delay = far(i) })
 			rdb := redis.NewClient(&redis.Options{
-				Addr: l.srv.addr, Protocol: 2, DisableIdentity: true,
+				Addr: l.srv.address(), Protocol: 2, DisableIdentity: true,
 				Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.net.dial(ctx, name, addr) },
 			})
 			lim, err := limiter.New(rdb, limit, append([]limiter.Option{limiter.WithProcess(name), limiter.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),

@@ -30,7 +30,8 @@ type Path struct {
 
 // host is what a connection leads to.
 type host interface {
-	listens() bool
+	// listens reports whether connections to an address are accepted.
+	listens(addr string) bool
 	receive(c *conn, b []byte)
 }
 
@@ -144,7 +145,7 @@ func (n *network) dial(ctx context.Context, process, addr string) (net.Conn, err
 	case <-ctx.Done():
 		return fail(ctx.Err())
 	}
-	if p.Refused || srv == nil || !srv.listens() {
+	if p.Refused || srv == nil || !srv.listens(addr) {
 		return fail(syscall.ECONNREFUSED)
 	}
 	client, server := &conn{n: n, process: process, addr: addr}, &conn{n: n, process: process, addr: addr, server: srv}
@@ -177,6 +178,7 @@ type conn struct {
 	deadline time.Time
 	alarm    *time.Timer
 	request  []byte // of a server: what has arrived of the next request
+	asking   bool   // of a server: the last command was ASKING
 }
 
 func (c *conn) init() { c.arrived.L = &c.mu }

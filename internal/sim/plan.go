@@ -19,6 +19,7 @@ import (
 // smaller ones.
 type Plan struct {
 	Seed      uint64
+	Shape     Shape
 	Processes int
 	Callers   int // of each process
 	Keys      int // of each limit
@@ -36,7 +37,11 @@ type Plan struct {
 }
 
 // options are those of the limiters.
-type options struct{ NoDenials bool }
+type options struct {
+	NoDenials bool
+	// Deadlines are those of contexts, which the client obeys.
+	Deadlines bool
+}
 
 // Limit is a limit with what is particular to its limiter.
 type Limit struct {
@@ -134,7 +139,27 @@ func Draw(seed uint64) Plan {
 	for i := range rng.IntN(p.Processes) {
 		p.Leaves = append(p.Leaves, Leave{time.Duration(rng.Int64N(int64(p.Life))), i, rng.IntN(2) == 0})
 	}
+	p.drawShape(rand.New(rand.NewPCG(seed, 43)))
 	return p
+}
+
+// drawShape draws a shape, and which server each fault concerns.
+func (p *Plan) drawShape(rng *rand.Rand) {
+	if rng.IntN(2) == 0 {
+		return
+	}
+	p.Shape = Shape(1 + rng.IntN(int(shapes)-1))
+	p.Options.Deadlines = rng.IntN(2) == 0
+	if p.Shape.servers() == 1 {
+		return
+	}
+	for i := range p.Faults {
+		f := &p.Faults[i]
+		f.On = rng.IntN(4) - 1
+		if rng.IntN(5) == 0 {
+			f.Kind, f.On, f.Of, f.Text, f.By = Migrated, rng.IntN(3), nil, "", 0
+		}
+	}
 }
 
 // drawLimit draws a limit of about so many units per second that New accepts.
@@ -181,6 +206,12 @@ func drawBare(rng *rand.Rand, perSecond float64) limiter.Limit {
 	}
 	return limiter.GCRA(rate, burst)
 }
+
+const (
+	budget = 50 * time.Millisecond // the default of limiter.WithBudget
+	// holdMost is the longest time for which a permit is held.
+	holdMost = 5 * time.Second
+)
 
 // rush is a time in which much is asked for: a fault with what comes before and after it,
 // or the whole life of a fleet that is always busy.
@@ -325,6 +356,11 @@ func (p Plan) smaller() (plans []Plan) {
 			q.Limits[i] = Limit{Limit: l.Limit}
 			plans = append(plans, q)
 		}
+	}
+	if p.Shape != Single && p.Shape.servers() == 1 {
+		q := p
+		q.Shape = Single
+		plans = append(plans, q)
 	}
 	if p.Looks > 0 {
 		q := p

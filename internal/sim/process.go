@@ -23,7 +23,7 @@ type process struct {
 	w        *World
 	n        int
 	name     string
-	rdb      *redis.Client
+	rdb      redis.UniversalClient
 	limiters []*limiter.Limiter
 	multi    *limiter.Multi // of all of them, where they are several
 	permits  []*semaphore.Semaphore
@@ -41,8 +41,8 @@ func (p *process) leave(crash bool) {
 	if crash {
 		p.dead.Store(true)
 		p.w.ledger.crashed(p.n)
-		for _, s := range p.w.servers {
-			p.w.net.set(p.name, s.addr, func(path *Path) { path.Lost, path.Gone = true, true })
+		for _, addr := range addressesOf(p.w.servers) {
+			p.w.net.set(p.name, addr, func(path *Path) { path.Lost, path.Gone = true, true })
 		}
 	}
 	close(p.end)
@@ -52,9 +52,8 @@ func (p *process) leave(crash bool) {
 
 func (w *World) start(n int) *process {
 	p := &process{w: w, n: n, name: "p" + strconv.Itoa(n), end: make(chan struct{})}
-	p.rdb = redis.NewClient(&redis.Options{
-		Addr: w.servers[0].addr, Protocol: 2, DisableIdentity: true,
-		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return w.net.dial(ctx, p.name, addr) },
+	p.rdb = w.Shape.client(w.servers, w.Options.Deadlines, func(ctx context.Context, addr string) (net.Conn, error) {
+		return w.net.dial(ctx, p.name, addr)
 	})
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	for i, l := range w.Limits {
@@ -62,7 +61,7 @@ func (w *World) start(n int) *process {
 			limiter.WithHooks(limiter.Hooks{BreakerChange: func(_ context.Context, ch breaker.Change) {
 				w.ledger.fault("process %d, limiter %d: breaker %v to %v (%v)", n, i, ch.From, ch.To, ch.Cause)
 			}, Decision: func(ctx context.Context, d limiter.DecisionInfo) {
-				w.ledger.decided(p.n, i, w.account(i, d.Key), d, ctx.Err() != nil)
+				w.ledger.decided(p.n, i, w.server(i, d.Key), w.account(i, d.Key), d, ctx.Err() != nil)
 			}}))
 		if w.Options.NoDenials {
 			opts = append(opts, limiter.WithoutDenialCache())
@@ -122,8 +121,6 @@ func (p *process) pause(d time.Duration) bool {
 		return true
 	}
 }
-
-const budget = 50 * time.Millisecond // the default of limiter.WithBudget
 
 func (p *process) decide(rng *rand.Rand) {
 	w := p.w
@@ -219,9 +216,6 @@ func (p *process) hold(rng *rand.Rand) {
 		_ = permit.Release()
 	})
 }
-
-// holdMost is the longest time for which a permit is held.
-const holdMost = 5 * time.Second
 
 // crashed reports that the process died without closing anything.
 func (p *process) crashed() bool { return p.dead.Load() }

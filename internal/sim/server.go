@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lua"
@@ -36,7 +37,11 @@ type work struct {
 type Server struct {
 	net    *network
 	ledger *ledger
-	addr   string
+	// cluster is the one that it belongs to; nil without.
+	cluster *cluster
+	// at are the addresses of the master and of its replica, which is "" where it has none.
+	at       atomic.Pointer[[2]string]
+	switched atomic.Int64 // when the replica was promoted, in nanoseconds
 
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -53,13 +58,32 @@ type Server struct {
 }
 
 func newServer(net *network, l *ledger, addr string, seed uint64) *Server {
-	return &Server{net: net, ledger: l, addr: addr, rng: rand.New(rand.NewPCG(seed, 7)), keys: map[string]*value{}, scripts: map[string]bool{}}
+	s := &Server{net: net, ledger: l, rng: rand.New(rand.NewPCG(seed, 7)), keys: map[string]*value{}, scripts: map[string]bool{}}
+	s.at.Store(&[2]string{addr, ""})
+	net.servers[addr] = s
+	return s
 }
 
-func (s *Server) listens() bool {
+// follow gives s a replica, which takes its place when it is promoted.
+func (s *Server) follow(addr string) {
+	s.at.Store(&[2]string{s.address(), addr})
+	s.net.servers[addr] = s
+}
+
+func (s *Server) address() string { return s.at.Load()[0] }
+
+// addresses are those of the master and of its replica.
+func (s *Server) addresses() []string {
+	if at := s.at.Load(); at[1] != "" {
+		return at[:]
+	}
+	return s.at.Load()[:1]
+}
+
+func (s *Server) listens(addr string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.health.Down
+	return !s.health.Down || addr != s.address()
 }
 
 // now is the time by the server's clock. mu is held.
@@ -116,11 +140,63 @@ func (s *Server) restore() {
 	if s.saved == nil {
 		return
 	}
-	for k := range s.keys {
-		s.ledger.lost(k)
+	for _, k := range slices.Sorted(maps.Keys(s.keys)) {
+		if old := s.saved[k]; old == nil || !equal(&old.state, &s.keys[k].state) || !maps.Equal(old.set, s.keys[k].set) {
+			s.ledger.lost(k)
+		}
 	}
 	s.keys, s.saved = s.saved, nil
 	clear(s.scripts)
+}
+
+// failOver ends all connections, and makes the replica the master, if there is one, with
+// what save has kept.
+func (s *Server) failOver() {
+	s.crash()
+	if at := s.at.Load(); at[1] != "" {
+		s.at.Store(&[2]string{at[1], at[0]})
+		s.switched.Store(time.Now().UnixNano())
+	}
+	s.restore()
+}
+
+// masterAsSeen is the address of the master as sentinels say it: they notice a failover
+// within half a second.
+func (s *Server) masterAsSeen() string {
+	at := s.at.Load()
+	if time.Now().UnixNano()-s.switched.Load() < int64(500*time.Millisecond) {
+		return at[1]
+	}
+	return at[0]
+}
+
+// take removes the keys that is says to, and returns what they hold.
+func (s *Server) take(is func(key string) bool) map[string]*value {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := map[string]*value{}
+	for _, k := range slices.Sorted(maps.Keys(s.keys)) {
+		if v := s.get(k); v != nil && is(k) {
+			taken[k] = v
+			delete(s.keys, k)
+		}
+	}
+	return taken
+}
+
+// put keeps what another server has kept, whose clock was then at.
+func (s *Server) put(key string, v *value, then int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v.expires += s.now() - then
+	s.keys[key] = v
+}
+
+// clock is the time by the server's clock.
+func (s *Server) clock() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now()
 }
 
 // receive takes bytes of a connection.
@@ -158,7 +234,7 @@ func (s *Server) run() {
 		}
 		next := s.queue[0]
 		s.queue = s.queue[1:]
-		answer := s.execute(next.args)
+		answer := s.execute(next)
 		s.commands++
 		down := s.health.Down
 		s.mu.Unlock()
@@ -177,7 +253,7 @@ func (s *Server) crash() {
 	s.net.mu.Lock()
 	var ends []*conn
 	for c := range s.net.conns {
-		if c.addr == s.addr {
+		if c.addr == s.address() {
 			ends = append(ends, c)
 		}
 	}
@@ -232,11 +308,34 @@ func integers(v []int64) []byte {
 }
 
 // execute answers a command. mu is held.
-func (s *Server) execute(args []string) []byte {
+func (s *Server) execute(w work) []byte {
+	args, asking := w.args, w.from.asking
+	w.from.asking = false
+	name := strings.ToLower(args[0])
+	var keys, argv []string
+	switch name {
+	case "evalsha", "evalsha_ro", "eval", "eval_ro":
+		n, _ := strconv.Atoi(args[2])
+		keys, argv = args[3:3+n], args[3+n:]
+	case "del":
+		keys = args[1:]
+	case "zrem":
+		keys = args[1:2]
+	}
 	if s.health.Rejects != "" {
 		return failure(s.health.Rejects)
 	}
-	switch name := strings.ToLower(args[0]); name {
+	if s.cluster != nil {
+		if answer := s.cluster.elsewhere(s, w.from.addr, asking, keys); answer != nil {
+			s.ledger.redirected(answer)
+			return answer
+		}
+	}
+	rejects := s.health.RejectsWrites
+	if w.from.addr != s.address() {
+		rejects = writeRejections[1] // READONLY
+	}
+	switch name {
 	case "evalsha", "evalsha_ro", "eval", "eval_ro":
 		script := args[1]
 		if strings.HasPrefix(name, "evalsha") {
@@ -247,17 +346,23 @@ func (s *Server) execute(args []string) []byte {
 			script = lua.SHA(script)
 			s.scripts[script] = true
 		}
-		n, _ := strconv.Atoi(args[2])
-		return s.script(lua.Known(script), args[3:3+n], args[3+n:])
+		return s.script(lua.Known(script), keys, argv, rejects)
 	case "del", "zrem":
-		if s.health.RejectsWrites != "" {
-			return failure(s.health.RejectsWrites)
+		if rejects != "" {
+			return failure(rejects)
 		}
 		return integer(s.remove(name, args[1:]))
 	case "ping":
 		return []byte("+PONG\r\n")
-	case "hello", "client", "command":
-		return failure("ERR unknown command '" + name + "'")
+	case "asking":
+		w.from.asking = true
+		return []byte("+OK\r\n")
+	case "command":
+		return array(nil)
+	case "cluster":
+		if s.cluster != nil {
+			return s.cluster.slots()
+		}
 	}
 	return failure("ERR unknown command '" + args[0] + "'")
 }
@@ -290,15 +395,15 @@ func (r *run) script(name string, keys, argv []string) (reply []int64, ok bool) 
 	return nil, false
 }
 
-// script executes one, and writes what it changes if nothing is against that. mu is held.
-func (s *Server) script(name string, keys, argv []string) []byte {
+// script executes one, and writes what it changes unless writes are rejected. mu is held.
+func (s *Server) script(name string, keys, argv []string, rejects string) []byte {
 	r := &run{get: s.get, now: s.now(), changes: map[string]*value{}}
 	reply, ok := r.script(name, keys, argv)
 	if !ok {
 		return failure("ERR the simulation does not know the script " + name)
 	}
-	if len(r.changes) > 0 && s.health.RejectsWrites != "" {
-		return failure(s.health.RejectsWrites)
+	if len(r.changes) > 0 && rejects != "" {
+		return failure(rejects)
 	}
 	for k, v := range r.changes {
 		if v.kind == 0 && len(v.set) == 0 {

@@ -46,7 +46,7 @@ func TestSimulate(t *testing.T) {
 		}
 		length = d
 	}
-	sum := Report{Faults: map[string]int{}}
+	sum, shaped := Report{Faults: map[string]int{}, Redirects: map[string]int{}}, map[string]int{}
 	began, shown, worlds, fleets := time.Now(), time.Now(), 0, time.Duration(0)
 	more := func() bool {
 		switch {
@@ -67,8 +67,12 @@ func TestSimulate(t *testing.T) {
 		fleets += plan.Life
 		sum.Decisions += rep.Decisions
 		sum.Checks += rep.Checks
+		shaped[plan.Shape.String()]++
 		for k, n := range rep.Faults {
 			sum.Faults[k] += n
+		}
+		for k, n := range rep.Redirects {
+			sum.Redirects[k] += n
 		}
 		if len(rep.Violations) > 0 {
 			t.Errorf("seed %d: %v", plan.Seed, rep.Violations[0])
@@ -79,13 +83,18 @@ func TestSimulate(t *testing.T) {
 			fmt.Printf("%d fleets, %.1f fleet-hours, %d decisions\n", worlds, fleets.Hours(), sum.Decisions)
 		}
 	}
-	var faults []string
-	for _, k := range slices.Sorted(maps.Keys(sum.Faults)) {
-		faults = append(faults, fmt.Sprintf("%s %d", k, sum.Faults[k]))
-	}
 	took := time.Since(began)
-	fmt.Printf("%d fleets from seed %d to %d, %.1f fleet-hours, %d decisions, %d checks in %v (%.2g s per fleet-hour)\nfaults: %s\n",
-		worlds, seed-uint64(worlds), seed-1, fleets.Hours(), sum.Decisions, sum.Checks, took.Round(time.Second), took.Seconds()/fleets.Hours(), strings.Join(faults, ", "))
+	fmt.Printf("%d fleets from seed %d to %d, %.1f fleet-hours, %d decisions, %d checks in %v (%.2g s per fleet-hour)\nfleets: %s\nfaults: %s\nredirects: %s\n",
+		worlds, seed-uint64(worlds), seed-1, fleets.Hours(), sum.Decisions, sum.Checks, took.Round(time.Second), took.Seconds()/fleets.Hours(), counted(shaped), counted(sum.Faults), counted(sum.Redirects))
+}
+
+// counted lists counts by name.
+func counted(counts map[string]int) string {
+	var all []string
+	for _, k := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, fmt.Sprintf("%s %d", k, counts[k]))
+	}
+	return strings.Join(all, ", ")
 }
 
 // explain prints how to replay a violation, and what led to it.

@@ -3,11 +3,13 @@ package sim
 import (
 	"context"
 	"fmt"
+	"maps"
 	rand1 "math/rand"
 	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/cryptotest"
@@ -25,6 +27,7 @@ type World struct {
 	began     time.Time
 	net       *network
 	servers   []*Server
+	cluster   *cluster // nil without
 	processes []*process
 	ledger    *ledger
 	rules     map[string]*rule // by the key in Redis
@@ -43,7 +46,8 @@ type Report struct {
 	Decisions  int
 	Checks     int
 	Faults     map[string]int
-	Simulated  time.Duration // processes × time
+	Redirects  map[string]int // MOVED, ASK, TRYAGAIN and CROSSSLOT
+	Simulated  time.Duration  // processes × time
 	Hash       uint64
 	Trace      []string
 }
@@ -72,9 +76,7 @@ func live(p Plan, tracing bool) Report {
 	w.processes = make([]*process, p.Processes+len(p.Joins))
 	w.ledger = newLedger(&w.Plan, w.rules, tracing)
 	w.net = newNetwork(p.Seed, 200*time.Microsecond)
-	srv := newServer(w.net, w.ledger, "10.0.0.1:6379", p.Seed)
-	w.servers = append(w.servers, srv)
-	w.net.servers[srv.addr] = srv
+	w.makeServers()
 	for k := range p.Keys {
 		w.keys = append(w.keys, "k"+strconv.Itoa(k))
 	}
@@ -134,7 +136,7 @@ func live(p Plan, tracing bool) Report {
 	time.Sleep(time.Minute) // in which the clients' own dials end
 	w.ledger.finish()
 	l := w.ledger
-	return Report{Plan: p, Violations: l.violations, Decisions: l.decisions, Checks: l.checks, Faults: counts, Simulated: time.Duration(p.Processes) * p.Life, Hash: l.hash, Trace: l.trace}
+	return Report{Plan: p, Violations: l.violations, Decisions: l.decisions, Checks: l.checks, Faults: counts, Redirects: l.redirects, Simulated: time.Duration(p.Processes) * p.Life, Hash: l.hash, Trace: l.trace}
 }
 
 // algorithmOf is the algorithm of a limit.
@@ -181,6 +183,10 @@ func (w *World) pause(rng *rand.Rand) time.Duration {
 // settled checks what must hold when all faults have been over for a while: every process
 // decides by Redis again, knows its share, and owes nothing.
 func (w *World) settled() {
+	keys := make([][]string, len(w.processes))
+	for i := range w.processes {
+		keys[i] = w.calmKeys(i)
+	}
 	for round := range 30 {
 		time.Sleep(time.Second)
 		if round < 8 {
@@ -191,8 +197,8 @@ func (w *World) settled() {
 				continue
 			}
 			for _, lim := range p.limiters {
-				for range 2 { // the first may be a probe
-					_, _ = lim.AllowN(context.Background(), "settled", 1)
+				for _, key := range slices.Concat(keys[p.n], keys[p.n]) { // the first may be a probe
+					_, _ = lim.AllowN(context.Background(), key, 1)
 				}
 			}
 			for _, sem := range p.permits {
@@ -210,10 +216,14 @@ func (w *World) settled() {
 			continue
 		}
 		for i, lim := range p.limiters {
-			res, err := lim.AllowN(context.Background(), "settled", 1)
+			for _, key := range keys[p.n] {
+				res, err := lim.AllowN(context.Background(), key, 1)
+				w.ledger.mu.Lock()
+				w.ledger.check(err == nil && res.Source != limiter.SourceLocal, "return", "process %d, limiter %d: after all faults a decision on %s is by %v (%v)", p.n, i, key, res.Source, err)
+				w.ledger.mu.Unlock()
+			}
 			h := lim.Health()
 			w.ledger.mu.Lock()
-			w.ledger.check(err == nil && res.Source != limiter.SourceLocal, "return", "process %d, limiter %d: after all faults a decision is by %v (%v)", p.n, i, res.Source, err)
 			w.ledger.check(h.Processes == w.alive(), "share", "process %d, limiter %d: %d processes are counted, there are %d", p.n, i, h.Processes, w.alive())
 			w.ledger.check(h.Owed == 0, "return", "process %d, limiter %d: %d keys are still owed", p.n, i, h.Owed)
 			w.ledger.mu.Unlock()
@@ -265,10 +275,77 @@ func (w *World) conserved() {
 	}
 }
 
+// makeServers makes the servers of the plan's shape.
+func (w *World) makeServers() {
+	for i := range w.Shape.servers() {
+		s := newServer(w.net, w.ledger, fmt.Sprintf("10.0.0.%d:6379", i+1), w.Seed+uint64(i))
+		if w.Shape.replicated() {
+			s.follow(fmt.Sprintf("10.0.1.%d:6379", i+1))
+		}
+		w.servers = append(w.servers, s)
+	}
+	if w.Shape != Single && w.Shape != Wrapped && w.Shape != Sentinel {
+		w.cluster = newCluster(w.servers)
+	}
+}
+
+// on lists the servers that a fault concerns.
+func (w *World) on(f Fault) []*Server {
+	if f.On < 0 || f.On >= len(w.servers) {
+		return w.servers
+	}
+	return w.servers[f.On : f.On+1]
+}
+
+// server is the number of the one which has a key of a limit, 0 where the library does not
+// tell servers apart.
+func (w *World) server(i int, key string) int {
+	if w.Shape != Cluster || w.Limits[i].Parts > 1 {
+		return 0
+	}
+	return slices.Index(w.servers, w.cluster.of(w.inRedis(i, key)[0]))
+}
+
+// calmKeys lists a key for each server, for which only the process ever asks: the
+// leases of others would leave it nothing.
+func (w *World) calmKeys(process int) (keys []string) {
+	for _, s := range w.servers {
+		n := 0
+		for w.cluster != nil && w.cluster.of(fmt.Sprintf("{settled%d.%d}", process, n)) != s {
+			n++
+		}
+		keys = append(keys, fmt.Sprintf("settled%d.%d", process, n))
+	}
+	return keys
+}
+
+// migrate moves half of the slots that the world uses to a server, key by key, and takes so
+// long for it.
+func (w *World) migrate(to *Server, long time.Duration, rng *rand.Rand) {
+	var slots []int
+	for _, key := range slices.Sorted(maps.Keys(w.rules)) {
+		if slot := slotOf(key); strings.Contains(key, "{") && !slices.Contains(slots, slot) {
+			slots = append(slots, slot)
+		}
+	}
+	slots = slices.DeleteFunc(slots, func(int) bool { return rng.IntN(2) == 0 })
+	for _, slot := range slots {
+		w.cluster.migrate(slot, to)
+	}
+	for range 4 {
+		time.Sleep(long / 4)
+		for _, slot := range slots {
+			w.cluster.move(slot, func(string) bool { return rng.IntN(2) == 0 })
+		}
+	}
+	for _, slot := range slots {
+		w.cluster.moveRest(slot)
+	}
+}
+
 // inject lets a fault happen.
 func (w *World) inject(f Fault, rng *rand.Rand) {
 	time.Sleep(f.At + time.Duration(rng.Int64N(1000)))
-	s := w.servers[0]
 	w.ledger.fault("%v", f)
 	of := f.Of
 	if of == nil {
@@ -276,11 +353,20 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 			of = append(of, i)
 		}
 	}
+	servers := w.on(f)
 	paths := func(change func(*Path)) {
-		for _, i := range of {
-			w.net.set(w.processes[i].name, s.addr, change)
+		for _, addr := range addressesOf(servers) {
+			for _, i := range of {
+				w.net.set(w.processes[i].name, addr, change)
+			}
 		}
 	}
+	each := func(do func(*Server)) {
+		for _, s := range servers {
+			do(s)
+		}
+	}
+	healths := func(change func(*Health)) { each(func(s *Server) { s.set(change) }) }
 	end := func() {}
 	switch f.Kind {
 	case Refused:
@@ -299,42 +385,52 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 		paths(func(p *Path) { p.Refused = true })
 		paths(func(p *Path) { p.Refused = false })
 	case Frozen:
-		s.set(func(h *Health) { h.Frozen = true })
-		end = func() { s.set(func(h *Health) { h.Frozen = false }) }
+		healths(func(h *Health) { h.Frozen = true })
+		end = func() { healths(func(h *Health) { h.Frozen = false }) }
 	case Sluggish:
-		s.set(func(h *Health) { h.Slow += f.By })
-		end = func() { s.set(func(h *Health) { h.Slow -= f.By }) }
+		healths(func(h *Health) { h.Slow += f.By })
+		end = func() { healths(func(h *Health) { h.Slow -= f.By }) }
 	case Rejecting:
-		s.set(func(h *Health) { h.Rejects = f.Text })
-		end = func() { s.set(func(h *Health) { h.Rejects = "" }) }
+		healths(func(h *Health) { h.Rejects = f.Text })
+		end = func() { healths(func(h *Health) { h.Rejects = "" }) }
 	case RejectingWrites:
-		s.set(func(h *Health) { h.RejectsWrites = f.Text })
-		end = func() { s.set(func(h *Health) { h.RejectsWrites = "" }) }
+		healths(func(h *Health) { h.RejectsWrites = f.Text })
+		end = func() { healths(func(h *Health) { h.RejectsWrites = "" }) }
 	case Restarted, RestartedEmpty:
-		s.set(func(h *Health) { h.Down = true })
-		s.crash()
+		healths(func(h *Health) { h.Down = true })
+		each((*Server).crash)
 		end = func() {
 			if f.Kind == RestartedEmpty {
-				s.lose(func(string) bool { return true })
+				each(func(s *Server) { s.lose(func(string) bool { return true }) })
 			}
-			s.forgetScripts()
-			s.set(func(h *Health) { h.Down = false })
+			each((*Server).forgetScripts)
+			healths(func(h *Health) { h.Down = false })
 		}
 	case FailedOver:
-		s.save()
-		end = func() {
-			s.crash()
-			s.restore()
+		each((*Server).save)
+		end = func() { each((*Server).failOver) }
+		if w.Shape.replicated() { // the replica is elected for half of the time
+			time.Sleep(f.For / 2)
+			f.For -= f.For / 2
+			healths(func(h *Health) { h.Down = true })
+			each((*Server).crash)
+			end = func() {
+				each((*Server).failOver)
+				healths(func(h *Health) { h.Down = false })
+			}
 		}
 	case Flushed:
-		s.lose(func(string) bool { return true })
+		each(func(s *Server) { s.lose(func(string) bool { return true }) })
 	case Evicted:
-		s.lose(func(string) bool { return rng.IntN(3) == 0 })
+		each(func(s *Server) { s.lose(func(string) bool { return rng.IntN(3) == 0 }) })
 	case ScriptsForgotten:
-		s.forgetScripts()
+		each((*Server).forgetScripts)
 	case ClockSteps:
 		w.ledger.clockStepped()
-		s.step(f.By)
+		each(func(s *Server) { s.step(f.By) })
+	case Migrated:
+		w.migrate(w.servers[f.On], f.For, rng)
+		f.For = 0
 	}
 	time.Sleep(f.For)
 	end()

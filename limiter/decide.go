@@ -40,6 +40,8 @@ type request struct {
 	// unknown says that the denials were looked through already. With more they must be.
 	unknown bool
 	rc      *receipt // nil where nothing will be given back
+	// unsure, if set, becomes true when Redis may have charged what is decided locally.
+	unsure *bool
 }
 
 func (d *decider) request(budget time.Duration, s *spec, key string, n int, rc *receipt) request {
@@ -309,7 +311,11 @@ func (d *decider) fallBack(r *request, cause error) (Result, error) {
 		}
 		return count(srv, res), fmt.Errorf("%w: %w", ErrUnavailable, cause)
 	}
-	out := d.local.Take(r.key, s.local(d.redis.UseShare()), int64(r.n), home(s, cause), r.rc.forLocal())
+	owed := home(s, cause)
+	if owed == nil && r.unsure != nil {
+		*r.unsure = true
+	}
+	out := d.local.Take(r.key, s.local(d.redis.UseShare()), int64(r.n), owed, r.rc.forLocal())
 	return count(srv, s.result(out, SourceLocal)), nil
 }
 

@@ -68,15 +68,17 @@ func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key 
 	var res Result
 	turn := &p.turns[p.one.denials.Hash(key)%uint64(len(p.turns))]
 	first := turn.Add(1) - 1
-	soonest, asked := first, 0
+	soonest, asked, unsure := first, 0, false
 	end := time.Now().Add(budget)
 	for k := uint32(0); k < parts && asked < partsAsked; k++ {
 		i := (first%parts + k) % parts
 		if k > 0 {
 			budget = time.Until(end)
 		}
-		other, err := p.one.decide(ctx, p.one.request(budget, &s.parts[i], partKey(key, int(i)), n, rc))
-		if err != nil || other.Allowed {
+		r := p.one.request(budget, &s.parts[i], partKey(key, int(i)), n, rc)
+		r.unsure = &unsure
+		other, err := p.one.decide(ctx, r)
+		if err != nil || other.Allowed || unsure { // no second part is charged
 			return other, ofKey(err, key)
 		}
 		p.recount(key, i, other.Source, -1)

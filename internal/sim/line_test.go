@@ -119,6 +119,32 @@ func TestOneProcessOnRedis(t *testing.T) {
 	})
 }
 
+// TestOnePartIsCharged: a caller with little time left, whose call to one part of a key may
+// have been charged, is not charged on another one.
+func TestOnePartIsCharged(t *testing.T) {
+	standing(t, 2, limiter.GCRA(limiter.PerSecond(100), 40), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+		for range 3 {
+			var wg sync.WaitGroup
+			for range 3 { // connections
+				wg.Go(func() { _, _ = l.limiters[0].Peek(t.Context(), "k") })
+			}
+			wg.Wait()
+			l.net.set("p0", l.srv.address(), func(p *Path) { p.RepliesLost = true })
+			before := len(l.srv.ledger.nonces)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			res, err := l.limiters[0].AllowN(ctx, "k", 10) // more than this process's share of a part
+			cancel()
+			time.Sleep(time.Second)
+			if n := len(l.srv.ledger.nonces) - before; n > 1 || res.Allowed || err != nil {
+				t.Errorf("%d commands were charged for one decision, allowed: %v (%v)", n, res.Allowed, err)
+			}
+			l.net.set("p0", l.srv.address(), func(p *Path) { p.RepliesLost = false })
+			time.Sleep(5 * time.Second)
+			_, _ = l.limiters[0].Allow(t.Context(), "k")
+		}
+	}, limiter.WithKeyShards(4))
+}
+
 // TestRedisFailsInAWait: the line goes on with the local limit, and with that of Redis soon
 // after it is back, although the local one would let it wait for longer.
 func TestRedisFailsInAWait(t *testing.T) {

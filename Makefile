@@ -1,4 +1,4 @@
-.PHONY: discovery simulate mutants soak sdks help check lint cross api demo outage-demo screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
+.PHONY: discovery simulate mutants soak sdks help check lint cross api demo outage-demo shares screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
 
 # Lists the targets.
 help:
@@ -92,6 +92,10 @@ screenshots:
 # Measures what callers see under faults, and writes docs/outage.md.
 outage:
 	@go run ./bench/outage -out docs/outage.md
+
+# Computes how much of a limit a fleet can use in an outage; writes docs/shares.md.
+shares:
+	@GOWORK=off go test -count=1 -run 'TestUsablePart$$' ./fallback -args -usable.out=$(CURDIR)/docs/shares.md
 
 # What the transport adds to a request, next to others; writes docs/http.md.
 bench-http:

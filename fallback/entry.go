@@ -25,7 +25,15 @@ type entry struct {
 	seenCap, seenLeft, seenUntil int64
 	restart                      bool
 
+	grants grants
 	unsent *algo.Params // the limit in Redis of a block that Redis does not know
+}
+
+// alone notes that this process decides alone.
+func (e *entry) alone(now int64) {
+	if e.grants.lost == 0 {
+		e.grants.lost = now
+	}
 }
 
 // decide charges n to the entry, or only peeks when it is blocked.

@@ -15,18 +15,18 @@ func TestWarmStart(t *testing.T) {
 		own := home.Scale(0.5)
 		now := t0
 		s := storeAt(t, 10, &now)
-		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 4, ResetAfter: 6 * sec}, true)
+		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 4, ResetAfter: 6 * sec}, 1)
 		if d := s.Decide("k", own, 0); d.Remaining != 2 {
 			t.Errorf("%v: %d left of a half of 4", kind, d.Remaining)
 		}
 		if !s.Decide("k", own, 2).Allowed || s.Decide("k", own, 1).Allowed {
 			t.Errorf("%v: not exactly 2 were admitted", kind)
 		}
-		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 6, ResetAfter: 4 * sec}, true)
+		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 6, ResetAfter: 4 * sec}, 1)
 		if d := s.Decide("k", own, 0); d.Remaining != 3 {
 			t.Errorf("%v: %d left of a half of 6, seen later", kind, d.Remaining)
 		}
-		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 0, ResetAfter: 10 * sec}, true)
+		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 0, ResetAfter: 10 * sec}, 1)
 		now += 10 * sec
 		if d := s.Decide("k", own, 0); d.Remaining != 5 {
 			t.Errorf("%v: %d left when all has passed", kind, d.Remaining)
@@ -38,12 +38,12 @@ func TestObserveMakesNoKeyOfWhatIsUnused(t *testing.T) {
 	p := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 1, Per: sec, Burst: 1})
 	now := t0
 	s := storeAt(t, 10, &now)
-	s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 1}, true)
+	s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 1}, 1)
 	if s.Len() != 0 {
 		t.Error("a key that is as if never used is remembered")
 	}
 	for i := range 100 {
-		s.Observe(fmt.Sprint("k", i), p, algo.Decision{Allowed: true, ResetAfter: sec}, true)
+		s.Observe(fmt.Sprint("k", i), p, algo.Decision{Allowed: true, ResetAfter: sec}, 1)
 	}
 	if s.Len() != 10 {
 		t.Errorf("%d keys with a cap of 10", s.Len())
@@ -76,7 +76,11 @@ func TestOnlyChargesRaise(t *testing.T) {
 					s.Decide("k", home, 1)
 				}
 			}
-			s.Observe("k", home, algo.Decision{Allowed: c.charged, Remaining: c.left, ResetAfter: 3000 * sec}, c.charged)
+			granted := int64(0)
+			if c.charged {
+				granted = 1
+			}
+			s.Observe("k", home, algo.Decision{Allowed: c.charged, Remaining: c.left, ResetAfter: 3000 * sec}, granted)
 			if d := s.Decide("k", home, 0); d.Remaining != c.want {
 				t.Errorf("%v, %s: %d left, want %d", kind, name, d.Remaining, c.want)
 			}
@@ -98,12 +102,12 @@ func TestDebtUnderWay(t *testing.T) {
 		t.Fatalf("%+v, %v; %d keys owe", d, ok, s.Owed())
 	}
 	told := algo.Decision{Allowed: true, Remaining: 9, ResetAfter: 360 * sec}
-	s.Observe("k", home, told, true)
+	s.Observe("k", home, told, 1)
 	if d := s.Decide("k", home, 0); d.Remaining != 4 {
 		t.Errorf("%d left while the debt is under way", d.Remaining)
 	}
 	s.Settled(d, 0)
-	s.Observe("k", home, told, true)
+	s.Observe("k", home, told, 1)
 	if d := s.Decide("k", home, 0); d.Remaining != 9 || s.Owed() != 0 {
 		t.Errorf("%d left after it, %d keys owe", d.Remaining, s.Owed())
 	}
@@ -114,8 +118,8 @@ func TestStalePeekRaisesNothing(t *testing.T) {
 	home := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 10, Per: 3600 * sec, Burst: 10})
 	now := t0
 	s := storeAt(t, 10, &now)
-	s.Observe("k", home, algo.Decision{Allowed: true, ResetAfter: 3600 * sec}, true)
-	s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 9, ResetAfter: 360 * sec}, false)
+	s.Observe("k", home, algo.Decision{Allowed: true, ResetAfter: 3600 * sec}, 1)
+	s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 9, ResetAfter: 360 * sec}, 0)
 	if d := s.Decide("k", home, 0); d.Remaining != 0 {
 		t.Errorf("%d left", d.Remaining)
 	}

@@ -87,6 +87,7 @@ func (s *Store) Take(id string, p algo.Params, n int64, home *algo.Params, rc *R
 		return st.at(id, p, now, 0).denied(p, now, n)
 	}
 	e := st.at(id, p, now, n)
+	e.alone(now)
 	d := e.decide(p, now, n)
 	if !d.Allowed || n == 0 {
 		return d
@@ -113,6 +114,7 @@ func (s *Store) Reset(id string) {
 		}
 		// The entry stays in the heap as one that costs nothing to forget.
 		e.state, e.bucket, e.idleAt, e.seenUntil, e.restart = algo.State{}, nil, 0, 0, false
+		e.grants = grants{}
 		st.sent(e)
 		e.age++
 		st.idle.lower(e)
@@ -194,7 +196,9 @@ func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 	st := s.stripe(id)
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.at(id, p, now, min(n, p.Cap)).debit(p, now, n)
+	e := st.at(id, p, now, min(n, p.Cap))
+	e.alone(now)
+	e.debit(p, now, n)
 	if home != nil {
 		st.owe(id, p, now, n, home)
 	}
@@ -203,11 +207,12 @@ func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 // Observe notes what Redis said of id under the limit p: should Redis be lost,
 // this process starts from its part of what was left, and not from full.
 //
-// charged says that Redis has charged the key: only then does it know what it
-// describes, and the local state begins again. An answer that charged nothing, and
-// any answer while local use is not charged in Redis, may lower what is
-// left here, and never raises it: Redis may be answering reads alone.
-func (s *Store) Observe(id string, p algo.Params, d algo.Decision, charged bool) {
+// granted is how many units Redis has charged for this process, and 0 for an answer that
+// charged nothing. Only one that charged describes the key as it is, and the local state
+// begins again. Any other, and any while local use is not charged in Redis, may lower what
+// is left here, and never raises it: Redis may be answering reads alone.
+func (s *Store) Observe(id string, p algo.Params, d algo.Decision, granted int64) {
+	charged := granted > 0
 	now := s.now()
 	st := s.stripe(id)
 	st.mu.Lock()
@@ -231,6 +236,33 @@ func (s *Store) Observe(id string, p algo.Params, d algo.Decision, charged bool)
 	}
 	e.seenCap, e.seenLeft, e.seenUntil = p.Cap, left, max(1, now+d.ResetAfter)
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
+	if charged {
+		e.grants.add(p, granted, now)
+	}
+}
+
+// Granted returns the part of the limit p of id that Redis granted this process lately, or
+// had granted when this process began to decide alone. It errs low: what is forgotten is 0.
+func (s *Store) Granted(id string, p algo.Params) float64 {
+	now := s.now()
+	st := s.stripe(id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	e := st.keys[p.Kind][id]
+	if e == nil {
+		return 0
+	}
+	return e.grants.part(p, now)
+}
+
+// Returned notes that n units of id, which Redis granted this process, were given back.
+func (s *Store) Returned(kind algo.Kind, id string, n int64) {
+	st := s.stripe(id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if e := st.keys[kind][id]; e != nil {
+		e.grants.give(n)
+	}
 }
 
 // Block denies id for d microseconds under the algorithm of p, unless it is blocked for

@@ -235,7 +235,7 @@ func (a *multiDecision) decided(g group, items []lua.Item, asking []denial.Askin
 		if ok {
 			charged = r.n
 		}
-		d.decided(r.s, r.key, charged, out)
+		d.decided(r.s, r.id, charged, out, int64(charged))
 		a.set(i, count(r.srv, r.s.result(out, SourceRedis)))
 	}
 	return ok
@@ -250,8 +250,8 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 		if d.policy != fallback.Local {
 			continue
 		}
-		own := r.s.local(d.redis.UseShare())
-		res := r.s.result(d.local.Peek(r.key, own, int64(r.n)), SourceLocal)
+		d.redis.UseShare()
+		res := r.s.result(d.local.Peek(r.id, r.s.local(d.claim(r.s, r.id)), int64(r.n)), SourceLocal)
 		a.set(i, res)
 		ok = ok && res.Allowed
 	}

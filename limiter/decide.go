@@ -20,7 +20,8 @@ import (
 type decider struct {
 	redis    *redislink.Link
 	policy   fallback.Policy
-	askAgain bool // WithoutDenialCache
+	askAgain bool    // WithoutDenialCache
+	equal    float64 // WithEqualShare; 1 where the share is fixed
 	local    *fallback.Store
 	outbox   *outbox.Outbox
 	denials  *denial.Cache
@@ -169,9 +170,9 @@ func (d *decider) refill(r request, ls *lease.Lease) {
 	o.Count, o.Named = ls.Room(time.Now()), r.s.args.Kind == algo.SlidingWindowLog
 	o.After = func(o *redislink.Op, _ bool) { fill(ls, o, false) }
 	if class, _ := d.redis.Do(context.Background(), r.srv, o, d.redis.Budget()); class == breaker.ClassOK {
-		out := o.Out
+		out, units := o.Out, o.Admitted*o.Cost
 		d.redis.Free(o)
-		d.decided(r.s, r.key, 1, out)
+		d.decided(r.s, r.id, 1, out, units)
 	}
 }
 
@@ -225,7 +226,7 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 	end := time.Now()
 	switch {
 	case class == breaker.ClassOK:
-		out, sent := o.Out, o.Sent
+		out, sent, units := o.Out, o.Sent, o.Admitted*o.Cost
 		if out.Allowed {
 			r.rc.fromRedis(o.Keys, n, o)
 		}
@@ -233,7 +234,7 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 		if out.Remaining < int64(n)+s.args.Keep {
 			d.remember(asking, s, n, out, sent, end)
 		}
-		d.decided(s, r.key, n, out)
+		d.decided(s, r.id, n, out, units)
 		return count(r.srv, s.result(out, SourceRedis)), nil
 	case class.Fallback():
 		return d.fallBack(&r, err)
@@ -246,11 +247,11 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 // tell Redis, or that Redis denied the same a moment ago.
 func (d *decider) knows(r *request) (Result, bool) {
 	open := r.srv.Breaker.Refuses()
-	if d.local.Unsent(r.s.args.Kind, r.key) > 0 {
+	if d.local.Unsent(r.s.args.Kind, r.id) > 0 {
 		if !open {
 			d.outbox.Send()
 		}
-		if out := d.local.Peek(r.key, r.s.local(d.redis.Share()), int64(r.n)); !out.Allowed {
+		if out := d.local.Peek(r.id, r.s.local(d.claim(r.s, r.id)), int64(r.n)); !out.Allowed {
 			return count(r.srv, r.s.result(out, SourceLocal)), true
 		}
 	}
@@ -284,16 +285,26 @@ func (d *decider) remember(asking denial.Asking, s *spec, n int, out algo.Decisi
 }
 
 // decided does what rides on a decision on n units that Redis has made: remember the
-// answer, and start what is due in the background.
-func (d *decider) decided(s *spec, key string, n int, out algo.Decision) {
-	charged := out.Allowed && n > 0
+// answer, and start what is due in the background. granted is how many units Redis charged
+// for this process.
+func (d *decider) decided(s *spec, id string, n int, out algo.Decision, granted int64) {
 	if d.policy == fallback.Local {
-		d.local.Observe(key, s.args.Params, out, charged)
+		d.local.Observe(id, s.args.Params, out, granted)
 		d.redis.Beat()
 	}
 	if n > 0 {
-		d.outbox.Decided(charged)
+		d.outbox.Decided(granted > 0)
 	}
+}
+
+// claim is the part of a key's limit that this process may use alone: its share of what is
+// shared equally, and of the rest the part that Redis granted it.
+func (d *decider) claim(s *spec, id string) float64 {
+	share := d.redis.Share()
+	if d.equal == 1 || share == 1 {
+		return share
+	}
+	return d.equal*share + (1-d.equal)*d.local.Granted(id, s.args.Params)
 }
 
 // fallBack decides without Redis.
@@ -315,8 +326,11 @@ func (d *decider) fallBack(r *request, cause error) (Result, error) {
 	if owed == nil && r.unsure != nil {
 		*r.unsure = true
 	}
-	out := d.local.Take(r.key, s.local(d.redis.UseShare()), int64(r.n), owed, r.rc.forLocal())
-	return count(srv, s.result(out, SourceLocal)), nil
+	d.redis.UseShare()
+	claim := d.claim(s, r.id)
+	res := s.result(d.local.Take(r.id, s.local(claim), int64(r.n), owed, r.rc.forLocal()), SourceLocal)
+	res.Claim = claim
+	return count(srv, res), nil
 }
 
 // home is the limit under which Redis is to be charged with what is admitted locally
@@ -355,7 +369,7 @@ func (d *decider) giveUp(ctx context.Context, rc *receipt, n int) error {
 		left -= units
 	}
 	if left > 0 {
-		d.local.GiveBack(rc.key, &rc.local, left)
+		d.local.GiveBack(lua.EncodeID(rc.key), &rc.local, left)
 	}
 	return err
 }
@@ -368,46 +382,48 @@ func (d *decider) charge(ctx context.Context, rc *receipt, n int) error {
 	case !redislink.FallsBack(err) || d.policy == fallback.Closed:
 		return unavailable(ctx, rc.key, err)
 	case d.policy == fallback.Local:
-		d.local.Charge(rc.key, s.local(d.redis.UseShare()), int64(n), home(s, err))
+		d.redis.UseShare()
+		d.local.Charge(id, s.local(d.claim(s, id)), int64(n), home(s, err))
 	}
 	return nil
 }
 
 // refund gives units of a key back that were taken by any process, and returns how many.
 func (d *decider) refund(ctx context.Context, s *spec, key string, n int64) (int64, error) {
-	d.local.Refund(key, s.local(d.redis.Share()), n)
 	id := lua.EncodeID(key)
+	d.local.Refund(id, s.local(d.claim(s, id)), n)
 	defer d.denials.Forget(id)
 	o := &redislink.Op{ID: id, Taken: &lua.Taken{Keys: d.redis.Names.KeysOf(s.args.Kind, id), Params: s.args, Units: n}}
 	if err := d.redis.Ask(ctx, d.redis.Server(id), o, d.redis.Budget()); err != nil {
 		return 0, unavailable(ctx, key, err)
 	}
+	d.local.Returned(s.args.Kind, id, o.Given)
 	return o.Given, nil
 }
 
 // block denies a key for us microseconds.
 func (d *decider) block(ctx context.Context, s *spec, key string, us int64) error {
-	d.local.Block(key, s.args.Params, us)
-	defer d.forget(key)
-	b := &lua.Block{Keys: d.redis.Names.Keys(s.args.Kind, key), Params: s.args, Time: us}
-	if err := d.redis.Exec(ctx, b.Keys.ID(), b); err != nil {
+	id := lua.EncodeID(key)
+	d.local.Block(id, s.args.Params, us)
+	defer d.forget(id)
+	b := &lua.Block{Keys: d.redis.Names.KeysOf(s.args.Kind, id), Params: s.args, Time: us}
+	if err := d.redis.Exec(ctx, id, b); err != nil {
 		return unavailable(ctx, key, err)
 	}
-	d.local.Sent(s.args.Kind, key, b.Left)
+	d.local.Sent(s.args.Kind, id, b.Left)
 	return nil
 }
 
 // reset makes a key as if never used.
 func (d *decider) reset(ctx context.Context, s *spec, key string) error {
-	d.local.Reset(key)
-	defer d.forget(key)
-	keys := d.redis.Names.Keys(s.args.Kind, key)
-	return unavailable(ctx, key, d.redis.Exec(ctx, keys.ID(), &lua.Remove{Keys: []string{keys.State()}}))
+	id := lua.EncodeID(key)
+	d.local.Reset(id)
+	defer d.forget(id)
+	return unavailable(ctx, key, d.redis.Exec(ctx, id, &lua.Remove{Keys: []string{d.redis.Names.KeysOf(s.args.Kind, id).State()}}))
 }
 
-// forget drops what this process knows and holds of a key.
-func (d *decider) forget(key string) {
-	id := lua.EncodeID(key)
+// forget drops what this process knows and holds of an encoded id.
+func (d *decider) forget(id string) {
 	d.denials.Forget(id)
 	if d.leases != nil {
 		d.leases.Drop(id)

@@ -12,8 +12,8 @@ type Health struct {
 	// one, each master of a cluster, each node of a ring; sorted by name. In a
 	// cluster one entry has no address until the masters are known: it stands for all.
 	Servers []ServerHealth
-	// Share is the part of the limit that this process may use while Redis
-	// cannot decide.
+	// Share is 1 divided by Processes, or what WithShare fixes. What this process may use
+	// of a key while Redis cannot decide follows from it: see WithEqualShare.
 	Share float64
 	// ShareOrigin says where Share comes from: "assumed" by WithExpectedProcesses, while it is
 	// not known how many processes there are; "learnt" from the heartbeat or WithPeerCount;

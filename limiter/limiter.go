@@ -70,8 +70,11 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 		return nil, err
 	}
 	one := &decider{
-		redis: link, policy: c.Link.Policy, askAgain: c.AskAgain,
+		redis: link, policy: c.Link.Policy, askAgain: c.AskAgain, equal: c.EqualShare,
 		local: local, outbox: outbox.New(link, local), denials: denial.New(),
+	}
+	if c.Link.Share > 0 {
+		one.equal = 1
 	}
 	e := &shared{one: one}
 	l := &Limiter{hook: c.Decision, engine: e, redis: e}

@@ -57,7 +57,7 @@ type (
 
 // newConfig returns what options make of the defaults.
 func newConfig[O any](opts []O) (*config, error) {
-	c := &config{MaxLocalKeys: fallback.DefaultMaxKeys, KeyShards: 1}
+	c := &config{MaxLocalKeys: fallback.DefaultMaxKeys, KeyShards: 1, EqualShare: 0.5}
 	return c, configerr.In(pkg, options.Apply(c, opts))
 }
 
@@ -101,14 +101,28 @@ func WithFallback(p fallback.Policy) RedisOption {
 
 // WithShare fixes the part of the limit that this process may use while Redis
 // cannot decide: 1/n for one of n processes. In (0, 1]. A share never rounds a
-// limit below one unit. By default the share is 1 divided by the number of
-// processes alive with the same prefix, which they learn from a heartbeat in
+// limit below one unit. By default a limiter's part follows WithEqualShare, from the number
+// of processes alive with the same prefix, which they learn from a heartbeat in
 // Redis while they make decisions there, and keep through an outage; see
-// WithExpectedProcesses for a process that has never reached Redis.
+// WithExpectedProcesses for a process that has never reached Redis. Of permits and of
+// sampled limiters every process has the same part.
 func WithShare(share float64) RedisOption {
 	return option(func(c *config) error {
 		c.Link.Share = share
 		return configerr.Unless(share > 0 && share <= 1, "share", share, "must be above 0 and at most 1") // also NaN
+	})
+}
+
+// WithEqualShare sets which part of a key's limit the processes share equally while Redis
+// cannot decide, by default 0.5. The rest follows what Redis granted each of them of that
+// key before. Above 0 and at most 1. With 1 every process has the same part, whatever the
+// traffic was. A lower e leaves more of the limit usable where the traffic of a key is on
+// few processes, and less where it moves to others or a key is new. Every process should
+// use the same e. It has no effect with WithShare.
+func WithEqualShare(e float64) Option {
+	return option(func(c *config) error {
+		c.EqualShare = e
+		return configerr.Unless(e > 0 && e <= 1, "equal share", e, "must be above 0 and at most 1") // also NaN
 	})
 }
 

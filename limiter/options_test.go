@@ -26,6 +26,7 @@ func TestOptionsApply(t *testing.T) {
 		"WithBudget":            {limiter.WithBudget, redis},
 		"WithFallback":          {limiter.WithFallback, redis},
 		"WithShare":             {limiter.WithShare, redis},
+		"WithEqualShare":        {limiter.WithEqualShare, "limiter.New"},
 		"WithExpectedProcesses": {limiter.WithExpectedProcesses, redis},
 		"WithPeerCount":         {limiter.WithPeerCount, redis},
 		"WithProcess":           {limiter.WithProcess, redis},

@@ -36,7 +36,7 @@ func TestShareIsLearnt(t *testing.T) {
 	var lims []*limiter.Limiter
 	for i := range 4 {
 		lims = append(lims, newLimiter(t, redistest.Admin(t, srv), limiter.TokenBucket(limiter.PerHour(40), 40),
-			limiter.WithProcess(fmt.Sprint("p", i)), hasty(time.Hour), unhurried()))
+			limiter.WithProcess(fmt.Sprint("p", i)), limiter.WithEqualShare(1), hasty(time.Hour), unhurried()))
 	}
 	idle := newLimiter(t, redistest.Client(t, srv), good, limiter.WithProcess("idle"))
 	again := newLimiter(t, redistest.Client(t, srv), good, limiter.WithProcess("p0"))

@@ -35,6 +35,9 @@ type Result struct {
 	Delay time.Duration
 	// Source says who decided.
 	Source Source
+	// Claim is the part of the limit within which this process decided alone. It is 0
+	// unless Source is SourceLocal and the limiter has a Redis.
+	Claim float64
 }
 
 // Source says where a decision was made.
@@ -44,7 +47,7 @@ type Source uint8
 const (
 	// SourceRedis: by the shared state in Redis.
 	SourceRedis Source = iota
-	// SourceLocal: in this process, within its share of the limit.
+	// SourceLocal: in this process, within its claim on the limit.
 	SourceLocal
 	// SourceCache: denied from what Redis said a moment ago.
 	SourceCache

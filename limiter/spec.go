@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -42,12 +43,12 @@ type spec struct {
 	critical *spec
 
 	tuning tuning
-	scale  *atomic.Pointer[scaled]
+	scale  *[8]atomic.Pointer[scaled] // by claim, those used lately
 }
 
-// scaled is what a share leaves of a limit.
+// scaled is what a claim leaves of a limit.
 type scaled struct {
-	share  float64
+	claim  float64
 	params algo.Params
 }
 
@@ -76,7 +77,7 @@ func newSpec(l Limit, t tuning) (*spec, error) {
 }
 
 func (s *spec) set(p algo.Params) {
-	s.args, s.scale = lua.NewArgs(p), new(atomic.Pointer[scaled])
+	s.args, s.scale = lua.NewArgs(p), new([8]atomic.Pointer[scaled])
 }
 
 // split gives s its parts: each a limit of its own, which together are
@@ -167,12 +168,13 @@ func (s *spec) boundedBy(most time.Duration) *spec {
 	return &bounded
 }
 
-// local returns the parameters for a process with the given share.
-func (s *spec) local(share float64) algo.Params {
-	last := s.scale.Load()
-	if last == nil || last.share != share {
-		last = &scaled{share, s.args.Params.Scale(share)}
-		s.scale.Store(last)
+// local returns the parameters for a process with a claim.
+func (s *spec) local(claim float64) algo.Params {
+	at := &s.scale[math.Float64bits(claim)*0x9e3779b97f4a7c15>>61]
+	last := at.Load()
+	if last == nil || last.claim != claim {
+		last = &scaled{claim, s.args.Params.Scale(claim)}
+		at.Store(last)
 	}
 	p := last.params
 	p.MaxDelay = s.args.MaxDelay

@@ -37,6 +37,23 @@ func (p Params) Full() int64 { return p.Cap * p.Den }
 // fillTime is the time in which an empty bucket fills.
 func (p Params) fillTime() int64 { return ceilDiv(p.Full(), p.Num) }
 
+// Grants returns the mean time in µs for which a grant is remembered, and the most units
+// that grants in Redis can add up to when each weighs exp(-age/length): rate·length + burst,
+// because a limit grants at most rate·t + burst in any time t, with two bursts for aligned
+// windows. The time is that of 30 bursts, so that a burst is 3 % of the most; but at least
+// 10 s, and at most 10 min or one burst.
+func (p Params) Grants() (length, most float64) {
+	rate, burst := float64(p.Num)/float64(p.Den), float64(p.Cap)
+	if p.Kind.Windowed() {
+		rate = burst / float64(p.Den)
+	}
+	if p.Kind == FixedWindow || p.Kind == SlidingWindowCounter {
+		burst *= 2
+	}
+	length = max(10e6, min(30*burst/rate, max(600e6, burst/rate)))
+	return length, rate*length + burst
+}
+
 // Scale returns the part of the limit that share of it allows, rounded down
 // but never below one unit: the local limit of one process among several.
 // Share is in (0, 1].

@@ -21,8 +21,10 @@ type Config[D any] struct {
 	// Of limiter.New.
 	AskAgain  bool // no denial is remembered
 	KeyShards int
-	Lease     int // units; 0 is none
-	LeaseAge  time.Duration
+	// EqualShare is the part of a limit that processes share equally without Redis.
+	EqualShare float64
+	Lease      int // units; 0 is none
+	LeaseAge   time.Duration
 
 	// Of semaphore.New.
 	TTL time.Duration

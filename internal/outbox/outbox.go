@@ -117,14 +117,14 @@ func (b *Outbox) send(ctx context.Context, items []adjustment) bool {
 func (b *Outbox) reconcile(ctx context.Context) {
 	for _, blocked := range b.local.UnsentBlocks() {
 		// Also as a probe: a process that asks for nothing but blocked keys has no other.
-		if !b.link.Server(lua.EncodeID(blocked.ID)).Breaker.Refuses() && ctx.Err() == nil {
+		if !b.link.Server(blocked.ID).Breaker.Refuses() && ctx.Err() == nil {
 			b.send(ctx, b.block(blocked))
 		}
 	}
 	b.returnAll(ctx)
 	debtors := b.local.Debtors()
 	for _, srv := range b.link.Servers() {
-		mine := slices.DeleteFunc(slices.Clone(debtors), func(d fallback.Debtor) bool { return b.link.Server(lua.EncodeID(d.ID())) != srv })
+		mine := slices.DeleteFunc(slices.Clone(debtors), func(d fallback.Debtor) bool { return b.link.Server(d.ID()) != srv })
 		for batch := range slices.Chunk(mine, callKeys) {
 			if ctx.Err() != nil || !srv.Answers() {
 				break
@@ -159,7 +159,7 @@ func (b *Outbox) block(of fallback.Blocked) []adjustment {
 	if left == 0 {
 		return nil
 	}
-	cmd := &lua.Block{Keys: b.link.Names.Keys(kind, of.ID), Params: lua.NewArgs(of.Limit), Time: left}
+	cmd := &lua.Block{Keys: b.link.Names.KeysOf(kind, of.ID), Params: lua.NewArgs(of.Limit), Time: left}
 	return []adjustment{{&redislink.Op{ID: cmd.Keys.ID(), Command: cmd}, func(err error) {
 		if err == nil {
 			b.local.Sent(kind, of.ID, cmd.Left)
@@ -177,7 +177,7 @@ func (b *Outbox) debt(of fallback.Debtor) (items []adjustment) {
 	if d.Limit.Kind == algo.SlidingWindowLog {
 		piece = min(piece, debtPiece)
 	}
-	args, keys := lua.NewArgs(d.Limit), b.link.Names.Keys(d.Limit.Kind, d.ID)
+	args, keys := lua.NewArgs(d.Limit), b.link.Names.KeysOf(d.Limit.Kind, d.ID)
 	waiting, failed, back := int64(0), false, int64(0)
 	for left := d.Units; left > 0; left -= piece {
 		units := min(left, piece)
@@ -239,9 +239,13 @@ func (b *Outbox) Return(ctx context.Context, t lua.Taken, budget time.Duration) 
 }
 
 // kept keeps units that could not be given back, and reports whether it did: what may
-// have been executed is not sent again.
+// have been executed is not sent again, and others may be granted those units.
 func (b *Outbox) kept(t lua.Taken, err error) bool {
-	return redislink.FallsBack(err) && redislink.NeverExecuted(err) && b.keep(t)
+	if redislink.FallsBack(err) && redislink.NeverExecuted(err) && b.keep(t) {
+		return true
+	}
+	b.local.Returned(t.Params.Kind, t.Keys.ID(), t.Units)
+	return false
 }
 
 // keep adds units to be given back later, if there is room.

@@ -23,6 +23,7 @@ type rule struct {
 	late        time.Duration // how long after its charge a unit may be spent
 	aligned     bool          // windows that begin at multiples of their length
 	windowed    bool
+	grants      granting
 }
 
 // Violation is a promise that did not hold.
@@ -59,6 +60,7 @@ type account struct {
 	// unused is what reservations gave back.
 	charged, owed, returned, unused int64
 	lost                            []loss
+	fleet                           claims
 }
 
 // loss is a part of a key that a server has lost.
@@ -172,6 +174,7 @@ func (l *ledger) lost(key string) {
 	}
 	a := l.of(key)
 	a.lost = append(a.lost, loss{l.now(), 1 / a.rule.parts})
+	a.fleet.extra += a.rule.grants.bursts
 }
 
 // executed checks that no command is executed twice that charges.
@@ -274,8 +277,18 @@ func (l *ledger) decided(process, lim, server int, key string, d limiter.Decisio
 		a.leftOver += units
 	}
 	l.note("process %d: %s %d %v by %v after %v", process, key, units, res.Allowed, res.Source, took)
+	if a.rule.parts == 1 && a.rule.late == 0 && err == nil && units > 0 {
+		switch {
+		case local:
+			a.fleet.alone(l.now(), a.rule.grants, process, res.Claim)
+			sum, most := a.fleet.sum(l.plan.claim(l.now()))
+			l.check(sum <= most+0.001, "P5", "%s: the processes that decide alone claim %v, %.3f in all, at most %.3f", key, a.fleet.of, sum, most)
+		case res.Source == limiter.SourceRedis && res.Allowed:
+			a.fleet.granted(l.now(), a.rule.grants, process)
+		}
+	}
 	if err == nil && res.Source != limiter.SourceCache {
-		a.events = append(a.events, event{at: l.now(), process: process, units: units, allowed: res.Allowed, local: local, claim: l.plan.claim(l.now())})
+		a.events = append(a.events, event{at: l.now(), process: process, units: units, allowed: res.Allowed, local: local, claim: res.Claim})
 	}
 }
 
@@ -330,8 +343,8 @@ func (l *ledger) bound(key string, a *account) {
 	}
 }
 
-// stretch checks P5 from one time to another: limit·(t_r + Σ claim·t_p) + burst·(B + E +
-// Σ claim·T).
+// stretch checks P5 from one time to another: limit·(t_r + Σ claim·t_p) + B·burst·(1 + E + A +
+// Σ claim·L).
 func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 	type memory struct {
 		at    time.Duration
@@ -359,7 +372,9 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		m, seen := last[e.process]
 		if !seen {
 			m = memory{from, e.local, e.claim}
-			claims += max(e.claim, unit)
+			if e.local {
+				claims += max(e.claim, unit)
+			}
 		}
 		claim := max(m.claim, e.claim)
 		if r.windowed {
@@ -371,17 +386,16 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		if !e.local || !m.local {
 			spans = append(spans, [2]time.Duration{m.at, e.at})
 		}
-		if e.local != m.local {
+		if e.local && !m.local {
 			claims += max(claim, unit)
 		}
 		last[e.process] = memory{e.at, e.local, e.claim}
 	}
 	for _, m := range last {
 		if m.local {
-			claim := max(m.claim, unit)
-			claims += claim
-			if !r.windowed {
-				claim = m.claim
+			claim := m.claim
+			if r.windowed {
+				claim = max(claim, unit)
 			}
 			local += claim * (to - m.at).Seconds()
 		} else {
@@ -404,9 +418,23 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		b = 2
 	}
 	// A decision is counted when its caller knows it.
-	bound := r.rate*(union(spans).Seconds()+local+0.1) + r.burst*(b+b*losses+b*claims)
-	l.check(float64(admitted) <= math.Ceil(bound)+1, "P5", "%s from %v to %v: %d units admitted, the bound is %.1f = %.3g/s·(%.1f s by Redis + %.2f s locally) + %.3g·(%g + %.3g losses + %.2f transitions)",
-		key, from, to, admitted, bound, r.rate, union(spans).Seconds(), local, r.burst, b, losses, claims)
+	away := float64(gaps(spans, from, to)) // times in which no process reached Redis
+	bound := r.rate*(union(spans).Seconds()+local+0.1) + b*r.burst*(1+losses+away+claims)
+	l.check(float64(admitted) <= math.Ceil(bound)+1, "P5", "%s from %v to %v: %d units admitted, the bound is %.1f = %.3g/s·(%.1f s by Redis + %.2f s locally) + %g·%.3g·(1 + %.3g losses + %g times away + %.2f local times)",
+		key, from, to, admitted, bound, r.rate, union(spans).Seconds(), local, b, r.burst, losses, away, claims)
+}
+
+// gaps is how often none of the spans covers the time from one moment to another.
+func gaps(spans [][2]time.Duration, from, to time.Duration) (n int) {
+	slices.SortFunc(spans, func(a, b [2]time.Duration) int { return cmp.Compare(a[0], b[0]) })
+	end := from
+	for _, s := range append(spans, [2]time.Duration{to, to}) {
+		if s[0] > end {
+			n++
+		}
+		end = max(end, s[1])
+	}
+	return n
 }
 
 // union is how long at least one of the spans lasts.

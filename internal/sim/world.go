@@ -88,6 +88,9 @@ func live(p Plan, tracing bool) Report {
 				rate:    float64(l.Rate().N) / l.Rate().Per.Seconds(), burst: float64(l.Burst()), parts: float64(max(1, l.Parts)), late: l.Age,
 				windowed: algorithmOf(l.Limit).Windowed(), aligned: algorithmOf(l.Limit) == algo.FixedWindow || algorithmOf(l.Limit) == algo.SlidingWindowCounter,
 			}
+			params, _ := algo.Limit{Kind: algorithmOf(l.Limit), N: int64(l.Rate().N), Per: l.Rate().Per.Microseconds(), Burst: int64(l.Burst())}.Params()
+			length, most := params.Grants()
+			r.grants = granting{r.rate, length / 1e6, most, 1 - r.rate*length/1e6/most}
 			for _, name := range w.inRedis(i, k) {
 				w.rules[name] = r
 			}

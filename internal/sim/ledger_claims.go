@@ -1,0 +1,65 @@
+package sim
+
+import (
+	"math"
+	"time"
+)
+
+// equalShare is the default of limiter.WithEqualShare.
+const equalShare = 0.5
+
+// granting is what Redis grants of a limit: rate units a second. Grants are remembered for
+// length seconds on average, most units at most, of which a burst is the part bursts.
+type granting struct{ rate, length, most, bursts float64 }
+
+// claims is what the processes that decide alone claim of a key. docs/guarantees.md derives
+// what that adds up to.
+type claims struct {
+	of map[int]float64 // by process
+	at time.Duration   // of the last change
+	// extra is how much of the limit, of the most that is remembered of grants, Redis has
+	// granted while some processes were alone and others were not. It is forgotten while
+	// none is alone.
+	extra float64
+}
+
+// alone notes that a process has decided within its claim.
+func (c *claims) alone(at time.Duration, r granting, process int, claim float64) {
+	if c.of == nil {
+		c.of = map[int]float64{}
+	}
+	if len(c.of) == 0 {
+		c.pass(at, r)
+	}
+	c.of[process] = claim
+}
+
+// granted notes that Redis has granted units to a process.
+func (c *claims) granted(at time.Duration, r granting, process int) {
+	c.pass(at, r)
+	delete(c.of, process)
+}
+
+// pass lets the time until a grant pass.
+func (c *claims) pass(at time.Duration, r granting) {
+	d := (at - c.at).Seconds()
+	if c.at = at; len(c.of) == 0 {
+		c.extra *= math.Exp(-d / r.length)
+		return
+	}
+	c.extra += min(d*r.rate/r.most, r.bursts) // a limit grants no more than a burst at once
+}
+
+// sum is what the claims add up to, and what they may, when each process has at most a share
+// of what is shared equally. A process that knows of no other claims all.
+func (c *claims) sum(share float64) (sum, most float64) {
+	most = (1 - equalShare) * (1 + c.extra)
+	for _, claim := range c.of {
+		sum += claim
+		most += equalShare * share
+		if claim == 1 {
+			most += 1 - equalShare
+		}
+	}
+	return sum, most
+}

@@ -156,6 +156,13 @@ func (l *ledger) of(key string) *account {
 	return a
 }
 
+// same checks that a real server replies as the step functions do.
+func (l *ledger) same(keys, argv []string, want, got []int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.check(err == nil && slices.Equal(want, got), "scripts", "%q with %q: the step functions reply %v, Redis %v (%v)", keys, argv, want, got, err)
+}
+
 // redirected notes that a server does not have the keys that it was asked for.
 func (l *ledger) redirected(answer []byte) {
 	l.mu.Lock()

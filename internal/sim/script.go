@@ -57,6 +57,13 @@ func kindOf(short string) algo.Kind {
 	return 0
 }
 
+// kindIn is the algorithm of a key. Several algorithms have one script.
+func kindIn(key string) algo.Kind {
+	_, rest, _ := strings.Cut(key, ":v2:")
+	short, _, _ := strings.Cut(rest, ":")
+	return kindOf(short)
+}
+
 func number(s string) int64 {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	return n
@@ -99,12 +106,12 @@ func asked(kind algo.Kind, f []string) (p algo.Params, n int64) {
 	if n > 0 {
 		n /= scale
 	}
-	switch keep := (p.Most()-most)/scale - n; {
-	case n <= 0 || keep == 0:
+	switch room := p.Most() - most - n*scale; {
+	case n <= 0 || room == 0:
 	case kind == algo.LeakyBucketShaping:
 		p.MaxDelay = max(1, most/p.Num)
 	default:
-		p.Keep = keep
+		p.Keep = room / scale
 	}
 	return p, n
 }
@@ -136,6 +143,9 @@ func (r *run) read(p algo.Params, s *algo.State, n, admitted, count, nr int64) (
 	case algo.SlidingWindowCounter:
 		v = append(v, is.Previous)
 	case algo.SlidingWindowLog:
+		if admitted == count { // none was denied
+			is.Retry = 0
+		}
 		v = append(v, is.Reset, is.Retry)
 	}
 	if is.Ahead > 0 && is.Ahead != p.Den-r.now%p.Den {

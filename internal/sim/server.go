@@ -27,6 +27,15 @@ type Health struct {
 	Slow time.Duration
 }
 
+// Real is a Redis server that executes the scripts as well: its replies must be those of the
+// step functions. It is nil where there is none.
+type Real interface {
+	// Script executes a script for a server, on keys of which some are gone.
+	Script(server, text string, keys, argv, gone []string) ([]int64, error)
+	// Remove removes members of a sorted set.
+	Remove(server, key string, members []string) error
+}
+
 // work is a command that has arrived.
 type work struct {
 	from *conn
@@ -48,7 +57,8 @@ type Server struct {
 	health  Health
 	offset  time.Duration // of its clock
 	keys    map[string]*value
-	scripts map[string]bool // known, by their SHA-1
+	scripts map[string]string // known, by their SHA-1
+	real    Real              // nil without
 	queue   []work
 	busy    bool
 	// saved is what a failover restores.
@@ -58,7 +68,7 @@ type Server struct {
 }
 
 func newServer(net *network, l *ledger, addr string, seed uint64) *Server {
-	s := &Server{net: net, ledger: l, rng: rand.New(rand.NewPCG(seed, 7)), keys: map[string]*value{}, scripts: map[string]bool{}}
+	s := &Server{net: net, ledger: l, rng: rand.New(rand.NewPCG(seed, 7)), keys: map[string]*value{}, scripts: map[string]string{}}
 	s.at.Store(&[2]string{addr, ""})
 	net.servers[addr] = s
 	return s
@@ -339,14 +349,14 @@ func (s *Server) execute(w work) []byte {
 	case "evalsha", "evalsha_ro", "eval", "eval_ro":
 		script := args[1]
 		if strings.HasPrefix(name, "evalsha") {
-			if !s.scripts[script] {
+			if s.scripts[script] == "" {
 				return failure("NOSCRIPT No matching script. Please use EVAL.")
 			}
 		} else {
-			script = lua.SHA(script)
-			s.scripts[script] = true
+			script = lua.SHA(args[1])
+			s.scripts[script] = args[1]
 		}
-		return s.script(lua.Known(script), keys, argv, rejects)
+		return s.script(script, keys, argv, rejects)
 	case "del", "zrem":
 		if rejects != "" {
 			return failure(rejects)
@@ -386,24 +396,27 @@ func (r *run) script(name string, keys, argv []string) (reply []int64, ok bool) 
 	case kindOf(kind) == 0:
 		return nil, false
 	case what == "":
-		return r.decide(kindOf(kind), keys, argv), true
+		return r.decide(kindIn(keys[0]), keys, argv), true
 	case what == "back":
-		return r.back(kindOf(kind), keys, argv), true
+		return r.back(kindIn(keys[0]), keys, argv), true
 	case what == "block":
-		return r.block(kindOf(kind), keys[0], argv), true
+		return r.block(kindIn(keys[0]), keys[0], argv), true
 	}
 	return nil, false
 }
 
 // script executes one, and writes what it changes unless writes are rejected. mu is held.
-func (s *Server) script(name string, keys, argv []string, rejects string) []byte {
+func (s *Server) script(sha string, keys, argv []string, rejects string) []byte {
 	r := &run{get: s.get, now: s.now(), changes: map[string]*value{}}
-	reply, ok := r.script(name, keys, argv)
+	reply, ok := r.script(lua.Known(sha), keys, argv)
 	if !ok {
-		return failure("ERR the simulation does not know the script " + name)
+		return failure("ERR the simulation does not know the script " + lua.Known(sha))
 	}
 	if len(r.changes) > 0 && rejects != "" {
 		return failure(rejects)
+	}
+	if s.real != nil {
+		s.compare(s.scripts[sha], keys, argv, r.now, reply)
 	}
 	for k, v := range r.changes {
 		if v.kind == 0 && len(v.set) == 0 {
@@ -421,11 +434,28 @@ func (s *Server) script(name string, keys, argv []string, rejects string) []byte
 	return integers(reply)
 }
 
+// compare lets the real server execute a script at the same time, whose reply must be the
+// same. mu is held.
+func (s *Server) compare(text string, keys, argv []string, now int64, reply []int64) {
+	var gone []string
+	for _, k := range keys {
+		if s.get(k) == nil {
+			gone = append(gone, k)
+		}
+	}
+	argv = append([]string{strconv.FormatInt(now, 10)}, argv[1:]...)
+	got, err := s.real.Script(s.address(), text, keys, argv, gone)
+	s.ledger.same(keys, argv, reply, got, err)
+}
+
 func (s *Server) remove(command string, args []string) (n int64) {
 	if command == "zrem" {
 		v := s.get(args[0])
 		if v == nil {
 			return 0
+		}
+		if s.real != nil {
+			s.ledger.same(args[:1], args[1:], nil, nil, s.real.Remove(s.address(), args[0], args[1:]))
 		}
 		for _, m := range args[1:] {
 			if _, has := v.set[m]; has {

@@ -27,11 +27,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSimulate runs one fleet after the other for as long as SIM says, by default 6 fleets
-// and a simulated day at least, from the seed SEED, and stops at the first that breaks a promise. Its last line is what
-// make simulate prints.
-func TestSimulate(t *testing.T) {
-	seed, length := uint64(1), time.Duration(0)
+// wanted is the first seed and for how long fleets are simulated, by SEED and SIM.
+func wanted(t *testing.T) (seed uint64, length time.Duration) {
+	t.Helper()
+	seed = 1
 	if s := os.Getenv("SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
@@ -46,6 +45,14 @@ func TestSimulate(t *testing.T) {
 		}
 		length = d
 	}
+	return seed, length
+}
+
+// TestSimulate runs one fleet after the other for as long as SIM says, by default 6 fleets
+// and a simulated day at least, from the seed SEED, and stops at the first that breaks a promise. Its last line is what
+// make simulate prints.
+func TestSimulate(t *testing.T) {
+	seed, length := wanted(t)
 	sum, shaped := Report{Faults: map[string]int{}, Redirects: map[string]int{}}, map[string]int{}
 	began, shown, worlds, fleets := time.Now(), time.Now(), 0, time.Duration(0)
 	more := func() bool {

@@ -28,6 +28,7 @@ type World struct {
 	net       *network
 	servers   []*Server
 	cluster   *cluster // nil without
+	real      Real     // nil without
 	processes []*process
 	ledger    *ledger
 	rules     map[string]*rule // by the key in Redis
@@ -61,18 +62,21 @@ func emptyPools() {
 }
 
 // Run makes a world and lets it live.
-func Run(t *testing.T, p Plan, tracing bool) (rep Report) {
+func Run(t *testing.T, p Plan, tracing bool) Report { return RunReal(t, p, tracing, nil) }
+
+// RunReal is Run where a Redis server executes the scripts, too.
+func RunReal(t *testing.T, p Plan, tracing bool, real Real) (rep Report) {
 	emptyPools()
 	t.Run(fmt.Sprintf("seed=%d", p.Seed), func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, p.Seed)
 		rand1.Seed(int64(p.Seed)) //nolint:staticcheck // go-redis draws from it, and only with GODEBUG=randseednop=0
-		synctest.Test(t, func(t *testing.T) { rep = live(p, tracing) })
+		synctest.Test(t, func(t *testing.T) { rep = live(p, tracing, real) })
 	})
 	return rep
 }
 
-func live(p Plan, tracing bool) Report {
-	w := &World{Plan: p, began: time.Now(), rules: map[string]*rule{}, done: make(chan struct{})}
+func live(p Plan, tracing bool, real Real) Report {
+	w := &World{Plan: p, real: real, began: time.Now(), rules: map[string]*rule{}, done: make(chan struct{})}
 	w.processes = make([]*process, p.Processes+len(p.Joins))
 	w.ledger = newLedger(&w.Plan, w.rules, tracing)
 	w.net = newNetwork(p.Seed, 200*time.Microsecond)
@@ -285,6 +289,7 @@ func (w *World) makeServers() {
 		if w.Shape.replicated() {
 			s.follow(fmt.Sprintf("10.0.1.%d:6379", i+1))
 		}
+		s.real = w.real
 		w.servers = append(w.servers, s)
 	}
 	if w.Shape != Single && w.Shape != Wrapped && w.Shape != Sentinel {

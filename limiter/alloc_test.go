@@ -1,8 +1,9 @@
+//go:build !race
+
 package limiter_test
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync"
 	"testing"
@@ -17,9 +18,6 @@ import (
 // TestAllocations: a few on the way to Redis, of which 3 are the client's look at
 // its connection, and none where the answer is here.
 func TestAllocations(t *testing.T) {
-	if raceEnabled {
-		t.Skip("allocations are counted without the race detector")
-	}
 	rdb := redistest.Client(t, redistest.Start(t))
 	ctx := context.Background()
 	long := limiter.GCRA(limiter.PerHour(1_000_000), 1_000_000)
@@ -80,10 +78,3 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("in process: %v allocations a decision", n)
 	}
 }
-
-var keys = func() (all []string) {
-	for i := range 1000 {
-		all = append(all, fmt.Sprint("user:", i))
-	}
-	return all
-}()

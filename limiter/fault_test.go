@@ -368,3 +368,10 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+var keys = func() (all []string) {
+	for i := range 1000 {
+		all = append(all, fmt.Sprint("user:", i))
+	}
+	return all
+}()

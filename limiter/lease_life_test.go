@@ -163,9 +163,13 @@ func TestLeaseThatEndsInAnOutage(t *testing.T) {
 	srv := redistest.Start(t)
 	opts := []limiter.Option{limiter.WithShare(1), hasty(3 * time.Second)}
 	lim := newLimiter(t, redistest.Client(t, srv), limiter.FixedWindow(limiter.Per(100, 300*time.Hour)), append(opts, limiter.WithLease(50, age))...)
-	ctx := t.Context()
-	_, err := lim.Allow(ctx, "k")
-	must(t, err)
+	ctx, key := t.Context(), ""
+	until(t, "a lease that was not abandoned", func() bool {
+		key += "k"
+		res, err := lim.Allow(ctx, key)
+		must(t, err)
+		return res.Source == limiter.SourceRedis
+	})
 	must(t, srv.Freeze())
 	frozen := time.Now()
 	until(t, "the lease is over", func() bool {
@@ -181,7 +185,7 @@ func TestLeaseThatEndsInAnOutage(t *testing.T) {
 	until(t, "the rest of the lease is given back", func() bool {
 		_, err := lim.Allow(ctx, "other")
 		must(t, err)
-		res, err := other.Peek(ctx, "k")
+		res, err := other.Peek(ctx, key)
 		must(t, err)
 		return res.Remaining == 99
 	})

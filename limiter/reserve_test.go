@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"pgregory.net/rapid"
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
@@ -184,72 +183,6 @@ func TestSettledOnce(t *testing.T) {
 				t.Error("a bad refund was accepted")
 			}
 		}
-	})
-}
-
-// TestReservationsAgreeWithAModel: any sequence of reservations, settlements,
-// refunds and looks has the outcome of plain counting.
-func TestReservationsAgreeWithAModel(t *testing.T) {
-	t.Parallel()
-	var keys atomic.Int64
-	eachKind(t, 12, nil, func(t *testing.T, lim reserver, limit limiter.Limit) {
-		if limit.Algorithm() == "leaky bucket shaping" {
-			return // takes nothing back
-		}
-		fuzz := fractions(limit)
-		rapid.Check(t, func(rt *rapid.T) {
-			key := fmt.Sprint("key", keys.Add(1))
-			ctx := t.Context()
-			var open []*limiter.Reservation
-			var costs []int
-			used, more := 0, 0
-			pick := func() (r *limiter.Reservation, n int) {
-				i := rapid.IntRange(0, len(open)-1).Draw(rt, "which")
-				r, n = open[i], costs[i]
-				open, costs = append(open[:i:i], open[i+1:]...), append(costs[:i:i], costs[i+1:]...)
-				return r, n
-			}
-			for range rapid.IntRange(1, 25).Draw(rt, "steps") {
-				switch what := rapid.IntRange(0, 5).Draw(rt, "what"); {
-				case what < 3:
-					n := rapid.IntRange(0, 12).Draw(rt, "cost")
-					r, err := lim.Reserve(ctx, key, n)
-					if err != nil {
-						rt.Fatal(err)
-					}
-					if used+n > 12+more && r.Allowed || used+n+fuzz <= 12 && !r.Allowed {
-						rt.Fatalf("%d of 12 used, %d reserved: %+v", used, n, r.Result)
-					}
-					if r.Allowed {
-						used += n
-						open, costs = append(open, r), append(costs, n)
-					}
-				case what == 3 && len(open) > 0:
-					r, n := pick()
-					if err := r.Cancel(ctx); err != nil {
-						rt.Fatal(err)
-					}
-					used -= n
-				case what == 4 && len(open) > 0:
-					r, n := pick()
-					real := rapid.IntRange(0, 15).Draw(rt, "real")
-					if err := r.Settle(ctx, real); err != nil {
-						rt.Fatal(err)
-					}
-					if used += real - n; used >= 12 && real > n {
-						// What had no room was not charged: units are whole.
-						used, more = 12, more+fuzz
-					}
-				}
-				res, err := lim.Peek(ctx, key)
-				if err != nil {
-					rt.Fatal(err)
-				}
-				if res.Remaining > 12-used+more || res.Remaining < 12-used-fuzz {
-					rt.Fatalf("%d remaining with %d of 12 used", res.Remaining, used)
-				}
-			}
-		})
 	})
 }
 

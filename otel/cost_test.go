@@ -1,3 +1,5 @@
+//go:build !race
+
 package holdfastotel_test
 
 import (
@@ -35,9 +37,6 @@ func measured(t testing.TB) *holdfastotel.Instrumentation {
 
 // TestAllocations: a decision that is measured needs no memory for it.
 func TestAllocations(t *testing.T) {
-	if raceEnabled {
-		t.Skip("allocations are counted without the race detector")
-	}
 	if n := testing.AllocsPerRun(1000, local(t, measured(t).Limiter("p"))); n != 0 {
 		t.Errorf("%v allocations a decision", n)
 	}

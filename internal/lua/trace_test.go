@@ -1,116 +1,14 @@
+//go:build !race
+
 package lua_test
 
 import (
-	"context"
-	"flag"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/internal/algo"
-	"github.com/holdfast-go/holdfast/internal/lua"
 )
-
-var (
-	traceSeed  = flag.Uint64("trace.seed", 0, "seed of the random traces; 0 draws one")
-	traceSteps = flag.Int("trace.steps", defaultSteps(), "steps of each random trace")
-)
-
-// defaultSteps is few for a run while one works, and many with HOLDFAST_LONG=1.
-func defaultSteps() int {
-	if os.Getenv("HOLDFAST_LONG") == "1" {
-		return 100_000
-	}
-	return 5_000
-}
-
-// tracer replays every reply of Redis through the step functions at the time
-// that the reply carries, and fails at the first difference in any field.
-type tracer struct {
-	t     *testing.T
-	rng   *rand.Rand
-	rdb   *redis.Client
-	lua   *lua.Client
-	names *lua.Namer
-	state map[string]*algo.State
-	calls int
-	// returned and kept count items given back that returned something, and nothing.
-	returned, kept int
-	taken          map[string]grant
-}
-
-// grant is units that were admitted and may be given back.
-type grant struct {
-	at, units int64
-	member    string
-}
-
-func newTracer(t *testing.T, rdb *redis.Client) *tracer {
-	seed := *traceSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("rerun with: go test -run '%s' ./internal/lua -args -trace.seed=%d -trace.steps=%d", t.Name(), seed, *traceSteps)
-	return &tracer{
-		t: t, rng: rand.New(rand.NewPCG(seed, 1)), rdb: rdb, lua: lua.NewClient(rdb),
-		names: lua.NewNamer(fmt.Sprintf("trace-%d", rand.Uint32())),
-		state: map[string]*algo.State{}, taken: map[string]grant{},
-	}
-}
-
-func (tr *tracer) step(p algo.Params, key string, now, n int64) {
-	tr.calls++
-	item := lua.Item{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Cost: n}
-	at, out, err := tr.lua.Decide(context.Background(), now, fmt.Sprint("n", tr.calls), []lua.Item{item}, nil)
-	if err != nil {
-		tr.t.Fatalf("step %d, key %q, cost %d: %v", tr.calls, key, n, err)
-	}
-	s := tr.of(key)
-	before := *s
-	var want algo.Decision
-	if n < 0 {
-		want = algo.Debit(p, s, at, -n)
-	} else {
-		want = algo.Decide(p, s, at, n)
-	}
-	if out[0] != want {
-		tr.t.Fatalf("step %d: %+v, key %q, cost %d, now %d, state %+v\nRedis: %+v\nGo:    %+v",
-			tr.calls, p, key, n, at, before, out[0], want)
-	}
-	if n > 0 && want.Allowed {
-		tr.taken[key] = grant{at, n, lua.Member(fmt.Sprint("n", tr.calls), 0)}
-	}
-}
-
-// of is the state of a key.
-func (tr *tracer) of(key string) *algo.State {
-	if tr.state[key] == nil {
-		tr.state[key] = new(algo.State)
-	}
-	return tr.state[key]
-}
-
-// limits of one algorithm, from very short to very long windows, with rates
-// whose interval is no whole number of microseconds.
-func (tr *tracer) limit(kind algo.Kind, shortest, longest time.Duration) algo.Params {
-	for {
-		per := int64(shortest/time.Microsecond) + tr.rng.Int64N(int64((longest-shortest)/time.Microsecond)+1)
-		l := algo.Limit{Kind: kind, N: 1 + tr.rng.Int64N(30), Per: per, Burst: 1 + tr.rng.Int64N(30)}
-		if p, err := l.Params(); err == nil {
-			if kind == algo.LeakyBucketShaping && tr.rng.IntN(3) == 0 {
-				p.MaxDelay = 1 + tr.rng.Int64N(per)
-			}
-			if tr.rng.IntN(3) == 0 {
-				p.Keep = tr.rng.Int64N(p.Cap)
-			}
-			return p
-		}
-	}
-}
 
 // TestTraceServerClock: mixed keys, costs, pauses and changes of limit, by the
 // server's clock.

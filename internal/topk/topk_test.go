@@ -145,29 +145,6 @@ func TestConcurrentAdds(t *testing.T) {
 	}
 }
 
-// TestFloodStaysBounded: a million keys of a kilobyte are kept as a few short ones.
-func TestFloodStaysBounded(t *testing.T) {
-	s := New[int](100, 128)
-	tail := strings.Repeat("x", 1000)
-	n := 1_000_000
-	if raceEnabled || testing.Short() {
-		n = 50_000
-	}
-	for i := range n {
-		key := fmt.Sprint(i, tail)
-		s.Add(hashOf(key), key, 1)
-	}
-	items, _ := s.Items()
-	if len(items) != 100 || s.chained() != 100 || cap(s.heap) > 200 {
-		t.Errorf("%d are kept, %d in chains, in a heap of %d", len(items), s.chained(), cap(s.heap))
-	}
-	for _, it := range items {
-		if len(it.Key) > 128 {
-			t.Fatalf("a key of %d bytes is kept", len(it.Key))
-		}
-	}
-}
-
 // TestKeys: short ones are kept as they are, in memory of their own, long ones as their
 // SHA-256.
 func TestKeys(t *testing.T) {
@@ -193,20 +170,5 @@ func TestKeys(t *testing.T) {
 	}
 	if s.Find(hashOf(whole[:129]), whole[:128]+"b") != nil {
 		t.Error("another long key is found by its hash alone")
-	}
-}
-
-// TestAllocations: none for a key that is kept, also a long one.
-func TestAllocations(t *testing.T) {
-	if raceEnabled {
-		t.Skip("allocations are counted without the race detector")
-	}
-	s := New[int](10, 128)
-	for _, key := range []string{"k", strings.Repeat("k", 1000)} {
-		h := hashOf(key)
-		s.Add(h, key, 1)
-		if n := testing.AllocsPerRun(500, func() { s.Add(h, key, 1) }); n != 0 {
-			t.Errorf("%v allocations for a key of %d bytes", n, len(key))
-		}
 	}
 }

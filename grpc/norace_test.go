@@ -1,5 +1,0 @@
-//go:build !race
-
-package holdfastgrpc_test
-
-const raceEnabled = false

@@ -1,5 +1,0 @@
-//go:build !race
-
-package holdfastotel_test
-
-const raceEnabled = false

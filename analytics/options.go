@@ -52,11 +52,8 @@ var processSecret = sync.OnceValue(func() []byte {
 
 func newConfig(capacity int, opts []Option) (*config, error) {
 	c := &config{period: DefaultPeriod}
-	for _, o := range opts {
-		if o == nil {
-			return nil, invalid("option", "nil", "must not be nil")
-		}
-		o(c)
+	if err := configerr.Apply(c, opts); err != nil {
+		return nil, configerr.In(pkg, err)
 	}
 	switch {
 	case capacity < 1 || capacity > MaxCapacity:
@@ -69,7 +66,10 @@ func newConfig(capacity int, opts []Option) (*config, error) {
 	return c, nil
 }
 
+// pkg is how errors name this package.
+const pkg = "analytics"
+
 // invalid returns the error of a value that breaks a rule.
 func invalid(field string, value any, rule string, args ...any) error {
-	return configerr.In("analytics", configerr.New(field, value, rule, args...))
+	return configerr.In(pkg, configerr.New(field, value, rule, args...))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 
+	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
@@ -39,8 +40,7 @@ type Breaker struct {
 	opens       uint64
 	openFor     time.Duration // of the last open
 	streak      uint          // opens without a healthy time in between, less one
-	pending     []Change      // not yet delivered
-	delivering  bool
+	changes     chain.Queue[Change]
 	blanks      []*ticket // that have reported, to be used again
 }
 
@@ -96,7 +96,7 @@ func (b *Breaker) Acquire() (Permit, bool) {
 	}
 	b.mu.Lock()
 	t := b.admit()
-	b.unlock()
+	b.changes.Unlock(&b.mu, b.cfg.OnChange)
 	if t == nil {
 		return Permit{}, false
 	}
@@ -187,7 +187,7 @@ func (p Permit) Report(c Class, proof Proof, took time.Duration) {
 		t.use++
 		b.blanks = append(b.blanks, t)
 	}
-	b.unlock()
+	b.changes.Unlock(&b.mu, b.cfg.OnChange)
 }
 
 // blank returns a ticket on which no result can be reported. mu is held.

@@ -1,6 +1,6 @@
 package breaker
 
-import "strconv"
+import "github.com/holdfast-go/holdfast/internal/enum"
 
 // Class is what the outcome of a Redis call means for a decision: who is at
 // fault and what to do. The zero value is [ClassOK]. A Class is a plain value,
@@ -75,33 +75,10 @@ func (c Class) Fallback() bool {
 	}
 }
 
+var classNames = [...]string{"ok", "unavailable", "read-only", "slow", "no-script", "redirect", "caller", "permission", "bug", "aborted"}
+
 // String returns a short lower-case name, fit for a log field or a metric label.
-func (c Class) String() string {
-	switch c {
-	case ClassOK:
-		return "ok"
-	case ClassUnavailable:
-		return "unavailable"
-	case ClassReadOnly:
-		return "read-only"
-	case ClassSlow:
-		return "slow"
-	case ClassNoScript:
-		return "no-script"
-	case ClassRedirect:
-		return "redirect"
-	case ClassCaller:
-		return "caller"
-	case ClassPermission:
-		return "permission"
-	case ClassBug:
-		return "bug"
-	case ClassAborted:
-		return "aborted"
-	default:
-		return "class(" + strconv.Itoa(int(c)) + ")"
-	}
-}
+func (c Class) String() string { return enum.Name(classNames[:], c, "class") }
 
 // MarshalText returns the class's name, for JSON and logs.
 func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }

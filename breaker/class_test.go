@@ -22,7 +22,7 @@ func TestClass(t *testing.T) {
 		{breaker.ClassPermission, "permission", false, true},
 		{breaker.ClassBug, "bug", false, false},
 		{breaker.ClassAborted, "aborted", false, true},
-		{breaker.Class(77), "class(77)", false, false},
+		{breaker.Class(77), "unknown class 77", false, false},
 	} {
 		if got := tt.class.String(); got != tt.name {
 			t.Errorf("Class(%d).String() = %q, want %q", tt.class, got, tt.name)
@@ -41,7 +41,7 @@ func TestClass(t *testing.T) {
 
 func TestStateString(t *testing.T) {
 	for s, want := range map[breaker.State]string{
-		breaker.Closed: "closed", breaker.Open: "open", breaker.HalfOpen: "half-open", 9: "state(9)",
+		breaker.Closed: "closed", breaker.Open: "open", breaker.HalfOpen: "half-open", 9: "unknown state 9",
 	} {
 		if got := s.String(); got != want {
 			t.Errorf("State(%d).String() = %q, want %q", s, got, want)

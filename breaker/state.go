@@ -1,10 +1,11 @@
 package breaker
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
+
+	"github.com/holdfast-go/holdfast/internal/enum"
 )
 
 // State is where a [Breaker] stands. The zero value is [Closed].
@@ -19,19 +20,10 @@ const (
 	HalfOpen
 )
 
+var stateNames = [...]string{"closed", "open", "half-open"}
+
 // String returns "closed", "open" or "half-open".
-func (s State) String() string {
-	switch s {
-	case Closed:
-		return "closed"
-	case Open:
-		return "open"
-	case HalfOpen:
-		return "half-open"
-	default:
-		return "state(" + strconv.Itoa(int(s)) + ")"
-	}
-}
+func (s State) String() string { return enum.Name(stateNames[:], s, "state") }
 
 // MarshalText returns the state's name, for JSON and logs.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -43,7 +43,7 @@ func (b *Breaker) onStateChange(_ string, from, to gobreaker.State) {
 	b.state = ch.To
 	b.since = now
 	if b.cfg.OnChange != nil {
-		b.pending = append(b.pending, ch)
+		b.changes.Add(ch)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"github.com/holdfast-go/holdfast/internal/admission"
 )
 
 // attempt is what grpc-go reports of one attempt.
@@ -30,14 +32,6 @@ func (a *attempt) unsent() bool {
 	return a.over && a.peer.Addr == nil && a.peer.AuthInfo == nil
 }
 
-// evidence is what an attempt shows about its target. The zero value is nothing.
-type evidence uint8
-
-const (
-	accepted evidence = iota + 1
-	failed
-)
-
 // fairTime is how long an attempt must have lasted for its deadline to be evidence against
 // the target.
 const fairTime = time.Second
@@ -45,7 +39,7 @@ const fairTime = time.Second
 // evidenceOf judges an attempt of a caller by its code. A rejection by quota says nothing
 // about the target's health, and neither does what never left the client, but for the
 // missing connection.
-func evidenceOf(ctx context.Context, code codes.Code, took time.Duration, unsent bool) evidence {
+func evidenceOf(ctx context.Context, code codes.Code, took time.Duration, unsent bool) admission.Evidence {
 	switch code {
 	case codes.ResourceExhausted, codes.Canceled,
 		codes.Unknown: // what a Go server makes of any error, such as that there is no such thing
@@ -54,16 +48,16 @@ func evidenceOf(ctx context.Context, code codes.Code, took time.Duration, unsent
 		if took < fairTime {
 			return 0
 		}
-		return failed
+		return admission.Failed
 	case codes.Unavailable, codes.Internal, codes.DataLoss:
 		if ctx.Err() != nil || unsent && code != codes.Unavailable {
 			return 0
 		}
-		return failed
+		return admission.Failed
 	default:
 		if unsent {
 			return 0
 		}
-		return accepted
+		return admission.Accepted
 	}
 }

@@ -37,7 +37,7 @@ func (x *call) run(seen *attempt, send func() error) error {
 		if err == nil {
 			return nil
 		}
-		x.report(evidenceOf(x.ctx, status.Code(err), time.Since(start), seen.unsent()))
+		x.adm.Report(evidenceOf(x.ctx, status.Code(err), time.Since(start), seen.unsent()))
 		w, again := x.afterAttempt(err, seen)
 		if !again {
 			return err
@@ -46,13 +46,6 @@ func (x *call) run(seen *attempt, send func() error) error {
 		if s := x.adm.Wait(w); s != nil {
 			return x.stop(s)
 		}
-	}
-}
-
-// report tells the throttle of the target what an attempt shows.
-func (x *call) report(e evidence) {
-	if th := x.adm.Throttle; th != nil && e != 0 {
-		th.Report(x.ctx, e == accepted)
 	}
 }
 
@@ -122,7 +115,7 @@ func (x *call) learn(code codes.Code, h hint) {
 	if code != codes.ResourceExhausted && code != codes.Unavailable {
 		return
 	}
-	d := x.adm.Cool(admission.Cooldown{For: h.wait, Source: h.source, Host: x.target})
+	d := x.adm.Cool(admission.Cooldown{For: h.wait, Source: h.source})
 	if f := x.cfg.hooks.Cooldown; f != nil && d > 0 {
 		f(x.ctx, CooldownInfo{x.target, x.method, x.adm.Key, d, h.source})
 	}

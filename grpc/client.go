@@ -16,7 +16,6 @@ import (
 type Client struct {
 	cfg       *clientConfig
 	admission *admission.Client
-	targets   *admission.Hosts
 }
 
 // NewClient returns a Client. The error matches limiter.ErrInvalidConfig.
@@ -25,15 +24,12 @@ func NewClient(opts ...ClientOption) (*Client, error) {
 	if err != nil {
 		return nil, configerr.In(pkg, err)
 	}
+	cfg.admission.OnThrottle = cfg.hooks.ThrottleChange
 	adm, err := admission.New(cfg.admission)
 	if err != nil {
 		return nil, configerr.In(pkg, err)
 	}
-	targets, err := admission.NewHosts(admission.MaxHosts, cfg.throttle, cfg.budget, adm.Logger(), cfg.hooks.ThrottleChange)
-	if err != nil {
-		return nil, configerr.In(pkg, err)
-	}
-	return &Client{cfg, adm, targets}, nil
+	return &Client{cfg, adm}, nil
 }
 
 // Unary is the interceptor for unary calls: see grpc.WithUnaryInterceptor and
@@ -49,8 +45,8 @@ func (c *Client) Unary() grpc.UnaryClientInterceptor {
 		opts = seen.options(opts)
 		err := x.run(&seen, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
 		if err == nil {
-			x.adm.Budget.Deposit()
-			x.report(accepted)
+			x.adm.Host.Budget.Deposit()
+			x.adm.Report(admission.Accepted)
 		}
 		return err
 	}
@@ -90,9 +86,7 @@ func (c *Client) begin(ctx context.Context, cc *grpc.ClientConn, method string) 
 	if c.cfg.key != nil {
 		key = c.cfg.key(ctx, target, method)
 	}
-	x := &call{adm: admission.Begin(ctx, c.admission, key), cfg: c.cfg, ctx: ctx, target: target, method: method}
-	host := c.targets.Get(target)
-	x.adm.Throttle, x.adm.Budget = host.Throttle, host.Budget
+	x := &call{adm: admission.Begin(ctx, c.admission, target, key), cfg: c.cfg, ctx: ctx, target: target, method: method}
 	if c.cfg.hooks.Wait != nil {
 		x.adm.OnWait = x.waits
 	}

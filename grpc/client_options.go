@@ -21,8 +21,6 @@ type ClientOption func(*clientConfig)
 type clientConfig struct {
 	admission  admission.Settings
 	key        func(ctx context.Context, target, method string) string
-	budget     *retry.Budget
-	throttle   *retry.ThrottleSettings
 	retryIf    func(method string, st *status.Status) bool
 	hooks      Hooks
 	idempotent map[string]bool // by the full names of methods
@@ -72,7 +70,9 @@ func WithMaxTotalWait(d time.Duration) ClientOption {
 // WithBudget bounds retries, over all targets and all that share b. By default each
 // target has a budget of its own: retries up to 20 % of the calls that succeeded in the
 // last 10 s, and 10 per second in any case.
-func WithBudget(b *retry.Budget) ClientOption { return func(c *clientConfig) { c.budget = b } }
+func WithBudget(b *retry.Budget) ClientOption {
+	return func(c *clientConfig) { c.admission.Budget = b }
+}
 
 // WithThrottle tunes the throttle of each target, which is on by default: a target that
 // fails more than two thirds of the time is sent only some of the calls, critical ones
@@ -83,11 +83,11 @@ func WithBudget(b *retry.Budget) ClientOption { return func(c *clientConfig) { c
 // and calls that their callers cancel say nothing about the target.
 // Name is set by the client. OnChange is called too.
 func WithThrottle(s retry.ThrottleSettings) ClientOption {
-	return func(c *clientConfig) { c.throttle = &s }
+	return func(c *clientConfig) { c.admission.Throttle = &s }
 }
 
 // WithoutThrottle sends whatever a target does.
-func WithoutThrottle() ClientOption { return func(c *clientConfig) { c.throttle = nil } }
+func WithoutThrottle() ClientOption { return func(c *clientConfig) { c.admission.Throttle = nil } }
 
 // WithIdempotent names methods, as /package.Service/Method, for which it does no harm to
 // do the work twice: they are tried again after any codes.Unavailable. Other methods are
@@ -121,12 +121,9 @@ func WithHooks(h Hooks) ClientOption { return func(c *clientConfig) { c.hooks = 
 func WithLogger(l *slog.Logger) ClientOption { return func(c *clientConfig) { c.admission.Logger = l } }
 
 func newClientConfig(opts []ClientOption) (*clientConfig, error) {
-	c := &clientConfig{admission: admission.Defaults(), throttle: new(retry.ThrottleSettings)}
-	for _, o := range opts {
-		if o == nil {
-			return nil, configerr.Option()
-		}
-		o(c)
+	c := &clientConfig{admission: admission.Defaults()}
+	if err := configerr.Apply(c, opts); err != nil {
+		return nil, err
 	}
 	for m := range c.idempotent {
 		service, name, ok := strings.Cut(strings.TrimPrefix(m, "/"), "/")

@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-go/holdfast/internal/admission"
 )
 
 // clientStream learns from how a stream ends.
@@ -28,12 +30,12 @@ func (s *clientStream) RecvMsg(m any) error {
 
 func (s *clientStream) ended(err error) {
 	if err == nil || errors.Is(err, io.EOF) {
-		s.call.adm.Budget.Deposit()
-		s.call.report(accepted)
+		s.call.adm.Host.Budget.Deposit()
+		s.call.adm.Report(admission.Accepted)
 		return
 	}
 	st := status.Convert(err)
 	// How long a stream may last is its caller's affair.
-	s.call.report(evidenceOf(s.call.ctx, st.Code(), 0, s.seen.unsent()))
+	s.call.adm.Report(evidenceOf(s.call.ctx, st.Code(), 0, s.seen.unsent()))
 	s.call.learn(st.Code(), hintOf(st, s.Trailer()))
 }

@@ -200,16 +200,16 @@ func TestOptionsOfTheCall(t *testing.T) {
 // TestBadClientConfiguration: what is refused, by name.
 func TestBadClientConfiguration(t *testing.T) {
 	for want, opt := range map[string]holdfastgrpc.ClientOption{
-		"holdfastgrpc: option is nil: must not be nil":                                             nil,
-		"holdfastgrpc: limiter is nil: must not be a nil pointer":                                  holdfastgrpc.WithLimiter((*limiter.Limiter)(nil)),
-		"holdfastgrpc: attempts is 0: must be from 1 to 100":                                       holdfastgrpc.WithAttempts(0),
-		"holdfastgrpc: idempotent method is a.B/C: must be /package.Service/Method":                holdfastgrpc.WithIdempotent("/a.B/C", "a.B/C"),
-		"holdfastgrpc: idempotent method is /a.B/: must be /package.Service/Method":                holdfastgrpc.WithIdempotent("/a.B/"),
-		"holdfastgrpc: max wait is -1ns: must be from 0 to 1h":                                     holdfastgrpc.WithMaxWait(-1),
-		"holdfastgrpc: max total wait is 25h0m0s: must be from 0 to 24h":                           holdfastgrpc.WithMaxTotalWait(25 * time.Hour),
-		"holdfastgrpc: Backoff.Initial is -1ns: must not be negative":                              holdfastgrpc.WithBackoff(retry.Backoff{Initial: -1}),
-		"holdfastgrpc: Backoff.Multiplier is 0.5: must be from 1 to 100":                           holdfastgrpc.WithBackoff(retry.Backoff{Multiplier: 0.5}),
-		"holdfastgrpc: Backoff.Jitter is jitter(9): must be JitterFull, JitterEqual or JitterNone": holdfastgrpc.WithBackoff(retry.Backoff{Jitter: 9}),
+		"holdfastgrpc: option is nil: must not be nil":                                                    nil,
+		"holdfastgrpc: limiter is nil: must not be a nil pointer":                                         holdfastgrpc.WithLimiter((*limiter.Limiter)(nil)),
+		"holdfastgrpc: attempts is 0: must be from 1 to 100":                                              holdfastgrpc.WithAttempts(0),
+		"holdfastgrpc: idempotent method is a.B/C: must be /package.Service/Method":                       holdfastgrpc.WithIdempotent("/a.B/C", "a.B/C"),
+		"holdfastgrpc: idempotent method is /a.B/: must be /package.Service/Method":                       holdfastgrpc.WithIdempotent("/a.B/"),
+		"holdfastgrpc: max wait is -1ns: must be from 0 to 1h":                                            holdfastgrpc.WithMaxWait(-1),
+		"holdfastgrpc: max total wait is 25h0m0s: must be from 0 to 24h":                                  holdfastgrpc.WithMaxTotalWait(25 * time.Hour),
+		"holdfastgrpc: Backoff.Initial is -1ns: must not be negative":                                     holdfastgrpc.WithBackoff(retry.Backoff{Initial: -1}),
+		"holdfastgrpc: Backoff.Multiplier is 0.5: must be from 1 to 100":                                  holdfastgrpc.WithBackoff(retry.Backoff{Multiplier: 0.5}),
+		"holdfastgrpc: Backoff.Jitter is unknown jitter 9: must be JitterFull, JitterEqual or JitterNone": holdfastgrpc.WithBackoff(retry.Backoff{Jitter: 9}),
 	} {
 		if _, err := holdfastgrpc.NewClient(opt); !errors.Is(err, limiter.ErrInvalidConfig) || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

@@ -83,11 +83,8 @@ func WithHook(hook func(context.Context, Decision)) ServerOption {
 
 func newServerConfig(allower limiter.Allower, key Key, opts []ServerOption) (*serverConfig, error) {
 	c := &serverConfig{rules: inbound.New(allower, key.key)}
-	for _, o := range opts {
-		if o == nil {
-			return nil, configerr.Option()
-		}
-		o(c)
+	if err := configerr.Apply(c, opts); err != nil {
+		return nil, err
 	}
 	return c, c.rules.Check()
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/admission"
 )
 
 // isIdempotent reports whether doing the request twice is as good as once: by
@@ -67,17 +69,9 @@ func isA[E error](err error) bool {
 	return ok
 }
 
-// evidence is what an attempt shows about its host. The zero value is nothing.
-type evidence uint8
-
-const (
-	accepted evidence = iota + 1
-	failed
-)
-
 // evidenceOfStatus: a rejection by quota says nothing about the host's health, and
 // a failure nothing if it answers half a request.
-func evidenceOfStatus(status int, up *upload) evidence {
+func evidenceOfStatus(status int, up *upload) admission.Evidence {
 	switch {
 	case status == http.StatusTooManyRequests:
 		return 0
@@ -85,9 +79,9 @@ func evidenceOfStatus(status int, up *upload) evidence {
 		if up.broken() {
 			return 0
 		}
-		return failed
+		return admission.Failed
 	default:
-		return accepted
+		return admission.Accepted
 	}
 }
 
@@ -98,7 +92,7 @@ const fairTime = time.Second
 
 // evidenceOfError classifies an error of the base after an attempt that took took.
 // callerGone is the error of a caller who has given up, or nil.
-func evidenceOfError(err, callerGone error, took time.Duration, up *upload) evidence {
+func evidenceOfError(err, callerGone error, took time.Duration, up *upload) admission.Evidence {
 	switch {
 	case up.broken(), errors.Is(err, context.Canceled), permanent(err):
 		return 0
@@ -107,7 +101,7 @@ func evidenceOfError(err, callerGone error, took time.Duration, up *upload) evid
 	case (callerGone != nil || isTimeout(err)) && up.stalled():
 		return 0
 	default:
-		return failed
+		return admission.Failed
 	}
 }
 

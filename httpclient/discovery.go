@@ -63,7 +63,7 @@ func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Ans
 	if x.discovery == nil || key == "" {
 		return false
 	}
-	said := retry.ParseQuotas(resp.Header, time.Time{}, x.cfg.resetFormat(x.host.Name))
+	said := retry.ParseQuotas(resp.Header, time.Time{}, x.cfg.resetFormat(x.adm.Host.Name))
 	if len(said) == 0 && resp.StatusCode >= 500 {
 		return false // it may come from a proxy
 	}

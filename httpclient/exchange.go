@@ -28,7 +28,6 @@ type exchange struct {
 	orig   *http.Request // the caller's
 	req    *http.Request // what is sent: orig, or a copy with its body in memory
 	call   Call
-	host   *admission.Host
 	outer  outer // what the layer above repeats
 
 	discovery *discovery.Discovery // nil is none
@@ -102,7 +101,7 @@ func (x *exchange) send(r *http.Request) (resp *http.Response, err error) {
 		}
 		resp = nil
 	}
-	status, shown := 0, evidence(0)
+	status, shown := 0, admission.Evidence(0)
 	if err != nil {
 		shown = evidenceOfError(err, gone(x.orig), took, x.up)
 	} else {
@@ -114,9 +113,7 @@ func (x *exchange) send(r *http.Request) (resp *http.Response, err error) {
 			resp.Request = x.orig // not ours to show
 		}
 	}
-	if th := x.host.Throttle; th != nil && shown != 0 {
-		th.Report(x.orig.Context(), shown == accepted)
-	}
+	x.adm.Report(shown)
 	if f := x.cfg.hooks.Attempt; f != nil {
 		f(x.orig.Context(), AttemptInfo{x.orig, number, status, err, took})
 	}
@@ -150,7 +147,7 @@ func (x *exchange) afterAttempt(resp *http.Response, err error) (w admission.Wai
 	}
 	if kind == retry.Final || x.up.broken() {
 		if err == nil && !x.up.broken() {
-			x.host.Budget.Deposit()
+			x.adm.Host.Budget.Deposit()
 		}
 		return w, false
 	}
@@ -167,7 +164,7 @@ func (x *exchange) afterAttempt(resp *http.Response, err error) (w admission.Wai
 
 // read returns what a response says.
 func (x *exchange) read(resp *http.Response) retry.Answer {
-	a := answerOf(resp, x.cfg.resetFormat(x.host.Name))
+	a := answerOf(resp, x.cfg.resetFormat(x.adm.Host.Name))
 	path := x.orig.URL.Path
 	if !retry.WantsBody(resp.StatusCode, resp.Header, path, x.cfg.providers...) {
 		return a
@@ -208,13 +205,13 @@ func (x *exchange) next(kind retry.Verdict, resp *http.Response, a retry.Answer)
 // response says.
 func (x *exchange) learn(kind retry.Verdict, resp *http.Response, a retry.Answer) {
 	if names := namesOf(resp, a); len(names) > 0 {
-		x.routes.learn(x.host.Name, x.orig, names)
-		x.adm.Scopes = x.routes.scopesOf(x.host.Name, x.adm.Key, x.orig)
+		x.routes.learn(x.adm.Host.Name, x.orig, names)
+		x.adm.Scopes = x.routes.scopesOf(x.adm.Host.Name, x.adm.Key, x.orig)
 	}
 	switch paced := x.discover(kind, resp, a); {
 	case paced && kind != retry.Rejected: // the next window's requests need no pause to be spread
 	case a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == retry.Rejected):
-		c := admission.Cooldown{For: a.Wait, Source: a.Source, Host: x.host.Name, Said: saidBy(resp)}
+		c := admission.Cooldown{For: a.Wait, Source: a.Source, Said: saidBy(resp)}
 		key := x.adm.Key
 		if a.Scope != "" && key != "" {
 			c.Scope = scopeKey(key, a.Scope, x.orig)
@@ -254,7 +251,7 @@ func (x *exchange) stop(s *admission.Stop) (*http.Response, error) {
 
 // giveUp reports why there is no attempt, or no other one.
 func (x *exchange) giveUp(s *admission.Stop) *Error {
-	e := &Error{Reason: s.Reason, Key: x.host.Name, Wait: s.Wait, Err: s.Err}
+	e := &Error{Reason: s.Reason, Key: x.adm.Host.Name, Wait: s.Wait, Err: s.Err}
 	switch e.Reason {
 	case retry.Throttled, retry.CoolingDown, retry.LimiterFailed:
 		e.Key = cmp.Or(s.Key, x.adm.Key)

@@ -184,16 +184,16 @@ func TestHooksAreAdded(t *testing.T) {
 func TestNames(t *testing.T) {
 	seen := make(map[string]bool)
 	for r := retry.Throttled; r <= retry.ReplayFailed; r++ {
-		if s := r.String(); seen[s] || strings.Contains(s, "(") {
+		if s := r.String(); seen[s] || strings.HasPrefix(s, "unknown") {
 			t.Errorf("reason %d is %q", r, s)
 		}
 		seen[r.String()] = true
 	}
-	if s := retry.Reason(99).String(); s != "reason(99)" {
+	if s := retry.Reason(99).String(); s != "unknown reason 99" {
 		t.Error(s)
 	}
 	for w := retry.WaitServer; w <= retry.WaitAdaptive; w++ {
-		if s := w.String(); seen[s] || s == "unknown" {
+		if s := w.String(); seen[s] || strings.HasPrefix(s, "unknown") {
 			t.Errorf("wait reason %d is %q", w, s)
 		}
 		seen[w.String()] = true

@@ -21,8 +21,6 @@ type config struct {
 	key            func(*http.Request) string
 	format         func(host string) retry.ResetFormat
 	classifier     func(*http.Response, error) retry.Verdict
-	budget         *retry.Budget
-	throttle       *retry.ThrottleSettings
 	attemptTimeout time.Duration
 	bodyBuffer     int64
 	hooks          Hooks
@@ -95,7 +93,7 @@ func WithMaxTotalWait(d time.Duration) Option { return func(c *config) { c.admis
 // WithBudget bounds retries, over all hosts and all that share b. By default
 // each host has a budget of its own: retries up to 20 % of the requests that
 // succeeded in the last 10 s, and 10 per second in any case.
-func WithBudget(b *retry.Budget) Option { return func(c *config) { c.budget = b } }
+func WithBudget(b *retry.Budget) Option { return func(c *config) { c.admission.Budget = b } }
 
 // WithThrottle tunes the throttle of each host, which is on by default: a host
 // that fails more than two thirds of the time is sent only some of the requests,
@@ -106,10 +104,12 @@ func WithBudget(b *retry.Budget) Option { return func(c *config) { c.budget = b 
 // certificates that do not verify, bodies of requests that fail, callers who
 // cancel, and deadlines of callers that end an attempt within a second say
 // nothing about the host. Name is set by the transport. OnChange is called too.
-func WithThrottle(s retry.ThrottleSettings) Option { return func(c *config) { c.throttle = &s } }
+func WithThrottle(s retry.ThrottleSettings) Option {
+	return func(c *config) { c.admission.Throttle = &s }
+}
 
 // WithoutThrottle sends whatever a host does.
-func WithoutThrottle() Option { return func(c *config) { c.throttle = nil } }
+func WithoutThrottle() Option { return func(c *config) { c.admission.Throttle = nil } }
 
 // WithAttemptTimeout bounds the time of an attempt until the response's headers
 // have come; the body may take longer. By default there is no bound but the
@@ -152,12 +152,9 @@ func WithHooks(h Hooks) Option { return func(c *config) { c.hooks = c.hooks.and(
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.admission.Logger = l } }
 
 func newConfig(opts []Option) (*config, error) {
-	c := &config{admission: admission.Defaults(), throttle: new(retry.ThrottleSettings)}
-	for _, o := range opts {
-		if o == nil {
-			return nil, configerr.Option()
-		}
-		o(c)
+	c := &config{admission: admission.Defaults()}
+	if err := configerr.Apply(c, opts); err != nil {
+		return nil, err
 	}
 	for _, p := range c.providers {
 		if p < retry.GitHub || p > retry.GraphQL {

@@ -13,6 +13,8 @@ import (
 const (
 	// maxRoutes bounds the routes whose scopes are remembered, at about 300 bytes each.
 	maxRoutes = 8192
+	// maxFamilies bounds the hosts that name quotas.
+	maxFamilies = 4096
 	// maxRouteScopes bounds the scopes of one route: the latest count.
 	maxRouteScopes = 8
 )
@@ -34,7 +36,7 @@ type route struct {
 func newRoutes() *routes {
 	return &routes{
 		admission.NewTable(maxRoutes, func(*route) bool { return false }),
-		admission.NewTable(admission.MaxHosts, func(*string) bool { return false }),
+		admission.NewTable(maxFamilies, func(*string) bool { return false }),
 	}
 }
 

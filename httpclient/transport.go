@@ -21,7 +21,6 @@ import (
 type Transport struct {
 	base      http.RoundTripper
 	cfg       *config
-	hosts     *admission.Hosts
 	routes    *routes
 	repeated  *repeated
 	admission *admission.Client
@@ -38,15 +37,12 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if err != nil {
 		return nil, configerr.In(pkg, err)
 	}
+	cfg.admission.OnThrottle = cfg.hooks.ThrottleChange
 	adm, err := admission.New(cfg.admission)
 	if err != nil {
 		return nil, configerr.In(pkg, err)
 	}
-	hosts, err := admission.NewHosts(admission.MaxHosts, cfg.throttle, cfg.budget, adm.Logger(), cfg.hooks.ThrottleChange)
-	if err != nil {
-		return nil, configerr.In(pkg, err)
-	}
-	t := &Transport{base: base, cfg: cfg, hosts: hosts, admission: adm, routes: newRoutes(), repeated: newRepeated()}
+	t := &Transport{base: base, cfg: cfg, admission: adm, routes: newRoutes(), repeated: newRepeated()}
 	if cfg.discovery == nil {
 		return t, nil
 	}
@@ -92,21 +88,18 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	name := hostOf(req.URL)
-	host := t.hosts.Get(name)
 	x := exchange{
-		adm:    admission.Begin(req.Context(), t.admission, t.cfg.keyOf(req, call, name)),
+		adm:    admission.Begin(req.Context(), t.admission, name, t.cfg.keyOf(req, call, name)),
 		cfg:    t.cfg,
 		base:   t.base,
 		routes: t.routes,
 		orig:   req,
 		req:    req,
 		call:   call,
-		host:   host,
 
 		discovery: t.discovery,
 	}
-	x.adm.Scopes = t.routes.scopesOf(host.Name, x.adm.Key, req)
-	x.adm.Throttle, x.adm.Budget = host.Throttle, host.Budget
+	x.adm.Scopes = t.routes.scopesOf(x.adm.Host.Name, x.adm.Key, req)
 	if t.discovery != nil {
 		x.adm.Learnt = t.discovery
 	}

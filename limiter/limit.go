@@ -111,9 +111,13 @@ func (l Limit) Burst() int {
 	return l.burst
 }
 
-// String returns the limit as in "token bucket 100/1s burst 200".
+// String returns the limit as in "token bucket 100/1s burst 200", and "no limit" for the zero
+// value.
 func (l Limit) String() string {
-	if l.kind.Windowed() {
+	switch {
+	case l == Limit{}:
+		return "no limit"
+	case l.kind.Windowed():
 		return fmt.Sprintf("%v %v", l.kind, l.rate)
 	}
 	return fmt.Sprintf("%v %v burst %d", l.kind, l.rate, l.burst)

@@ -2,11 +2,10 @@ package limiter
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/enum"
 )
 
 // Allower decides whether n units of key may pass now. Every limiter of this
@@ -60,29 +59,17 @@ const (
 	// SourceSampled: in this process, with the probability that brings the fleet to
 	// the limit.
 	SourceSampled
-
-	numSources = int(SourceSampled) + 1
 )
 
-var sourceNames = [numSources]string{"redis", "local", "cache", "lease", "open", "closed", "sampled"}
+var sourceNames = [...]string{"redis", "local", "cache", "lease", "open", "closed", "sampled"}
 
 // String returns the source's name in lower case.
-func (s Source) String() string {
-	if int(s) < numSources {
-		return sourceNames[s]
-	}
-	return fmt.Sprintf("unknown source %d", uint8(s))
-}
+func (s Source) String() string { return enum.Name(sourceNames[:], s, "source") }
 
 // MarshalText returns the source's name, for JSON and logs.
 func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads a source's name.
+// UnmarshalText reads a source's name, in small or capital letters.
 func (s *Source) UnmarshalText(text []byte) error {
-	i := slices.Index(sourceNames[:], string(text))
-	if i < 0 {
-		return invalid("source", strconv.Quote(string(text)), "must be one of %s", strings.Join(sourceNames[:], ", "))
-	}
-	*s = Source(i)
-	return nil
+	return configerr.In(pkg, enum.Parse(sourceNames[:], s, "source", string(text)))
 }

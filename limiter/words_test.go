@@ -17,7 +17,8 @@ import (
 func TestWordsInJSONAndLogs(t *testing.T) {
 	for value, want := range map[any]string{
 		limiter.SourceLease: "lease", limiter.Source(99): "unknown source 99",
-		fallback.Closed: "closed", breaker.HalfOpen: "half-open", breaker.ClassReadOnly: "read-only",
+		limiter.Limit{}.String(): "no limit",
+		fallback.Closed:          "closed", breaker.HalfOpen: "half-open", breaker.ClassReadOnly: "read-only",
 	} {
 		var text, object bytes.Buffer
 		slog.New(slog.NewTextHandler(&text, nil)).Info("m", "value", value)
@@ -25,6 +26,10 @@ func TestWordsInJSONAndLogs(t *testing.T) {
 		if !strings.Contains(text.String(), want) || !strings.Contains(object.String(), `"value":"`+want+`"`) {
 			t.Errorf("%T: logged as %s%s, want %q", value, &text, &object, want)
 		}
+	}
+	var s limiter.Source
+	if err := s.UnmarshalText([]byte("LEASE")); err != nil || s != limiter.SourceLease {
+		t.Errorf("%v, %v", s, err)
 	}
 	health := limiter.Health{Decisions: map[limiter.Source]uint64{limiter.SourceRedis: 7}}
 	if got, err := json.Marshal(health); err != nil || !strings.Contains(string(got), `{"redis":7}`) {

@@ -107,11 +107,8 @@ func WithResponder(respond func(http.ResponseWriter, *http.Request, Decision)) O
 
 func newConfig(allower limiter.Allower, key Key, opts []Option) (*config, error) {
 	c := &config{rules: inbound.New(allower, key.key), headers: AllHeaders, policies: newPolicies()}
-	for _, o := range opts {
-		if o == nil {
-			return nil, configerr.Option()
-		}
-		o(c)
+	if err := configerr.Apply(c, opts); err != nil {
+		return nil, err
 	}
 	if err := c.rules.Check(); err != nil {
 		return nil, err

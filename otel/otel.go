@@ -1,7 +1,6 @@
 package holdfastotel
 
 import (
-	"errors"
 	"fmt"
 
 	"go.opentelemetry.io/otel"
@@ -10,11 +9,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-go/holdfast/httpclient"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-const scope = "github.com/holdfast-go/holdfast/otel"
+const (
+	pkg   = "holdfastotel" // as errors name it
+	scope = "github.com/holdfast-go/holdfast/otel"
+)
 
 // Option tunes an Instrumentation.
 type Option func(*config)
@@ -39,17 +42,14 @@ type Instrumentation struct {
 }
 
 // New makes the instruments. The error is that of the provider, or of an option that is
-// nil.
+// nil; the latter matches limiter.ErrInvalidConfig.
 func New(opts ...Option) (*Instrumentation, error) {
 	c := config{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
-	for _, o := range opts {
-		if o == nil {
-			return nil, errors.New("holdfastotel: option is nil: must not be nil")
-		}
-		o(&c)
+	if err := configerr.Apply(&c, opts); err != nil {
+		return nil, configerr.In(pkg, err)
 	}
 	if c.meters == nil || c.tracers == nil {
-		return nil, errors.New("holdfastotel: provider is nil: must not be nil; the global one is the default")
+		return nil, configerr.In(pkg, configerr.New("provider", "nil", "must not be nil; the global one is the default"))
 	}
 	m := maker{meter: c.meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))}
 	in := &Instrumentation{

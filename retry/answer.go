@@ -47,14 +47,8 @@ func ParseAnswer(status int, h http.Header, now time.Time, format ResetFormat) A
 		return a
 	}
 	a.Verdict = byStatus(status, a.Asked)
-	for _, d := range dialects {
-		switch v := d.read(status, h); {
-		case v == Final:
-			a.Verdict = Final
-			return a
-		case v > a.Verdict:
-			a.Verdict = v
-		}
+	if v := inDialect(status, h); v == Final || v > a.Verdict {
+		a.Verdict = v
 	}
 	return a
 }
@@ -82,20 +76,15 @@ func byStatus(status int, asked bool) Verdict {
 	switch status {
 	case http.StatusTooManyRequests:
 		return Rejected
-	case http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable, http.StatusForbidden:
 		if asked {
 			return Rejected
 		}
-		return Failed
-	case http.StatusForbidden:
-		if asked {
-			return Rejected
-		}
-		return Final
-	case http.StatusRequestTimeout, http.StatusInternalServerError,
-		http.StatusBadGateway, http.StatusGatewayTimeout:
-		return Failed
-	default:
-		return Final
 	}
+	switch status {
+	case http.StatusRequestTimeout, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return Failed
+	}
+	return Final
 }

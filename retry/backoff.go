@@ -1,11 +1,11 @@
 package retry
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/holdfast-go/holdfast/internal/enum"
 	"github.com/holdfast-go/holdfast/internal/random"
 )
 
@@ -34,19 +34,10 @@ const (
 	JitterNone
 )
 
+var jitterNames = [...]string{"full", "equal", "none"}
+
 // String returns the jitter in one lower-case word.
-func (j Jitter) String() string {
-	switch j {
-	case JitterFull:
-		return "full"
-	case JitterEqual:
-		return "equal"
-	case JitterNone:
-		return "none"
-	default:
-		return "jitter(" + strconv.Itoa(int(j)) + ")"
-	}
-}
+func (j Jitter) String() string { return enum.Name(jitterNames[:], j, "jitter") }
 
 // Backoff is a curve of waits: the n-th, from 0, is Initial × Multiplierⁿ, at
 // most Max, before jitter. Jitter never lengthens a wait beyond that. The zero

@@ -114,19 +114,19 @@ func FuzzBackoff(f *testing.F) {
 
 func TestConfigErrors(t *testing.T) {
 	for want, err := range map[string]error{
-		"retry: Backoff.Initial is -1s: must not be negative":                               retry.Backoff{Initial: -time.Second}.Validate(),
-		"retry: Backoff.Max is 1s: must be from Initial (2s) to 24h":                        retry.Backoff{Initial: 2 * time.Second, Max: time.Second}.Validate(),
-		"retry: Backoff.Max is 25h0m0s: must be from Initial (500ms) to 24h":                retry.Backoff{Max: 25 * time.Hour}.Validate(),
-		"retry: Backoff.Multiplier is 0.5: must be from 1 to 100":                           retry.Backoff{Multiplier: 0.5}.Validate(),
-		"retry: Backoff.Multiplier is NaN: must be from 1 to 100":                           retry.Backoff{Multiplier: math.NaN()}.Validate(),
-		"retry: Backoff.Jitter is jitter(3): must be JitterFull, JitterEqual or JitterNone": retry.Backoff{Jitter: 3}.Validate(),
-		"retry: Policy.MaxElapsed is -1s: must not be negative":                             retry.Policy{MaxElapsed: -time.Second}.Validate(),
-		"retry: Policy.MaxWait is -1s: must not be negative":                                retry.Policy{MaxWait: -time.Second}.Validate(),
-		"retry: BudgetSettings.Ratio is 11: must be at most 10":                             budgetErr(retry.BudgetSettings{Ratio: 11}),
-		"retry: BudgetSettings.Ratio is NaN: must be at most 10":                            budgetErr(retry.BudgetSettings{Ratio: math.NaN()}),
-		"retry: BudgetSettings.Window is 10ms: must be from 1s to 1h":                       budgetErr(retry.BudgetSettings{Window: 10 * time.Millisecond}),
-		"retry: BudgetSettings.Floor is 2e+06: must be at most 1000000":                     budgetErr(retry.BudgetSettings{Floor: 2e6}),
-		"retry: Backoff.Multiplier is +Inf: must be from 1 to 100":                          retry.Policy{Backoff: retry.Backoff{Multiplier: math.Inf(1)}}.Validate(),
+		"retry: Backoff.Initial is -1s: must not be negative":                                      retry.Backoff{Initial: -time.Second}.Validate(),
+		"retry: Backoff.Max is 1s: must be from Initial (2s) to 24h":                               retry.Backoff{Initial: 2 * time.Second, Max: time.Second}.Validate(),
+		"retry: Backoff.Max is 25h0m0s: must be from Initial (500ms) to 24h":                       retry.Backoff{Max: 25 * time.Hour}.Validate(),
+		"retry: Backoff.Multiplier is 0.5: must be from 1 to 100":                                  retry.Backoff{Multiplier: 0.5}.Validate(),
+		"retry: Backoff.Multiplier is NaN: must be from 1 to 100":                                  retry.Backoff{Multiplier: math.NaN()}.Validate(),
+		"retry: Backoff.Jitter is unknown jitter 3: must be JitterFull, JitterEqual or JitterNone": retry.Backoff{Jitter: 3}.Validate(),
+		"retry: Policy.MaxElapsed is -1s: must not be negative":                                    retry.Policy{MaxElapsed: -time.Second}.Validate(),
+		"retry: Policy.MaxWait is -1s: must not be negative":                                       retry.Policy{MaxWait: -time.Second}.Validate(),
+		"retry: BudgetSettings.Ratio is 11: must be at most 10":                                    budgetErr(retry.BudgetSettings{Ratio: 11}),
+		"retry: BudgetSettings.Ratio is NaN: must be at most 10":                                   budgetErr(retry.BudgetSettings{Ratio: math.NaN()}),
+		"retry: BudgetSettings.Window is 10ms: must be from 1s to 1h":                              budgetErr(retry.BudgetSettings{Window: 10 * time.Millisecond}),
+		"retry: BudgetSettings.Floor is 2e+06: must be at most 1000000":                            budgetErr(retry.BudgetSettings{Floor: 2e6}),
+		"retry: Backoff.Multiplier is +Inf: must be from 1 to 100":                                 retry.Policy{Backoff: retry.Backoff{Multiplier: math.Inf(1)}}.Validate(),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("got %v\nwant %v", err, want)

@@ -3,6 +3,7 @@ package retry
 import (
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -65,7 +66,7 @@ func WantsBody(status int, h http.Header, path string, providers ...Provider) bo
 // Source is then "body". A server that forbids another attempt by a header is obeyed.
 // A body that is not as expected changes nothing.
 func ParseBody(a Answer, status int, h http.Header, path string, body []byte, providers ...Provider) Answer {
-	if len(body) > MaxBody || !WantsBody(status, h, path, providers...) || forbidden(status, h) {
+	if len(body) > MaxBody || !WantsBody(status, h, path, providers...) || inDialect(status, h) == Final {
 		return a
 	}
 	for _, b := range bodies {
@@ -78,26 +79,8 @@ func ParseBody(a Answer, status int, h http.Header, path string, body []byte, pr
 	return a
 }
 
-// forbidden reports whether a header says that there is to be no other attempt.
-func forbidden(status int, h http.Header) bool {
-	for _, d := range dialects {
-		if d.read(status, h) == Final {
-			return true
-		}
-	}
-	return false
-}
-
 func enabled(p Provider, providers []Provider) bool {
-	if p == 0 {
-		return true
-	}
-	for _, q := range providers {
-		if p == q {
-			return true
-		}
-	}
-	return false
+	return p == 0 || slices.Contains(providers, p)
 }
 
 // isJSON reports whether a response is in a media type of JSON.

@@ -25,7 +25,7 @@ func exhausted(a Answer, _ int, body []byte) Answer {
 		return a
 	}
 	for _, code := range []text{b.Error.Code, b.Error.Type, b.Error.Details.Code} {
-		switch code {
+		switch code.v {
 		case "insufficient_quota", "billing_not_active", "enforced_spend_limit_reached":
 			return Answer{Verdict: Final}
 		}
@@ -33,14 +33,19 @@ func exhausted(a Answer, _ int, body []byte) Answer {
 	return a
 }
 
-// text is a JSON string; anything else in its place is "".
-type text string
+// lenient is a JSON value of a type; the zero value stands for one of another type, which a
+// server may have in its place.
+type lenient[T any] struct{ v T }
 
-// UnmarshalJSON never fails: a server may have another type there.
-func (t *text) UnmarshalJSON(data []byte) error {
-	var s string
-	if json.Unmarshal(data, &s) == nil {
-		*t = text(s)
+// UnmarshalJSON never fails.
+func (l *lenient[T]) UnmarshalJSON(data []byte) error {
+	if json.Unmarshal(data, &l.v) != nil {
+		*l = lenient[T]{}
 	}
 	return nil
 }
+
+type (
+	text   = lenient[string]
+	amount = lenient[float64]
+)

@@ -28,7 +28,7 @@ func secondaryLimit(a Answer, status int, body []byte) Answer {
 	if json.Unmarshal(body, &b) != nil {
 		return a
 	}
-	msg := strings.ToLower(string(b.Message))
+	msg := strings.ToLower(b.Message.v)
 	if !strings.Contains(msg, "secondary rate limit") && !strings.Contains(msg, "abuse detection") {
 		return a
 	}

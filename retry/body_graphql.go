@@ -17,7 +17,7 @@ func graphQLWants(_ int, h http.Header, path string) bool {
 }
 
 // graphQLCodes are the codes by which servers reject a query.
-var graphQLCodes = map[text]bool{
+var graphQLCodes = map[string]bool{
 	"THROTTLED": true, "RATE_LIMITED": true, "RATELIMITED": true, "RATE_LIMIT_EXCEEDED": true,
 	"TOO_MANY_REQUESTS": true, "COMPLEXITY_BUDGET_EXHAUSTED": true,
 }
@@ -63,17 +63,17 @@ func graphQL(a Answer, status int, body []byte) Answer {
 	}
 	cost := b.Extensions.Cost
 	for _, e := range b.Errors {
-		throttled := e.Message == "Throttled" && cost.Status.Rate > 0 // of Shopify, before it had codes
-		if !graphQLCodes[e.Extensions.Code] && !graphQLCodes[e.Type] && !throttled {
+		throttled := e.Message.v == "Throttled" && cost.Status.Rate.v > 0 // of Shopify, before it had codes
+		if !graphQLCodes[e.Extensions.Code.v] && !graphQLCodes[e.Type.v] && !throttled {
 			continue
 		}
 		a.Verdict = verdict
 		if a.Asked { // the headers know better
 			return a
 		}
-		d := secondsOf(float64(max(e.Extensions.Retry, e.Extensions.RetryIn)))
-		if rate := cost.Status.Rate; rate > 0 {
-			d = max(d, secondsOf(float64((cost.Requested-cost.Status.Available)/rate)))
+		d := secondsOf(max(e.Extensions.Retry.v, e.Extensions.RetryIn.v))
+		if rate := cost.Status.Rate.v; rate > 0 {
+			d = max(d, secondsOf((cost.Requested.v-cost.Status.Available.v)/rate))
 		}
 		if d > 0 {
 			a.Asked, a.Hint = true, Hint{d, -1, "body"}
@@ -93,16 +93,4 @@ func secondsOf(s float64) time.Duration {
 	}
 	d := time.Duration(s * float64(time.Second))
 	return (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond
-}
-
-// amount is a JSON number; anything else in its place is 0.
-type amount float64
-
-// UnmarshalJSON never fails: a server may have another type there.
-func (n *amount) UnmarshalJSON(data []byte) error {
-	var f float64
-	if json.Unmarshal(data, &f) == nil {
-		*n = amount(f)
-	}
-	return nil
 }

@@ -2,107 +2,47 @@ package retry
 
 import (
 	"net/http"
-	"slices"
 	"strings"
+	"time"
 )
 
-// dialects are what families of servers say beyond RFC 9110, one file each. A reader sees
-// statuses from 400 on, and says Default where nothing is said in its dialect, and Final
-// only where the server forbids another attempt. Waits in dialects are read by
-// ParseRetryAfter and ParseQuota. Examples of each are in testdata/dialects.
-var dialects = [...]struct {
-	name string
-	read func(status int, h http.Header) Verdict
-}{
-	{"aws", aws},
-	{"cloudflare", cloudflare},
-	{"early data", earlyData},
-	{"overload", overload},
-	{"stainless", stainless},
-	{"stripe", stripe},
+// dialectStatuses are what families of servers say by a status beyond RFC 9110. Waits in
+// dialects are read by ParseRetryAfter and ParseQuota. Examples of each are in
+// testdata/dialects.
+var dialectStatuses = map[int]Verdict{
+	// RFC 8470: the server does not want to process a request that might be a replay.
+	http.StatusTooEarly: Failed,
+	// Cloudflare has these for an origin that gives no answer (520), rejects the connection
+	// (521), does not take it in time (522), cannot be reached (523) or does not answer in time
+	// (524). 525 to 530 are configuration, which another attempt does not repair.
+	520: Failed, 521: Failed, 522: Failed, 523: Failed, 524: Failed,
+	// Overload, by which Anthropic and others turn a request away, for any caller.
+	529: Rejected,
 }
 
-// scopes are the families that have several quotas for one caller, each of them with a
-// name for a quota: see [ParseScopes]. of appends the names of those that a response is
-// about. wait returns the name of the one that a wait is about: source is the header of a
-// quota that is used up, or "".
-var scopes = [...]struct {
-	name string
-	of   func(names []string, h http.Header) []string
-	wait func(status int, h http.Header, source string) string
-}{
-	{"anthropic", anthropicScopes, anthropicWait},
-	{"discord", discordScopes, discordWait},
-	{"github", githubScopes, githubWait},
-	{"openai", openAIScopes, openAIWait},
-	{"shopify", shopifyScopes, shopifyWait},
-}
+// shouldRetryHeaders say whether to try again. The first is that of the SDKs which Stainless
+// generates, for OpenAI, Anthropic and others. Stripe has its own, for instance after a lock
+// timeout (409), or after a failure whose outcome is stored under the idempotency key. "true"
+// does not say whether the work was done: Stripe and the like expect a key by which they
+// recognize repetitions.
+var shouldRetryHeaders = [...]string{"X-Should-Retry", "Stripe-Should-Retry"}
 
-// maxScopes bounds how many quotas of one response count: those that are known have at
-// most four.
-const maxScopes = 8
-
-// ParseScopes returns the names of the quotas that a response is about, for servers that
-// have several for one caller, sorted; nil where there is one for all requests. They
-// begin with the family of the server:
-//
-//   - github/ and the value of X-RateLimit-Resource, such as github/search;
-//   - discord/ and the value of X-RateLimit-Bucket;
-//   - openai/ and the end of X-RateLimit-Remaining-Requests, -Tokens and the like;
-//   - anthropic/ and the middle of Anthropic-RateLimit-Input-Tokens-Remaining and the like;
-//   - shopify/rest, where there is X-Shopify-Shop-Api-Call-Limit.
-//
-// A response from a cache says nothing. See Scope in [Answer].
-func ParseScopes(h http.Header) []string {
-	if !namesScopes(h) || age(h) > 0 {
-		return nil
+// inDialect returns what a response with a status from 400 on says beyond RFC 9110: Default is
+// nothing, and Final that the server forbids another attempt.
+func inDialect(status int, h http.Header) Verdict {
+	v := dialectStatuses[status]
+	// AWS answers 400 to calls that it throttles; with a wait, such a call is worth another
+	// attempt.
+	if _, ok := decimal(first(h, amzRetryAfter), time.Millisecond); ok {
+		v = max(v, Failed)
 	}
-	var names []string
-	for _, s := range scopes {
-		names = s.of(names, h)
-	}
-	slices.Sort(names)
-	return names[:min(len(names), maxScopes)]
-}
-
-// namesScopes reports whether there is any header that may name a quota. It must be cheap:
-// it sees every header there is.
-func namesScopes(h http.Header) bool {
-	for name := range h {
-		if len(name) > len("Ratelimit") && (strings.Contains(name, "Ratelimit") || name == shopifyCalls) {
-			return true
+	for _, name := range shouldRetryHeaders {
+		switch said := first(h, name); {
+		case strings.EqualFold(said, "true"):
+			v = max(v, Failed)
+		case strings.EqualFold(said, "false"):
+			return Final
 		}
 	}
-	return false
-}
-
-// scopeOfWait returns the name of the quota that a wait is about; "" is the caller's whole.
-func scopeOfWait(status int, h http.Header, source string) string {
-	for _, s := range scopes {
-		if name := s.wait(status, h, source); name != "" {
-			return name
-		}
-	}
-	return ""
-}
-
-// scopeName makes a name of what a server says, or "" of what can't be one.
-func scopeName(family, value string) string {
-	if value == "" || len(value) > 64 {
-		return ""
-	}
-	for _, c := range []byte(value) {
-		if c <= ' ' || c >= 0x7f {
-			return ""
-		}
-	}
-	return family + "/" + strings.ToLower(value)
-}
-
-// addScope appends a name that is not "".
-func addScope(names []string, name string) []string {
-	if name == "" {
-		return names
-	}
-	return append(names, name)
+	return v
 }

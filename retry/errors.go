@@ -3,10 +3,10 @@ package retry
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/enum"
 )
 
 // Reason says why a call was not made, or not made again: by [Do], by httpclient and by the
@@ -76,12 +76,7 @@ var reasons = [...]string{
 }
 
 // String returns the reason in lower-case words.
-func (r Reason) String() string {
-	if int(r) < len(reasons) && reasons[r] != "" {
-		return reasons[r]
-	}
-	return "reason(" + strconv.Itoa(int(r)) + ")"
-}
+func (r Reason) String() string { return enum.Name(reasons[:], r, "reason") }
 
 // WaitReason says what a call of a client waits for.
 type WaitReason uint8
@@ -103,12 +98,7 @@ const (
 var waitReasons = [...]string{WaitServer: "server", WaitBackoff: "backoff", WaitCooldown: "cooldown", WaitLimiter: "limiter", WaitAdaptive: "adaptive"}
 
 // String returns the reason in one lower-case word.
-func (w WaitReason) String() string {
-	if int(w) < len(waitReasons) {
-		return waitReasons[w]
-	}
-	return "unknown"
-}
+func (w WaitReason) String() string { return enum.Name(waitReasons[:], w, "reason to wait") }
 
 // Error is what [Do] and [DoValue] return when they give up. It matches the
 // last error by errors.Is and errors.As, and for [Canceled] and

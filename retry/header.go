@@ -150,15 +150,3 @@ func clock(h http.Header, now time.Time) time.Time {
 func until(t, now time.Time) time.Duration {
 	return max(0, t.Sub(now)) // Sub saturates
 }
-
-// shouldRetry reads a header that says whether to try again. "true" says nothing of whether the
-// work was done: stripe and the like expect a key by which they tell repetitions.
-func shouldRetry(h http.Header, name string) Verdict {
-	switch v := first(h, name); {
-	case strings.EqualFold(v, "true"):
-		return Failed
-	case strings.EqualFold(v, "false"):
-		return Final
-	}
-	return Default
-}

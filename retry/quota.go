@@ -69,7 +69,7 @@ func ParseQuota(h http.Header, now time.Time, format ResetFormat) (hint Hint, ok
 			hint, ok = found, true
 		}
 	}
-	if found, is := shopifyQuota(h); is && (!ok || before(found, hint)) {
+	if found, _, is := shopifyQuota(h); is && (!ok || before(found, hint)) {
 		hint, ok = found, true
 	}
 	return hint, ok

@@ -2,7 +2,7 @@ package retry
 
 import (
 	"net/http"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,10 +56,8 @@ func ParseQuotas(h http.Header, now time.Time, format ResetFormat) []Quota {
 		}
 	}
 	all = structuredQuotas(all, h)
-	if hint, ok := shopifyQuota(h); ok {
-		_, size, _ := strings.Cut(first(h, shopifyCalls), "/")
-		n, _ := strconv.ParseInt(size, 10, 64)
-		all = addQuota(all, Quota{Name: shopifyCalls, Scope: "shopify/rest", Limit: n, Remaining: hint.Remaining, Reset: -1, Window: shopifyEmpties})
+	if hint, size, ok := shopifyQuota(h); ok {
+		all = addQuota(all, Quota{Name: shopifyCalls, Scope: shopifyScope, Limit: size, Remaining: hint.Remaining, Reset: -1, Window: shopifyEmpties})
 	}
 	return all
 }
@@ -70,15 +68,11 @@ func addQuota(all []Quota, q Quota) []Quota {
 	if q.Limit == 0 && q.Remaining < 0 {
 		return all
 	}
-	i := 0
-	for ; i < len(all) && all[i].Name <= q.Name; i++ {
-		if all[i].Name == q.Name {
-			return all
-		}
+	i, there := slices.BinarySearchFunc(all, q.Name, func(q Quota, name string) int { return strings.Compare(q.Name, name) })
+	if there {
+		return all
 	}
-	all = append(all, Quota{})
-	copy(all[i+1:], all[i:])
-	all[i] = q
+	all = slices.Insert(all, i, q)
 	return all[:min(len(all), MaxQuotas)]
 }
 
@@ -91,7 +85,7 @@ func pairQuota(h http.Header, prefix, suffix string, now time.Time, format Reset
 		q.Remaining = remaining(v)
 	}
 	if q.Window == 0 {
-		q.Window = windowOf(suffix)
+		q.Window = windows[suffix]
 	}
 	reset := prefix + "Reset" + suffix
 	if hint, ok := pair(h, reset, now, format); ok {
@@ -119,21 +113,8 @@ func limitOf(s string) (limit int64, window time.Duration) {
 	return n, window
 }
 
-// windowOf is the window that Kong names at the end of its headers.
-func windowOf(suffix string) time.Duration {
-	switch suffix {
-	case "-Second":
-		return time.Second
-	case "-Minute":
-		return time.Minute
-	case "-Hour":
-		return time.Hour
-	case "-Day":
-		return 24 * time.Hour
-	default:
-		return 0
-	}
-}
+// windows are those that Kong names at the end of its headers.
+var windows = map[string]time.Duration{"-Second": time.Second, "-Minute": time.Minute, "-Hour": time.Hour, "-Day": 24 * time.Hour}
 
 // structuredQuotas reads RateLimit-Policy and RateLimit.
 func structuredQuotas(all []Quota, h http.Header) []Quota {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/internal/random"
 )
 
@@ -100,8 +101,7 @@ type Throttle struct {
 
 	throttling bool
 	since      time.Time
-	pending    []pendingChange // not yet delivered
-	delivering bool
+	changes    chain.Queue[pendingChange]
 }
 
 type pendingChange struct {
@@ -200,11 +200,11 @@ func (t *Throttle) Report(ctx context.Context, accepted bool) {
 	if throttling := p >= throttledAt || t.throttling && p > 0; throttling != t.throttling {
 		now := time.Now()
 		if t.cfg.OnChange != nil {
-			t.pending = append(t.pending, pendingChange{ctx, ThrottleChange{t.cfg.Name, throttling, now, t.since, t.n, t.accepts}})
+			t.changes.Add(pendingChange{ctx, ThrottleChange{t.cfg.Name, throttling, now, t.since, t.n, t.accepts}})
 		}
 		t.throttling, t.since = throttling, now
 	}
-	t.unlock()
+	t.changes.Unlock(&t.mu, func(c pendingChange) { t.cfg.OnChange(c.ctx, c.ThrottleChange) })
 }
 
 // probability is the formula. mu is held.
@@ -234,29 +234,3 @@ func (o outcome) second() int64 { return int64(o >> 1) }
 
 // now is in seconds since epoch, of the monotonic clock.
 func (t *Throttle) now() int64 { return int64(time.Since(t.epoch) / time.Second) }
-
-// unlock releases mu and delivers what is pending. A goroutine that finds
-// another one delivering leaves its change to that one, which keeps the order.
-func (t *Throttle) unlock() {
-	if t.delivering {
-		t.mu.Unlock()
-		return
-	}
-	defer t.mu.Unlock()
-	for len(t.pending) > 0 {
-		c := t.pending[0]
-		t.pending = t.pending[1:]
-		t.deliver(c)
-	}
-}
-
-// deliver calls OnChange with mu released, whether or not it panics.
-func (t *Throttle) deliver(c pendingChange) {
-	t.delivering = true
-	t.mu.Unlock()
-	defer func() {
-		t.mu.Lock()
-		t.delivering = false
-	}()
-	t.cfg.OnChange(c.ctx, c.ThrottleChange)
-}

@@ -1,6 +1,6 @@
 package retry
 
-import "strconv"
+import "github.com/holdfast-go/holdfast/internal/enum"
 
 // Verdict says what an attempt's outcome means for another one.
 type Verdict uint8
@@ -20,9 +20,4 @@ const (
 var verdicts = [...]string{"default", "final", "failed", "rejected"}
 
 // String returns the verdict in lower-case words.
-func (v Verdict) String() string {
-	if int(v) < len(verdicts) {
-		return verdicts[v]
-	}
-	return "verdict(" + strconv.Itoa(int(v)) + ")"
-}
+func (v Verdict) String() string { return enum.Name(verdicts[:], v, "verdict") }

@@ -21,9 +21,8 @@ type Call struct {
 	Cost     int // what an attempt takes from the limiter
 	Attempts int // at most
 	Allow    wait.Allowance
-	Throttle *retry.Throttle // of the host; nil is none
-	Budget   *retry.Budget   // of retries
-	Learnt   Learnt          // nil is none
+	Host     *Host
+	Learnt   Learnt // nil is none
 	// Canceled also ends the call, beside its context; nil is nothing else.
 	Canceled <-chan struct{}
 	// OnWait, if not nil, is called before each wait.
@@ -40,11 +39,11 @@ type Call struct {
 	turn    turn // in the line in which it stood last
 }
 
-// Begin returns a call of a client with a key; "" is none: then neither limit nor cooldown
-// apply.
-func Begin(ctx context.Context, c *Client, key string) Call {
+// Begin returns a call of a client to a host, with a key; "" is none: then neither limit nor
+// cooldown apply.
+func Begin(ctx context.Context, c *Client, host, key string) Call {
 	x := Call{
-		Key: key, Cost: 1, Attempts: c.s.Attempts,
+		Key: key, Cost: 1, Attempts: c.s.Attempts, Host: c.hosts.get(host),
 		Allow: wait.Allowance{Each: c.s.MaxWait, Total: c.s.MaxTotal},
 		c:     c, ctx: ctx,
 	}
@@ -133,6 +132,22 @@ func (x *Call) Send() int {
 // Sent returns how many attempts were sent.
 func (x *Call) Sent() int { return x.sent }
 
+// Evidence is what an attempt shows about its host. The zero value is nothing.
+type Evidence uint8
+
+// The evidence for a host, and against it.
+const (
+	Accepted Evidence = iota + 1
+	Failed
+)
+
+// Report reports to the throttle of the host what an attempt shows.
+func (x *Call) Report(e Evidence) {
+	if th := x.Host.Throttle; th != nil && e != 0 {
+		th.Report(x.ctx, e == Accepted)
+	}
+}
+
 // Slow cuts the rate of adaptive pacing, after an attempt that the server has throttled
 // without a time to come back.
 func (x *Call) Slow() {
@@ -145,7 +160,6 @@ func (x *Call) Slow() {
 type Cooldown struct {
 	For    time.Duration
 	Source string // what asked for it, for the log
-	Host   string // the server, for the log
 	Scope  string // one of the scopes; "" is the key itself
 	Said   any    // what the server answered, for Stop
 }
@@ -168,7 +182,7 @@ func (x *Call) Cool(c Cooldown) time.Duration {
 	}
 	if wasOpen {
 		x.c.logger.LogAttrs(x.ctx, slog.LevelInfo, "holdfast: cooling down",
-			slog.String("host", c.Host), slog.Duration("for", d), slog.Time("until", time.Now().Add(d)), slog.String("source", c.Source))
+			slog.String("host", x.Host.Name), slog.Duration("for", d), slog.Time("until", time.Now().Add(d)), slog.String("source", c.Source))
 	}
 	if x.c.block != nil && prolongs(longer, d) {
 		// When Redis is unavailable this process still waits for the gate, which is all
@@ -206,7 +220,7 @@ func (x *Call) Next(a Answer) (Wait, *Stop) {
 	default:
 		over = 0 // backoff has its own jitter
 	}
-	d, b := x.Allow.Next(x.ctx, w.For, over, x.Budget)
+	d, b := x.Allow.Next(x.ctx, w.For, over, x.Host.Budget)
 	switch b {
 	case 0:
 		w.For = d
@@ -244,7 +258,7 @@ func (x *Call) gone() bool {
 
 // throttle rejects the attempt, at random, in the measure in which the host fails.
 func (x *Call) throttle() *Stop {
-	th := x.Throttle
+	th := x.Host.Throttle
 	if th == nil || !th.Rejecting() {
 		return nil
 	}

@@ -27,11 +27,15 @@ type Settings struct {
 	MaxTotal time.Duration // of the sum of a call's waits
 	Adaptive bool
 	Logger   *slog.Logger // nil is slog.Default
+
+	Throttle   *retry.ThrottleSettings // of each host; nil is none
+	OnThrottle func(context.Context, retry.ThrottleChange)
+	Budget     *retry.Budget // of the retries to all hosts; nil is one for each
 }
 
 // Defaults returns the settings that hold unless others are given.
 func Defaults() Settings {
-	return Settings{Attempts: 3, MaxWait: 2 * time.Minute, MaxTotal: 5 * time.Minute}
+	return Settings{Attempts: 3, MaxWait: 2 * time.Minute, MaxTotal: 5 * time.Minute, Throttle: new(retry.ThrottleSettings)}
 }
 
 func (s *Settings) validate() error {
@@ -53,6 +57,7 @@ func (s *Settings) validate() error {
 type Client struct {
 	s      Settings
 	logger *slog.Logger
+	hosts  *hosts
 	gates  *Gates       // of keys
 	scopes *Gates       // of parts of keys
 	paces  *Table[pace] // nil is not adaptive
@@ -70,13 +75,14 @@ func New(s Settings) (*Client, error) {
 	if err := s.validate(); err != nil {
 		return nil, err
 	}
+	var err error
 	c := &Client{s: s, logger: cmp.Or(s.Logger, slog.Default()), gates: newGates(maxGates), scopes: newGates(maxScopes)}
+	if c.hosts, err = newHosts(maxHosts, &s, c.logger); err != nil {
+		return nil, err
+	}
 	if s.Adaptive {
 		c.paces = newPaces(maxPaces)
 	}
 	c.block, _ = s.Limiter.(blocker)
 	return c, nil
 }
-
-// Logger returns where changes of state are logged.
-func (c *Client) Logger() *slog.Logger { return c.logger }

@@ -5,11 +5,12 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// MaxHosts bounds the hosts that are remembered, at about 2 kB each.
-const MaxHosts = 4096
+// maxHosts bounds the hosts that are remembered, at about 2 kB each.
+const maxHosts = 4096
 
 // Host is what is kept for each server. Its fields do not change.
 type Host struct {
@@ -18,37 +19,27 @@ type Host struct {
 	Budget   *retry.Budget
 }
 
-// Hosts is the bounded map of them. The overflow, which hosts get for which there is no
+// hosts is the bounded map of them. The overflow, which hosts get for which there is no
 // room, has no throttle: the failures of one must not condemn another. It is safe for
-// concurrent use. Make it with NewHosts.
-type Hosts struct {
+// concurrent use. Make it with newHosts.
+type hosts struct {
 	t        *Table[Host]
 	throttle *retry.ThrottleSettings // nil is no throttle
 	shared   *retry.Budget           // nil is one for each host
 	overflow *Host
 }
 
-// NewHosts returns an empty map of max hosts. throttle is that of each, nil is none; shared
-// is the budget of all, nil is one for each. That a host begins or ends to be throttled is
-// logged, and reported to changed, unless it is nil, and to the OnChange of throttle.
-func NewHosts(max int, throttle *retry.ThrottleSettings, shared *retry.Budget, logger *slog.Logger, changed func(context.Context, retry.ThrottleChange)) (*Hosts, error) {
-	hs := &Hosts{shared: shared}
-	if throttle != nil {
-		s := *throttle // its owner may use it again
-		if _, err := retry.NewThrottle(s); err != nil {
+// newHosts returns an empty map of max hosts. That a host begins or ends to be throttled is
+// logged before it is reported.
+func newHosts(max int, s *Settings, logger *slog.Logger) (*hosts, error) {
+	hs := &hosts{shared: s.Budget}
+	if s.Throttle != nil {
+		set := *s.Throttle // its owner may use it again
+		if _, err := retry.NewThrottle(set); err != nil {
 			return nil, err
 		}
-		own := s.OnChange
-		s.OnChange = func(ctx context.Context, c retry.ThrottleChange) {
-			logThrottle(ctx, logger, c)
-			if changed != nil {
-				changed(ctx, c)
-			}
-			if own != nil {
-				own(ctx, c)
-			}
-		}
-		hs.throttle = &s
+		set.OnChange = chain.Two(chain.Two(logThrottle(logger), s.OnThrottle), set.OnChange)
+		hs.throttle = &set
 	}
 	hs.t = NewTable(max, func(h *Host) bool {
 		return h.Throttle != nil && h.Throttle.Rejecting()
@@ -57,8 +48,8 @@ func NewHosts(max int, throttle *retry.ThrottleSettings, shared *retry.Budget, l
 	return hs, nil
 }
 
-// Get returns the host of a name.
-func (hs *Hosts) Get(name string) *Host {
+// get returns the host of a name.
+func (hs *hosts) get(name string) *Host {
 	if h := hs.t.Get(name); h != nil {
 		return h
 	}
@@ -69,17 +60,17 @@ func (hs *Hosts) Get(name string) *Host {
 	return hs.overflow
 }
 
-func (hs *Hosts) make(name string) *Host {
+func (hs *hosts) make(name string) *Host {
 	h := &Host{Name: name, Budget: hs.newBudget()}
 	if hs.throttle != nil {
 		s := *hs.throttle
 		s.Name = name
-		h.Throttle, _ = retry.NewThrottle(s) // NewHosts has made one of these settings
+		h.Throttle, _ = retry.NewThrottle(s) // newHosts has made one of these settings
 	}
 	return h
 }
 
-func (hs *Hosts) newBudget() *retry.Budget {
+func (hs *hosts) newBudget() *retry.Budget {
 	if hs.shared != nil {
 		return hs.shared
 	}
@@ -89,10 +80,12 @@ func (hs *Hosts) newBudget() *retry.Budget {
 
 // logThrottle writes that a host fails, or no longer does: an outage is one line of log when
 // it begins and one when it is over.
-func logThrottle(ctx context.Context, logger *slog.Logger, c retry.ThrottleChange) {
-	if c.Throttling {
-		logger.WarnContext(ctx, "holdfast: host fails; throttled", "host", c.Name, "since", c.Since, "requests", c.Requests, "accepts", c.Accepts)
-	} else {
-		logger.InfoContext(ctx, "holdfast: host recovered; not throttled any more", "host", c.Name, "since", c.Since, "outage", c.At.Sub(c.Since))
+func logThrottle(logger *slog.Logger) func(context.Context, retry.ThrottleChange) {
+	return func(ctx context.Context, c retry.ThrottleChange) {
+		if c.Throttling {
+			logger.WarnContext(ctx, "holdfast: host fails; throttled", "host", c.Name, "since", c.Since, "requests", c.Requests, "accepts", c.Accepts)
+		} else {
+			logger.InfoContext(ctx, "holdfast: host recovered; not throttled any more", "host", c.Name, "since", c.Since, "outage", c.At.Sub(c.Since))
+		}
 	}
 }

@@ -12,12 +12,12 @@ import (
 // TestFloodNeverForgetsAThrottle: hosts by the thousand do not make one that is
 // down be forgotten, nor grow the table.
 func TestFloodNeverForgetsAThrottle(t *testing.T) {
-	hs, e := NewHosts(10, &retry.ThrottleSettings{MinRequests: 1}, nil, slog.New(slog.DiscardHandler), nil)
+	hs, e := newHosts(10, &Settings{Throttle: &retry.ThrottleSettings{MinRequests: 1}}, slog.New(slog.DiscardHandler))
 	if e != nil {
 		t.Fatal(e)
 	}
 	fails := func(name string) *Host {
-		h := hs.Get(name)
+		h := hs.get(name)
 		if h.Throttle != nil {
 			h.Throttle.Report(context.Background(), false)
 		}
@@ -25,22 +25,22 @@ func TestFloodNeverForgetsAThrottle(t *testing.T) {
 	}
 	hot := fails("hot")
 	for i := range 1000 {
-		hs.Get(fmt.Sprint("ok", i))
+		hs.get(fmt.Sprint("ok", i))
 	}
-	if hs.Get("hot") != hot {
+	if hs.get("hot") != hot {
 		t.Fatal("a throttle was forgotten")
 	}
 	for i := range 1000 {
 		fails(fmt.Sprint("down", i))
 	}
-	if hs.Get("hot") != hot {
+	if hs.get("hot") != hot {
 		t.Error("a throttle was forgotten when all were in use")
 	}
 	if n := hs.t.Len(); n > 10 {
 		t.Errorf("%d hosts are remembered, want at most 10", n)
 	}
-	over := hs.Get("one more")
-	if over.Throttle != nil || over != hs.Get("another") || over.Budget == nil {
+	over := hs.get("one more")
+	if over.Throttle != nil || over != hs.get("another") || over.Budget == nil {
 		t.Errorf("beyond the table: %+v", over)
 	}
 }

@@ -69,11 +69,11 @@ func TestPaceThatDoesNotFit(t *testing.T) {
 			t.Fatal(bad)
 		}
 		admit := func(most time.Duration) *Stop {
-			x := Begin(t.Context(), c, "k")
+			x := Begin(t.Context(), c, "h", "k")
 			x.Allow.Each = most
 			return x.Admit()
 		}
-		first := Begin(t.Context(), c, "k")
+		first := Begin(t.Context(), c, "h", "k")
 		if s := first.Admit(); s != nil {
 			t.Fatalf("%+v", s)
 		}

@@ -1,8 +1,6 @@
 package algo
 
-import (
-	"fmt"
-)
+import "github.com/holdfast-go/holdfast/internal/enum"
 
 // Kind names an algorithm. The zero value is no algorithm.
 type Kind uint8
@@ -24,34 +22,23 @@ var Kinds = [...]Kind{
 	TokenBucket, LeakyBucket, LeakyBucketShaping, GCRA,
 }
 
-var kindNames = [...]struct{ long, short string }{
-	{"none", ""},
-	{"fixed window", "fw"},
-	{"sliding window log", "swl"},
-	{"sliding window counter", "swc"},
-	{"token bucket", "tb"},
-	{"leaky bucket", "lb"},
-	{"leaky bucket shaping", "lbs"},
-	{"gcra", "gcra"},
-}
+var (
+	kindNames  = [...]string{"", "fixed window", "sliding window log", "sliding window counter", "token bucket", "leaky bucket", "leaky bucket shaping", "gcra"}
+	shortNames = [...]string{"", "fw", "swl", "swc", "tb", "lb", "lbs", "gcra"}
+)
 
 // Valid reports whether k is one of the algorithms.
 func (k Kind) Valid() bool { return k >= FixedWindow && k <= GCRA }
 
 // String returns the algorithm's name in words.
-func (k Kind) String() string {
-	if !k.Valid() {
-		return fmt.Sprintf("unknown algorithm %d", uint8(k))
-	}
-	return kindNames[k].long
-}
+func (k Kind) String() string { return enum.Name(kindNames[:], k, "algorithm") }
 
 // Short returns the name used in Redis keys.
 func (k Kind) Short() string {
 	if !k.Valid() {
 		return ""
 	}
-	return kindNames[k].short
+	return shortNames[k]
 }
 
 // Windowed reports whether the algorithm counts per window, so that it has no

@@ -1,4 +1,4 @@
-// Package chain joins two hooks into one.
+// Package chain joins two hooks into one, and calls hooks in order.
 package chain
 
 // One returns a function that calls f and then g, of which either may be nil.

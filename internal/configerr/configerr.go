@@ -31,6 +31,17 @@ func New(field string, value any, rule string, args ...any) error {
 // Option is the error of an option that is nil.
 func Option() error { return New("option", "nil", "must not be nil") }
 
+// Apply applies options in order, of which none may be nil.
+func Apply[C any, O ~func(*C)](c *C, opts []O) error {
+	for _, o := range opts {
+		if o == nil {
+			return Option()
+		}
+		o(c)
+	}
+	return nil
+}
+
 // In returns the error with the package that users called, and nil if there is none.
 func In(pkg string, err error) error {
 	if err == nil {

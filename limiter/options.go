@@ -50,10 +50,7 @@ type LocalKeysOption interface {
 	options.Sampled
 }
 
-type (
-	config = options.Config[DecisionInfo]
-	option = options.Option[DecisionInfo]
-)
+type config = options.Config[DecisionInfo]
 
 // newConfig returns what options make of the defaults.
 func newConfig[O any](opts []O) (*config, error) {
@@ -71,11 +68,8 @@ func tuningOf(c *config) tuning { return tuning{c.KeyShards, c.Lease, c.LeaseAge
 // semaphores the same number of permits, and sampled limiters the same rate. The prefix
 // must be 1 to 64 bytes without braces, percent signs, spaces and control bytes.
 func WithPrefix(prefix string) RedisOption {
-	return option(func(c *config) error {
-		c.Link.Prefix = prefix
-		rule := lua.CheckPrefix(prefix)
-		return configerr.Unless(rule == "", "prefix", prefix, rule)
-	})
+	rule := lua.CheckPrefix(prefix)
+	return options.Set(func(c *config) { c.Link.Prefix = prefix }, configerr.Unless(rule == "", "prefix", prefix, rule))
 }
 
 // WithBudget bounds the time that one decision may spend on Redis, by default
@@ -83,20 +77,16 @@ func WithPrefix(prefix string) RedisOption {
 // caller's context ends sooner, three quarters of what is left of it are the
 // budget, so that there is time for an answer.
 func WithBudget(d time.Duration) RedisOption {
-	return option(func(c *config) error {
-		c.Link.Budget = d
-		// Less is within the noise of a network; more is no protection.
-		return configerr.Unless(d >= time.Millisecond && d <= time.Minute, "budget", d, "must be between 1ms and 1m")
-	})
+	// Less is within the noise of a network; more is no protection.
+	return options.Set(func(c *config) { c.Link.Budget = d },
+		configerr.Unless(d >= time.Millisecond && d <= time.Minute, "budget", d, "must be between 1ms and 1m"))
 }
 
 // WithFallback sets what happens while Redis cannot decide, by default
 // fallback.Local.
 func WithFallback(p fallback.Policy) RedisOption {
-	return option(func(c *config) error {
-		c.Link.Policy = p
-		return configerr.Unless(p.Valid(), "fallback", p, "must be Local, Open or Closed")
-	})
+	return options.Set(func(c *config) { c.Link.Policy = p },
+		configerr.Unless(p.Valid(), "fallback", p, "must be Local, Open or Closed"))
 }
 
 // WithShare fixes the part of the limit that this process may use while Redis
@@ -107,10 +97,8 @@ func WithFallback(p fallback.Policy) RedisOption {
 // WithExpectedProcesses for a process that has never reached Redis. Of permits and of
 // sampled limiters every process has the same part.
 func WithShare(share float64) RedisOption {
-	return option(func(c *config) error {
-		c.Link.Share = share
-		return configerr.Unless(share > 0 && share <= 1, "share", share, "must be above 0 and at most 1") // also NaN
-	})
+	return options.Set(func(c *config) { c.Link.Share = share },
+		configerr.Unless(share > 0 && share <= 1, "share", share, "must be above 0 and at most 1")) // also NaN
 }
 
 // WithEqualShare sets which part of a key's limit the processes share equally while Redis
@@ -132,10 +120,8 @@ func WithEqualShare(e float64) Option {
 // the number is too high, a part of the limit is not used. If it is too low, the limit is
 // exceeded: 20 processes that expect 10 admit twice the limit.
 func WithExpectedProcesses(n int) RedisOption {
-	return option(func(c *config) error {
-		c.Link.Expected = n
-		return configerr.Unless(n >= 1, "expected processes", n, "must be at least 1")
-	})
+	return options.Set(func(c *config) { c.Link.Expected = n },
+		configerr.Unless(n >= 1, "expected processes", n, "must be at least 1"))
 }
 
 // WithPeerCount asks count how many processes share the limit, this one included, every
@@ -151,20 +137,16 @@ func WithExpectedProcesses(n int) RedisOption {
 // context ends: after 5 s, or when the limiter is closed, which waits for it. See
 // PeersFromDNS.
 func WithPeerCount(count func(context.Context) (int, error)) RedisOption {
-	return option(func(c *config) error {
-		c.Link.PeerCount = count
-		return configerr.Unless(count != nil, "peer count", "nil", "must be a function")
-	})
+	return options.Set(func(c *config) { c.Link.PeerCount = count },
+		configerr.Unless(count != nil, "peer count", "nil", "must be a function"))
 }
 
 // WithProcess names this process among those that share the prefix, by default
 // at random. Limiters of one program that stand for several processes need
 // different names. It must be 1 to 64 bytes.
 func WithProcess(id string) RedisOption {
-	return option(func(c *config) error {
-		c.Link.Process = id
-		return configerr.Unless(id != "" && len(id) <= 64, "process", id, "must be 1 to 64 bytes")
-	})
+	return options.Set(func(c *config) { c.Link.Process = id },
+		configerr.Unless(id != "" && len(id) <= 64, "process", id, "must be 1 to 64 bytes"))
 }
 
 // WithFunctions uses Redis Functions (Redis 7 or later): the library "holdfast"
@@ -173,45 +155,34 @@ func WithProcess(id string) RedisOption {
 // Where functions are not known or not permitted, EVALSHA is used and Health
 // says why.
 func WithFunctions() RedisOption {
-	return option(func(c *config) error {
-		c.Link.Functions = true
-		return nil
-	})
+	return options.Set(func(c *config) { c.Link.Functions = true }, nil)
 }
 
 // WithBreaker sets when the circuit breakers open and for how long. Fields left
 // zero have the defaults of breaker.Settings, but for these: OpenMax is 5 s,
 // SlowCall half of the budget, ProbeTimeout a little more than the budget.
 func WithBreaker(s breaker.Settings) RedisOption {
-	return option(func(c *config) error {
-		c.Link.Breaker = s
-		return nil
-	})
+	return options.Set(func(c *config) { c.Link.Breaker = s }, nil)
 }
 
 // WithLogger sets where changes of state are logged, by default slog.Default.
 // Nothing is logged per decision.
 func WithLogger(l *slog.Logger) RedisOption {
-	return option(func(c *config) error {
-		c.Link.Logger = l
-		return nil
-	})
+	return options.Set(func(c *config) { c.Link.Logger = l }, nil)
 }
 
 // WithHooks adds functions to be called when something happens. Given several times,
 // all are called, in order.
 func WithHooks(h Hooks) HooksOption {
-	return option(func(c *config) error {
+	return options.Set(func(c *config) {
 		c.Decision = chain.Two(c.Decision, h.Decision)
-		// A call has many callers, so these get the context of none.
 		if h.Call != nil {
 			c.Link.OnCall = chain.One(c.Link.OnCall, func(info redislink.Call) { h.Call(context.Background(), CallInfo(info)) })
 		}
 		if h.BreakerChange != nil {
 			c.Link.OnChange = chain.One(c.Link.OnChange, func(ch breaker.Change) { h.BreakerChange(context.Background(), ch) })
 		}
-		return nil
-	})
+	}, nil)
 }
 
 // WithCriticalHeadroom keeps the last part f of the limit for calls that are marked with
@@ -222,20 +193,16 @@ func WithHooks(h Hooks) HooksOption {
 // The limit must leave at least one unit to both. Every process should use the same
 // headroom. It holds in the fallback too, except in shares of a single unit.
 func WithCriticalHeadroom(f float64) HeadroomOption {
-	return option(func(c *config) error {
-		c.Headroom = f
-		return configerr.Unless(f > 0 && f < 1, "critical headroom", f, "must be above 0 and below 1") // also NaN
-	})
+	return options.Set(func(c *config) { c.Headroom = f },
+		configerr.Unless(f > 0 && f < 1, "critical headroom", f, "must be above 0 and below 1")) // also NaN
 }
 
 // WithMaxLocalKeys bounds how many keys the in-process limiters remember, by
 // default 100,000, at about 250 bytes each; the sliding window log needs 16 more
 // for each time at which it admitted something within the window.
 func WithMaxLocalKeys(n int) LocalKeysOption {
-	return option(func(c *config) error {
-		c.MaxLocalKeys = n
-		return configerr.Unless(n >= 1, "max local keys", n, "must be at least 1")
-	})
+	return options.Set(func(c *config) { c.MaxLocalKeys = n },
+		configerr.Unless(n >= 1, "max local keys", n, "must be at least 1"))
 }
 
 // WithoutDenialCache asks Redis every time. By default a cost that Redis denied
@@ -243,10 +210,7 @@ func WithMaxLocalKeys(n int) LocalKeysOption {
 // 1 s, without asking again: what another process gives back or resets, and what
 // Redis loses, is seen that much later. At most 4096 denials are remembered.
 func WithoutDenialCache() Option {
-	return option(func(c *config) error {
-		c.AskAgain = true
-		return nil
-	})
+	return options.Set(func(c *config) { c.AskAgain = true }, nil)
 }
 
 // WithKeyShards splits every key into n parts, by default 1 and at most 64, that
@@ -259,10 +223,8 @@ func WithoutDenialCache() Option {
 // the same n. While Redis cannot decide, each part is at least one unit. It
 // cannot be used with LeakyBucketShaping.
 func WithKeyShards(n int) Option {
-	return option(func(c *config) error {
-		c.KeyShards = n
-		return configerr.Unless(n >= 1 && n <= maxKeyShards, "key shards", n, "must be 1 to %d", maxKeyShards)
-	})
+	return options.Set(func(c *config) { c.KeyShards = n },
+		configerr.Unless(n >= 1 && n <= maxKeyShards, "key shards", n, "must be 1 to %d", maxKeyShards))
 }
 
 // WithLease takes up to k units of a key in one call and spends them in this
@@ -281,9 +243,7 @@ func WithKeyShards(n int) Option {
 // cannot be used with LeakyBucketShaping. A limit of a call that has no room for
 // k is asked for call by call. k must be at least 1, and maxAge from 1 ms to 1 h.
 func WithLease(k int, maxAge time.Duration) Option {
-	return option(func(c *config) error {
-		c.Lease, c.LeaseAge = k, maxAge
-		return cmp.Or(configerr.Unless(k >= 1, "lease", k, "must be at least 1 unit"),
-			configerr.Unless(maxAge >= time.Millisecond && maxAge <= time.Hour, "lease age", maxAge, "must be between 1ms and 1h"))
-	})
+	return options.Set(func(c *config) { c.Lease, c.LeaseAge = k, maxAge },
+		cmp.Or(configerr.Unless(k >= 1, "lease", k, "must be at least 1 unit"),
+			configerr.Unless(maxAge >= time.Millisecond && maxAge <= time.Hour, "lease age", maxAge, "must be between 1ms and 1h")))
 }

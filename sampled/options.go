@@ -18,25 +18,18 @@ const (
 // RedisOption, HooksOption and LocalKeysOption.
 type Option interface{ options.Sampled }
 
-type (
-	config = options.Config[limiter.DecisionInfo]
-	option = options.Option[limiter.DecisionInfo]
-)
+type config = options.Config[limiter.DecisionInfo]
 
 // WithInterval sets how often a process reports, by default 1 s; from 100 ms to 1 min. A
 // shorter interval adapts to changes sooner, and is less exact, because it counts less.
 func WithInterval(d time.Duration) Option {
-	return option(func(c *config) error {
-		c.Interval = d
-		return configerr.Unless(d >= 100*time.Millisecond && d <= time.Minute, "interval", d, "must be between 100ms and 1m")
-	})
+	return options.Set(func(c *config) { c.Interval = d },
+		configerr.Unless(d >= 100*time.Millisecond && d <= time.Minute, "interval", d, "must be between 100ms and 1m"))
 }
 
 // WithTopKeys sets how many keys a process tracks, by default 1000; from 1 to 100,000.
 // Each costs Redis about 0.7 µs per process and interval, in reports of 500.
 func WithTopKeys(n int) Option {
-	return option(func(c *config) error {
-		c.TopKeys = n
-		return configerr.Unless(n >= 1 && n <= 100_000, "top keys", n, "must be 1 to 100,000")
-	})
+	return options.Set(func(c *config) { c.TopKeys = n },
+		configerr.Unless(n >= 1 && n <= 100_000, "top keys", n, "must be 1 to 100,000"))
 }

@@ -29,9 +29,8 @@ var (
 // patient outlives any hiccup of a busy machine, so that Redis decides always,
 // and sends no heartbeat.
 func patient() semaphore.Option {
-	return options.Option[limiter.DecisionInfo](func(c *options.Config[limiter.DecisionInfo]) error {
-		return options.Apply(c, []semaphore.Option{limiter.WithBudget(10 * time.Second), limiter.WithShare(1)})
-	})
+	opts := []semaphore.Option{limiter.WithBudget(10 * time.Second), limiter.WithShare(1)}
+	return options.Set(func(c *options.Config[limiter.DecisionInfo]) { _ = options.Apply(c, opts) }, nil)
 }
 
 func must(t *testing.T, err error) {

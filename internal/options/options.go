@@ -36,7 +36,13 @@ type Config[D any] struct {
 
 // Option is every option. The interface that a With function returns says which
 // constructors take it, so that an option that does not apply does not compile.
-type Option[D any] func(*Config[D]) error
+type Option[D any] struct {
+	set func(*Config[D])
+	err error
+}
+
+// Set returns the option that sets something, or err if that breaks a rule.
+func Set[D any](set func(*Config[D]), err error) Option[D] { return Option[D]{set, err} }
 
 func (Option[D]) limiter()   {}
 func (Option[D]) local()     {}
@@ -55,13 +61,14 @@ type (
 // and a nil option does.
 func Apply[D, O any](c *Config[D], opts []O) error {
 	for _, o := range opts {
-		set, ok := any(o).(Option[D])
-		if !ok || set == nil {
+		option, ok := any(o).(Option[D])
+		if !ok {
 			return configerr.Option()
 		}
-		if err := set(c); err != nil {
-			return err
+		if option.err != nil {
+			return option.err
 		}
+		option.set(c)
 	}
 	return nil
 }

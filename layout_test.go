@@ -36,7 +36,7 @@ var imports = map[string][]string{
 	"internal/outbox":           {"internal/random", "internal/algo", "internal/lua", "internal/redislink", "fallback"},
 	"internal/options":          {"internal/configerr", "internal/redislink"},
 	"limiter":                   {"internal/critical", "internal/enum", "internal/algo", "internal/configerr", "internal/denial", "internal/lease", "internal/lua", "internal/outbox", "internal/redislink", "internal/options", "internal/chain", "internal/random", "internal/wait", "fallback", "breaker"},
-	"semaphore":                 {"internal/critical", "internal/random", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "limiter", "fallback", "breaker"},
+	"semaphore":                 {"internal/critical", "internal/random", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "limiter", "fallback"},
 	"sampled":                   {"internal/algo", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "internal/topk", "limiter", "fallback"},
 	"limiter/limitertest":       {"limiter"},
 	"internal/roundtrippertest": nil,

@@ -25,10 +25,10 @@ var (
 	// of the module match it.
 	ErrInvalidConfig = configerr.ErrInvalid
 	// ErrClosed: the limiter was closed.
-	ErrClosed = errors.New("limiter: closed")
+	ErrClosed = redislink.ErrClosed
 	// ErrUnavailable: Redis could not decide and the policy is Closed, or an
 	// operation other than a decision could not reach Redis.
-	ErrUnavailable = errors.New("limiter: redis unavailable")
+	ErrUnavailable = redislink.ErrUnavailable
 	// ErrSettled: there is nothing to settle, because the reservation was settled or
 	// cancelled before, or the request was denied.
 	ErrSettled = errors.New("limiter: nothing is reserved any more")
@@ -36,18 +36,8 @@ var (
 	// written by another program, or the script failed for a reason that does not go away
 	// by waiting. The error names the key and wraps what Redis said. It is not a failure of
 	// Redis, so the fallback does not hide it.
-	ErrState = errors.New("limiter: unexpected state")
+	ErrState = redislink.ErrState
 )
-
-// stateError says that the state of a key cannot be used.
-type stateError struct {
-	key string // as the caller passed it
-	err error  // what Redis said
-}
-
-func (e *stateError) Error() string { return fmt.Sprintf("%v of key %q: %v", ErrState, e.key, e.err) }
-
-func (e *stateError) Unwrap() []error { return []error{ErrState, e.err} }
 
 // WaitError says that Wait would have to wait for longer than the context
 // allows. It was returned at once, without waiting, and nothing was charged. It
@@ -76,33 +66,10 @@ func invalid(field string, value any, rule string, args ...any) error {
 
 // callerError is the error of a decision that the fallback must not hide.
 func callerError(ctx context.Context, key string, class breaker.Class, err error) error {
-	err = redislink.CallerError(ctx, class, err)
-	switch {
-	case class == breaker.ClassBug:
-		return &stateError{key, err}
-	case errors.Is(err, redislink.ErrClosed):
-		return ErrClosed
-	}
-	return err
+	return redislink.CallerError(ctx, key, &redislink.Error{Class: class, Err: err})
 }
 
 // unavailable makes of a *redislink.Error what the caller gets.
 func unavailable(ctx context.Context, key string, err error) error {
-	var failed *redislink.Error
-	switch {
-	case !errors.As(err, &failed):
-		return err
-	case failed.Class.Fallback():
-		return fmt.Errorf("%w: %w", ErrUnavailable, failed.Err)
-	default:
-		return callerError(ctx, key, failed.Class, failed.Err)
-	}
-}
-
-// ofKey names key, as the caller passed it, in an error of one of its parts.
-func ofKey(err error, key string) error {
-	if state, ok := errors.AsType[*stateError](err); ok {
-		return &stateError{key, state.err}
-	}
-	return err
+	return redislink.CallerError(ctx, key, err)
 }

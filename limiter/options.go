@@ -108,10 +108,8 @@ func WithShare(share float64) RedisOption {
 // few processes, and less where it moves to others or a key is new. Every process should
 // use the same e. It has no effect with WithShare.
 func WithEqualShare(e float64) Option {
-	return option(func(c *config) error {
-		c.EqualShare = e
-		return configerr.Unless(e > 0 && e <= 1, "equal share", e, "must be above 0 and at most 1") // also NaN
-	})
+	return options.Set(func(c *config) { c.EqualShare = e },
+		configerr.Unless(e > 0 && e <= 1, "equal share", e, "must be above 0 and at most 1")) // also NaN
 }
 
 // WithExpectedProcesses sets how many processes this one assumes that there are, until

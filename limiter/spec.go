@@ -3,13 +3,13 @@ package limiter
 import (
 	"context"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/critical"
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // maxKeyShards is the most parts of a key whose slots are certain to differ.
@@ -43,13 +43,7 @@ type spec struct {
 	critical *spec
 
 	tuning tuning
-	scale  *[8]atomic.Pointer[scaled] // by claim, those used lately
-}
-
-// scaled is what a claim leaves of a limit.
-type scaled struct {
-	claim  float64
-	params algo.Params
+	scaled *redislink.PerShare[algo.Params]
 }
 
 func newSpec(l Limit, t tuning) (*spec, error) {
@@ -77,7 +71,7 @@ func newSpec(l Limit, t tuning) (*spec, error) {
 }
 
 func (s *spec) set(p algo.Params) {
-	s.args, s.scale = lua.NewArgs(p), new([8]atomic.Pointer[scaled])
+	s.args, s.scaled = lua.NewArgs(p), new(redislink.PerShare[algo.Params])
 }
 
 // split gives s its parts: each a limit of its own, which together are
@@ -170,13 +164,7 @@ func (s *spec) boundedBy(most time.Duration) *spec {
 
 // local returns the parameters for a process with a claim.
 func (s *spec) local(claim float64) algo.Params {
-	at := &s.scale[math.Float64bits(claim)*0x9e3779b97f4a7c15>>61]
-	last := at.Load()
-	if last == nil || last.claim != claim {
-		last = &scaled{claim, s.args.Params.Scale(claim)}
-		at.Store(last)
-	}
-	p := last.params
+	p := s.scaled.Get(claim, s.args.Params.Scale)
 	p.MaxDelay = s.args.MaxDelay
 	return p
 }

@@ -28,7 +28,7 @@ func each(s *spec, key string, fn func(i int, s *spec, name string) error) error
 	errs := make([]error, len(s.parts))
 	var wg sync.WaitGroup
 	for i := range s.parts {
-		wg.Go(func() { errs[i] = ofKey(fn(i, &s.parts[i], partKey(key, i)), key) })
+		wg.Go(func() { errs[i] = redislink.OfKey(fn(i, &s.parts[i], partKey(key, i)), key) })
 	}
 	wg.Wait()
 	return cmp.Or(errs...)
@@ -79,7 +79,7 @@ func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key 
 		r.unsure = &unsure
 		other, err := p.one.decide(ctx, r)
 		if err != nil || other.Allowed || unsure { // no second part is charged
-			return other, ofKey(err, key)
+			return other, redislink.OfKey(err, key)
 		}
 		p.recount(key, i, other.Source, -1)
 		if other.Source != SourceCache {
@@ -151,7 +151,7 @@ func (p *shared) refund(ctx context.Context, s *spec, key string, n int64) error
 	for i := 0; i < len(s.parts) && n > 0; i++ {
 		given, err := p.one.refund(ctx, &s.parts[i], partKey(key, i), n)
 		if err != nil {
-			return ofKey(err, key)
+			return redislink.OfKey(err, key)
 		}
 		n -= given
 	}

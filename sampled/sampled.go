@@ -60,7 +60,7 @@ type Limiter struct {
 
 	limit  limiter.Limit // a token bucket of what an interval lets through
 	params algo.Params   // of the limit
-	scaled atomic.Pointer[scaled]
+	scaled redislink.PerShare[algo.Params]
 	store  *fallback.Store // of keys beyond the top
 	units  float64         // of the rate, in an interval
 
@@ -75,12 +75,6 @@ type Limiter struct {
 	mu    sync.Mutex
 	timer *time.Timer // nil while it is stopped
 	last  time.Time   // of the ticks
-}
-
-// scaled is what a share leaves of the limit.
-type scaled struct {
-	share  float64
-	params algo.Params
 }
 
 var _ limiter.Allower = (*Limiter)(nil)
@@ -248,12 +242,7 @@ func (s *Limiter) drop(k *sample) {
 
 // local returns the parameters for a process with the given share.
 func (s *Limiter) local(share float64) algo.Params {
-	last := s.scaled.Load()
-	if last == nil || last.share != share {
-		last = &scaled{share, s.params.Scale(share)}
-		s.scaled.Store(last)
-	}
-	return last.params
+	return s.scaled.Get(share, s.params.Scale)
 }
 
 // beyond decides on a key that is not tracked, and now and then takes note of it.

@@ -3,17 +3,14 @@ package semaphore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redislink"
@@ -33,7 +30,7 @@ type ledger struct {
 	headroom float64 // the part for critical callers
 	ttl      time.Duration
 	patience time.Duration // defaultPatience, but in tests
-	shared   atomic.Pointer[scaled]
+	shared   redislink.PerShare[part]
 
 	mu    sync.Mutex
 	keys  map[string]*key
@@ -41,11 +38,8 @@ type ledger struct {
 	timer *time.Timer // of the heartbeat; nil while it is stopped
 }
 
-// scaled is what a share leaves of the permits.
-type scaled struct {
-	share         float64
-	permits, keep int
-}
+// part is what a share leaves of the permits, and of those kept for critical callers.
+type part struct{ permits, keep int }
 
 // enter returns what is known of a key, which stays until leave.
 func (l *ledger) enter(name string) *key {
@@ -116,25 +110,6 @@ func (l *ledger) takeBack(k *key, caller string, ended <-chan struct{}, err erro
 	})
 }
 
-// callerError makes of a *redislink.Error what the caller gets.
-func (l *ledger) callerError(ctx context.Context, key string, err error) error {
-	var failed *redislink.Error
-	switch {
-	case !errors.As(err, &failed):
-		return err
-	case failed.Class.Fallback():
-		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, failed.Err)
-	}
-	err = redislink.CallerError(ctx, failed.Class, failed.Err)
-	switch {
-	case failed.Class == breaker.ClassBug:
-		return fmt.Errorf("%w of key %q: %w", limiter.ErrState, key, err)
-	case errors.Is(err, redislink.ErrClosed):
-		return limiter.ErrClosed
-	}
-	return err
-}
-
 // fallBack decides without Redis.
 func (l *ledger) fallBack(k *key, caller string, critical bool, cause error) (*Permit, error) {
 	switch l.policy {
@@ -143,32 +118,24 @@ func (l *ledger) fallBack(k *key, caller string, critical bool, cause error) (*P
 	case fallback.Closed:
 		return l.denied(k, 0, limiter.SourceClosed), fmt.Errorf("%w: %w", limiter.ErrUnavailable, cause)
 	}
-	permits, keep := l.share()
+	own := l.shared.Get(l.redis.UseShare(), l.part)
 	if critical {
-		keep = 0
+		own.keep = 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	room := permits - len(k.holding)
-	if room <= keep {
+	room := own.permits - len(k.holding)
+	if room <= own.keep {
 		return l.denied(k, 0, limiter.SourceLocal), nil
 	}
 	return l.hold(k, caller, room-1, limiter.SourceLocal), nil
 }
 
-// share is this process's part of the permits, and of those kept for critical callers.
-func (l *ledger) share() (permits, keep int) {
-	share := l.redis.UseShare()
-	part := l.shared.Load()
-	if part == nil || part.share != share {
-		part = &scaled{share: share, permits: scale(l.permits, share)}
-		part.keep = min(keptOf(part.permits, l.headroom), part.permits-1)
-		l.shared.Store(part)
-	}
-	return part.permits, part.keep
+// part is this process's part of the permits.
+func (l *ledger) part(share float64) part {
+	n := max(1, int(float64(l.permits)*share+1e-9))
+	return part{n, min(keptOf(n, l.headroom), n-1)}
 }
-
-func scale(n int, share float64) int { return max(1, int(float64(n)*share+1e-9)) }
 
 // keptOf is the part f of n, rounded up but for what floating point adds.
 func keptOf(n int, f float64) int { return int(math.Ceil(float64(n)*f*(1-1e-12) - 1e-9)) }

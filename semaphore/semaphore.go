@@ -168,7 +168,7 @@ func (s *Semaphore) InFlight(ctx context.Context, key string) (int, error) {
 	if err := s.redis.Exec(ctx, k.id, cmd); err != nil {
 		s.ledger.mu.Lock()
 		defer s.ledger.mu.Unlock()
-		return len(k.holding), s.ledger.callerError(ctx, key, err)
+		return len(k.holding), redislink.CallerError(ctx, key, err)
 	}
 	return int(cmd.Got.Held), nil
 }
@@ -249,7 +249,7 @@ func (s *Semaphore) ask(ctx context.Context, k *key, w *waiter, wait bool) (*Per
 		return permit, failed
 	}
 	s.ledger.takeBack(k, w.caller, ended, err)
-	return nil, s.ledger.callerError(ctx, k.name, err)
+	return nil, redislink.CallerError(ctx, k.name, err)
 }
 
 const (
@@ -385,7 +385,7 @@ func (s *Semaphore) askFor(ctx context.Context, k *key, batch []*waiter, critica
 				s.settle(k, w, func() { w.permit = permit })
 			}
 		case err != nil && ctx.Err() == nil:
-			s.fail(k, w, s.ledger.callerError(ctx, k.name, err))
+			s.fail(k, w, redislink.CallerError(ctx, k.name, err))
 		}
 	}
 	return reply.Ahead

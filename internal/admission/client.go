@@ -77,7 +77,7 @@ func New(s Settings) (*Client, error) {
 	}
 	var err error
 	c := &Client{s: s, logger: cmp.Or(s.Logger, slog.Default()), gates: newGates(maxGates), scopes: newGates(maxScopes)}
-	if c.hosts, err = newHosts(maxHosts, &s, c.logger); err != nil {
+	if c.hosts, err = newHosts(maxHosts, s.Throttle, s.Budget, c.logger, s.OnThrottle); err != nil {
 		return nil, err
 	}
 	if s.Adaptive {

@@ -29,17 +29,18 @@ type hosts struct {
 	overflow *Host
 }
 
-// newHosts returns an empty map of max hosts. That a host begins or ends to be throttled is
-// logged before it is reported.
-func newHosts(max int, s *Settings, logger *slog.Logger) (*hosts, error) {
-	hs := &hosts{shared: s.Budget}
-	if s.Throttle != nil {
-		set := *s.Throttle // its owner may use it again
-		if _, err := retry.NewThrottle(set); err != nil {
+// newHosts returns an empty map of max hosts. throttle is that of each, nil is none; shared
+// is the budget of all, nil is one for each. That a host begins or ends to be throttled is
+// logged, and then reported to changed and to the OnChange of throttle.
+func newHosts(max int, throttle *retry.ThrottleSettings, shared *retry.Budget, logger *slog.Logger, changed func(context.Context, retry.ThrottleChange)) (*hosts, error) {
+	hs := &hosts{shared: shared}
+	if throttle != nil {
+		s := *throttle // its owner may use it again
+		if _, err := retry.NewThrottle(s); err != nil {
 			return nil, err
 		}
-		set.OnChange = chain.Two(chain.Two(logThrottle(logger), s.OnThrottle), set.OnChange)
-		hs.throttle = &set
+		s.OnChange = chain.Two(chain.Two(logThrottle(logger), changed), s.OnChange)
+		hs.throttle = &s
 	}
 	hs.t = NewTable(max, func(h *Host) bool {
 		return h.Throttle != nil && h.Throttle.Rejecting()

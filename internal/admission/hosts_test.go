@@ -12,7 +12,7 @@ import (
 // TestFloodNeverForgetsAThrottle: hosts by the thousand do not make one that is
 // down be forgotten, nor grow the table.
 func TestFloodNeverForgetsAThrottle(t *testing.T) {
-	hs, e := newHosts(10, &Settings{Throttle: &retry.ThrottleSettings{MinRequests: 1}}, slog.New(slog.DiscardHandler))
+	hs, e := newHosts(10, &retry.ThrottleSettings{MinRequests: 1}, nil, slog.New(slog.DiscardHandler), nil)
 	if e != nil {
 		t.Fatal(e)
 	}

@@ -2,6 +2,7 @@ package lua
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
@@ -112,7 +113,7 @@ type Decide struct {
 
 func (d *Decide) request() (*Script, *wire, bool) {
 	kind := d.Items[0].Params.Kind
-	return For(kind), encode(d), d.Peeks()
+	return scripts[kind], encode(d), d.Peeks()
 }
 
 func (d *Decide) reply(v []int64) (err error) {
@@ -284,7 +285,7 @@ func (it *Item) read(now int64, v []int64, nr int64, more *[]int64) algo.Reading
 		r.Reset, r.Retry = v[1], v[2]
 	}
 	// Numbers that no state of ours leads to are of a state that was forged.
-	bad := r.Previous < 0 || r.Previous > algo.MaxExact/p.Den || !exact(r.Reset) || !exact(r.Retry) || !exact(r.Level) ||
+	bad := r.Previous < 0 || r.Previous > algo.MaxExact/p.Den || !exact(r.Reset, r.Retry, r.Level) ||
 		!p.Kind.Windowed() && r.Level > p.Full()
 	for len(*more) > 0 && (*more)[0] == nr {
 		value := (*more)[2]
@@ -309,7 +310,10 @@ func (it *Item) read(now int64, v []int64, nr int64, more *[]int64) algo.Reading
 	return r
 }
 
-func exact(n int64) bool { return n >= 0 && n <= algo.MaxExact }
+// exact reports whether all are numbers that a script can reply.
+func exact(all ...int64) bool {
+	return !slices.ContainsFunc(all, func(n int64) bool { return n < 0 || n > algo.MaxExact })
+}
 
 func validTime(now int64) bool { return now > 0 && exact(now) }
 
@@ -364,18 +368,14 @@ type Block struct {
 }
 
 func (b *Block) request() (*Script, *wire, bool) {
-	w := newWire()
-	w.state(&b.Keys)
-	w.sealKeys()
-	w.args = append(w.args, b.Now, b.Time, b.Params.full, b.Params.limit)
-	return blockScripts[b.Params.Kind], w, false
+	return blockScripts[b.Params.Kind], wireOf(b.Keys.State(), b.Now, b.Time, b.Params.full, b.Params.limit), false
 }
 
 func (b *Block) reply(v []int64) error {
 	if len(v) == 1 && v[0] == -1 {
 		return (&Item{Keys: b.Keys, Params: b.Params}).BrokenError()
 	}
-	if len(v) != 1 || v[0] <= 0 || v[0] > algo.MaxExact {
+	if len(v) != 1 || !validTime(v[0]) {
 		return &ReplyError{fmt.Sprintf("block %v", v)}
 	}
 	b.Left = v[0]
@@ -393,15 +393,11 @@ type Beat struct {
 }
 
 func (b *Beat) request() (*Script, *wire, bool) {
-	w := newWire()
-	w.key(b.Key)
-	w.sealKeys()
-	w.args = append(w.args, b.Now, b.ID, b.Life)
-	return beatScript, w, false
+	return beatScript, wireOf(b.Key, b.Now, b.ID, b.Life), false
 }
 
 func (b *Beat) reply(v []int64) error {
-	if len(v) != 1 || v[0] < 0 || v[0] > algo.MaxExact {
+	if len(v) != 1 || !exact(v[0]) {
 		return &ReplyError{fmt.Sprintf("heartbeat %v", v)}
 	}
 	b.Alive = v[0]

@@ -65,16 +65,18 @@ func FuzzDecodeOthers(f *testing.F) {
 		for i := range v {
 			v[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
 		}
-		if r, err := decodePermits(v, int(callers)); err == nil {
+		ask := Acquire{Ask: &PermitAsk{Callers: make([]string, callers)}}
+		if err := ask.reply(v); err == nil {
+			r := ask.Got
 			if len(r.Granted) != int(callers) || min(r.Held, r.Ahead, r.NextEnd) < 0 || max(r.Held, r.Ahead, r.NextEnd) > algo.MaxExact {
 				t.Fatalf("%v became %+v", v, r)
 			}
 		}
-		asked := make([]Asked, callers)
-		if alive, dead, err := decodeReport(v, asked); err == nil {
-			for _, a := range asked {
-				if a.Fleet < 0 || a.Fleet > algo.MaxExact || alive < 0 || dead < 0 {
-					t.Fatalf("%v became %d, %d, %+v", v, alive, dead, asked)
+		report := Report{Asked: make([]Asked, callers)}
+		if report.reply(v) == nil {
+			for _, a := range report.Asked {
+				if a.Fleet < 0 || a.Fleet > algo.MaxExact || min(report.Alive, report.Dead) < 0 {
+					t.Fatalf("%v became %+v", v, report)
 				}
 			}
 		}

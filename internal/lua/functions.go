@@ -20,30 +20,13 @@ var Library = library()
 func library() string {
 	var b strings.Builder
 	b.WriteString("#!lua name=holdfast\n")
-	add := func(s *Script, peeks bool) {
+	for _, s := range all {
 		b.WriteString("local function " + s.name + "(KEYS, ARGV)\n" + s.src + "\nend\n")
 		b.WriteString("redis.register_function{function_name='" + s.name + "', callback=" + s.name + "}\n")
-		if peeks {
+		if s.peeks {
 			b.WriteString("redis.register_function{function_name='" + s.name + "_ro', callback=" + s.name + ", flags={'no-writes'}}\n")
 		}
 	}
-	for _, s := range scripts[1:] {
-		add(s, true)
-	}
-	for k := range scripts {
-		for _, s := range []*Script{backScripts[k], blockScripts[k]} {
-			if s != nil {
-				add(s, false)
-			}
-		}
-	}
-	add(allScript, true)
-	add(beatScript, false)
-	add(learntScript, false)
-	add(acquireScript, false)
-	add(keepScript, false)
-	add(sampledScript, false)
-	add(buryScript, false)
 	return b.String()
 }
 
@@ -59,8 +42,8 @@ func functionsRefused(err error) bool {
 
 // isReply reports whether err is an error that Redis replied with.
 func isReply(err error) bool {
-	var reply redis.Error
-	return errors.As(err, &reply)
+	_, ok := errors.AsType[redis.Error](err)
+	return ok
 }
 
 // loadEverywhere loads the library on every master. A node that cannot be

@@ -1,10 +1,6 @@
 package lua
 
-import (
-	"fmt"
-
-	"github.com/holdfast-go/holdfast/internal/algo"
-)
+import "fmt"
 
 // learntFields is how many numbers a quota has.
 const learntFields = 7
@@ -33,10 +29,7 @@ type Learnt struct {
 }
 
 func (l *Learnt) request() (*Script, *wire, bool) {
-	w := newWire()
-	w.key(l.Key)
-	w.sealKeys()
-	w.args = append(w.args, l.Now, l.Life)
+	w := wireOf(l.Key, l.Now, l.Life)
 	if l.Life > 0 {
 		for _, q := range l.Quotas {
 			w.args = append(w.args, q.Name, q.Limit, q.Window, q.Stretch, q.Cut, q.Taken, q.Left)
@@ -52,10 +45,8 @@ func (l *Learnt) reply(v []int64) error {
 	l.Out = l.Out[:0]
 	for ; len(v) > 0; v = v[learntFields:] {
 		q := LearntQuota{v[0], v[1], v[2], v[3], v[4], v[5], v[6]}
-		for _, x := range v[1:learntFields] {
-			if x < 0 || x > algo.MaxExact {
-				return &ReplyError{fmt.Sprintf("learnt %v", q)}
-			}
+		if !exact(v[1:learntFields]...) {
+			return &ReplyError{fmt.Sprintf("learnt %v", q)}
 		}
 		l.Out = append(l.Out, q)
 	}

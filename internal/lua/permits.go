@@ -3,8 +3,6 @@ package lua
 import (
 	"fmt"
 	"slices"
-
-	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
 // Permits is the key of the permits of an encoded id: who holds one, and who waits.
@@ -55,10 +53,7 @@ func (a *Acquire) SetNonce(n any) { a.Nonce = n }
 
 func (a *Acquire) request() (*Script, *wire, bool) {
 	ask := a.Ask
-	w := newWire()
-	w.key(ask.Key)
-	w.sealKeys()
-	w.args = append(w.args, a.Now, a.Nonce, ask.Most, ask.Keep, ask.TTL, ask.Patience, flag(ask.Wait), flag(ask.Critical), flag(ask.Again))
+	w := wireOf(ask.Key, a.Now, a.Nonce, ask.Most, ask.Keep, ask.TTL, ask.Patience, flag(ask.Wait), flag(ask.Critical), flag(ask.Again))
 	for i := range ask.Callers {
 		w.args = append(w.args, ask.Callers[i])
 	}
@@ -68,21 +63,23 @@ func (a *Acquire) request() (*Script, *wire, bool) {
 // Wrote reports that a caller was granted a permit, or waits for one.
 func (a *Acquire) Wrote() bool { return a.Ask.Wait || slices.Contains(a.Got.Granted, true) }
 
-func (a *Acquire) reply(v []int64) (err error) {
-	a.Got, err = decodePermits(v, len(a.Ask.Callers))
-	return err
+func (a *Acquire) reply(v []int64) error {
+	const head = 4
+	callers := len(a.Ask.Callers)
+	if len(v) != head+callers || !exact(v[1:head]...) {
+		return &ReplyError{fmt.Sprintf("permits %v for %d callers", v, callers)}
+	}
+	a.Got = PermitReply{Held: v[1], Ahead: v[2], NextEnd: v[3], Granted: ones(v[head:])}
+	return nil
 }
 
-func decodePermits(v []int64, callers int) (PermitReply, error) {
-	const head = 4
-	if len(v) != head+callers || v[1] < 0 || v[1] > algo.MaxExact || v[2] < 0 || v[2] > algo.MaxExact || v[3] < 0 || v[3] > algo.MaxExact {
-		return PermitReply{}, &ReplyError{fmt.Sprintf("permits %v for %d callers", v, callers)}
+// ones says which of the numbers are 1.
+func ones(v []int64) []bool {
+	out := make([]bool, len(v))
+	for i := range v {
+		out[i] = v[i] == 1
 	}
-	r := PermitReply{Held: v[1], Ahead: v[2], NextEnd: v[3], Granted: make([]bool, callers)}
-	for i := range r.Granted {
-		r.Granted[i] = v[head+i] == 1
-	}
-	return r, nil
+	return out
 }
 
 // LeavePermits takes callers out of all that is kept of a key, whether they hold a permit or
@@ -137,13 +134,9 @@ func (k *KeepPermits) First(item int) (n int) {
 }
 
 func (k *KeepPermits) reply(v []int64) error {
-	callers := k.First(len(k.Of))
-	if len(v) != callers {
+	if callers := k.First(len(k.Of)); len(v) != callers {
 		return &ReplyError{fmt.Sprintf("%d integers for %d permits kept", len(v), callers)}
 	}
-	k.Lost = make([]bool, callers)
-	for i := range k.Lost {
-		k.Lost[i] = v[i] == 1
-	}
+	k.Lost = ones(v)
 	return nil
 }

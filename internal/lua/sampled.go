@@ -3,8 +3,6 @@ package lua
 import (
 	"fmt"
 	"strconv"
-
-	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
 // Asked is how much one process asks for of one encoded id, as a rate in an integer
@@ -49,22 +47,16 @@ func (r *Report) request() (*Script, *wire, bool) {
 	return sampledScript, w, false
 }
 
-func (r *Report) reply(v []int64) (err error) {
-	r.Alive, r.Dead, err = decodeReport(v, r.Asked)
-	return err
-}
-
-func decodeReport(v []int64, asked []Asked) (alive, dead int64, err error) {
+func (r *Report) reply(v []int64) error {
 	const head = 2
-	if len(v) != head+len(asked) || v[0] < 0 || v[0] > algo.MaxExact || v[1] < 0 || v[1] > algo.MaxExact {
-		return 0, 0, &ReplyError{fmt.Sprintf("report of %d integers for %d keys", len(v), len(asked))}
+	if len(v) != head+len(r.Asked) || !exact(v...) {
+		return &ReplyError{fmt.Sprintf("report %v for %d keys", v[:min(len(v), head)], len(r.Asked))}
 	}
-	for i := range asked {
-		if asked[i].Fleet = v[head+i]; asked[i].Fleet < 0 || asked[i].Fleet > algo.MaxExact {
-			return 0, 0, &ReplyError{fmt.Sprintf("rate %d", asked[i].Fleet)}
-		}
+	for i := range r.Asked {
+		r.Asked[i].Fleet = v[head+i]
 	}
-	return v[0], v[1], nil
+	r.Alive, r.Dead = v[0], v[1]
+	return nil
 }
 
 // Bury takes a process that Report called dead out of the sums, or with a Life of 0 one

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,9 +25,10 @@ var sources embed.FS
 
 // Script is one Lua script with its SHA-1, and the name it has as a function.
 type Script struct {
-	name string
-	src  string
-	sha  any // a string, in an interface once and for all calls
+	name  string
+	src   string
+	sha   any  // a string, in an interface once and for all calls
+	peeks bool // it has a form that only reads
 }
 
 func newScript(name string, files ...string) *Script {
@@ -68,7 +70,9 @@ func newKindScript(k algo.Kind, name, tail string) *Script {
 	if tail != "decide" {
 		src = parts("clock") + general(k) + parts(tail)
 	}
-	return named(k.Short()+name, src)
+	s := named(k.Short()+name, src)
+	s.peeks = tail == "decide"
+	return s
 }
 
 // newAllScript makes the script that decides several limits at once, and knows these
@@ -78,7 +82,9 @@ func newAllScript(kinds ...algo.Kind) *Script {
 	for _, k := range kinds {
 		src += "kinds['" + k.Short() + "'] = function(KEYS, ARGV)\n" + decide(k) + "end\n"
 	}
-	return named("all", src+parts("all"))
+	s := named("all", src+parts("all"))
+	s.peeks = true
+	return s
 }
 
 // allScripts are those for some algorithms only, by their bits: reading the steps of
@@ -108,9 +114,6 @@ func forAll(items []Item) *Script {
 func named(name, src string) *Script {
 	return &Script{name: functionPrefix + name, src: src, sha: SHA(src)}
 }
-
-// Source returns the script's text.
-func (s *Script) Source() string { return s.src }
 
 // parts reads the files that make a script.
 func parts(names ...string) string {
@@ -155,8 +158,10 @@ var (
 	learntScript  = newScript("learnt", "learnt")
 )
 
-// For returns the script of an algorithm.
-func For(k algo.Kind) *Script { return scripts[k] }
+// all are the scripts that are made at the start.
+var all = slices.DeleteFunc(slices.Concat(scripts[:], backScripts[:], blockScripts[:], []*Script{
+	allScript, beatScript, learntScript, acquireScript, keepScript, sampledScript, buryScript,
+}), func(s *Script) bool { return s == nil })
 
 // Doer sends commands; every go-redis client is one.
 type Doer interface {
@@ -176,8 +181,8 @@ func foreign(err error) error {
 	if err == nil {
 		return nil
 	}
-	var number *strconv.NumError
-	if errors.Is(err, redis.Nil) || errors.As(err, &number) || strings.HasPrefix(err.Error(), "redis: can't parse") {
+	_, number := errors.AsType[*strconv.NumError](err)
+	if errors.Is(err, redis.Nil) || number || strings.HasPrefix(err.Error(), "redis: can't parse") {
 		return &ReplyError{What: err.Error()}
 	}
 	return err
@@ -189,31 +194,18 @@ func SHA(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// known are the scripts made at the start, by their SHA-1.
-var known = func() map[string]string {
-	m := map[string]string{}
-	for _, set := range [][]*Script{scripts[:], backScripts[:], blockScripts[:], {allScript, acquireScript, keepScript, sampledScript, buryScript, beatScript, learntScript}} {
-		for _, s := range set {
-			if s != nil {
-				m[SHA(s.src)] = strings.TrimPrefix(s.name, functionPrefix)
-			}
-		}
-	}
-	return m
-}()
-
 // Known returns which script has that SHA-1, "" for none: for servers that execute the
 // scripts by other means.
 func Known(sha string) string {
-	if name, ok := known[sha]; ok {
-		return name
-	}
-	name := ""
+	made := slices.Clone(all)
 	allScripts.Range(func(_, s any) bool {
-		if s.(*Script).sha == any(sha) {
-			name = strings.TrimPrefix(s.(*Script).name, functionPrefix)
-		}
-		return name == ""
+		made = append(made, s.(*Script))
+		return true
 	})
-	return name
+	for _, s := range made {
+		if s.sha == any(sha) {
+			return strings.TrimPrefix(s.name, functionPrefix)
+		}
+	}
+	return ""
 }

@@ -35,6 +35,15 @@ func newWire() *wire {
 	return w
 }
 
+// wireOf returns the arguments of a script on one key.
+func wireOf(key string, args ...any) *wire {
+	w := newWire()
+	w.key(key)
+	w.sealKeys()
+	w.args = append(w.args, args...)
+	return w
+}
+
 // key adds a key, for sealKeys. Its parts are copied.
 func (w *wire) key(parts ...string) {
 	for _, p := range parts {

@@ -14,8 +14,11 @@ import (
 )
 
 var (
-	// ErrClosed says that the link was closed.
-	ErrClosed = errors.New("link closed")
+	// What users test for: see the errors of these names of package limiter.
+	ErrClosed      = errors.New("limiter: closed")
+	ErrUnavailable = errors.New("limiter: redis unavailable")
+	ErrState       = errors.New("limiter: unexpected state")
+
 	// ErrOpen says that the server's circuit breaker is open.
 	ErrOpen = errors.New("circuit breaker is open")
 
@@ -44,11 +47,10 @@ func classify(ctx context.Context, err error, took, fair time.Duration) breaker.
 	if err == nil {
 		return breaker.ClassOK
 	}
-	var reply *lua.ReplyError
 	switch {
 	case errors.Is(err, ErrClosed):
 		return breaker.ClassCaller
-	case errors.As(err, &reply):
+	case isA[*lua.ReplyError](err):
 		return breaker.ClassBug
 	case errors.Is(err, ErrOpen):
 		return breaker.ClassUnavailable
@@ -72,8 +74,7 @@ func NeverExecuted(err error) bool {
 	if errors.Is(err, ErrOpen) || errors.Is(err, errUnsent) || errors.Is(err, redis.ErrPoolTimeout) {
 		return true
 	}
-	var reply redis.Error
-	if errors.As(err, &reply) {
+	if isA[redis.Error](err) {
 		switch breaker.Classify(context.Background(), err) {
 		case breaker.ClassPermission:
 			// A command that the ACL rejects within a script may follow others.
@@ -87,8 +88,8 @@ func NeverExecuted(err error) bool {
 		}
 		return true
 	}
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
 }
 
 // crossSlot reports that Redis rejects keys of several hash slots in one command.
@@ -102,6 +103,11 @@ func tryAgain(err error) bool { return err != nil && redis.HasErrorPrefix(err, "
 func timedOut(err error) bool {
 	var timeout interface{ Timeout() bool }
 	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+func isA[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }
 
 // Error is what came of a request that failed.
@@ -118,22 +124,44 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // FallsBack reports that err is an *Error that leaves a decision to the fallback.
 func FallsBack(err error) bool {
-	var failed *Error
-	return errors.As(err, &failed) && failed.Class.Fallback()
+	failed, ok := errors.AsType[*Error](err)
+	return ok && failed.Class.Fallback()
 }
 
-// CallerError returns the error that the caller of a request gets when its class is one
-// that the fallback does not hide: the context's own error, ErrClosed, or for breaker.ClassBug
-// err itself.
-func CallerError(ctx context.Context, class breaker.Class, err error) error {
+// CallerError makes of an *Error of a request on key, as the caller passed it, what the caller
+// gets; other errors stay as they are.
+func CallerError(ctx context.Context, key string, err error) error {
+	failed, ok := errors.AsType[*Error](err)
 	switch {
-	case class == breaker.ClassBug:
+	case !ok:
 		return err
+	case failed.Class.Fallback():
+		return fmt.Errorf("%w: %w", ErrUnavailable, failed.Err)
+	case failed.Class == breaker.ClassBug:
+		return &stateError{key, failed.Err}
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, ErrClosed):
+	case errors.Is(failed.Err, ErrClosed):
 		return ErrClosed
 	}
 	// The clock has passed the deadline, and the context's timer has not fired yet.
 	return context.DeadlineExceeded
+}
+
+// stateError says that the state of a key cannot be used.
+type stateError struct {
+	key string
+	err error // what Redis said
+}
+
+func (e *stateError) Error() string { return fmt.Sprintf("%v of key %q: %v", ErrState, e.key, e.err) }
+
+func (e *stateError) Unwrap() []error { return []error{ErrState, e.err} }
+
+// OfKey names key, as the caller passed it, in an error of one of its parts.
+func OfKey(err error, key string) error {
+	if state, ok := errors.AsType[*stateError](err); ok {
+		return &stateError{key, state.err}
+	}
+	return err
 }

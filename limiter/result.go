@@ -69,7 +69,7 @@ func (s Source) String() string { return enum.Name(sourceNames[:], s, "source") 
 // MarshalText returns the source's name, for JSON and logs.
 func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads a source's name, in small or capital letters.
+// UnmarshalText reads a source's name.
 func (s *Source) UnmarshalText(text []byte) error {
 	return configerr.In(pkg, enum.Parse(sourceNames[:], s, "source", string(text)))
 }

@@ -29,7 +29,7 @@ import (
 // The limit is valid, or there is an error that matches ErrInvalidConfig and has the text and
 // the place in it.
 func ParseLimit(text string) (Limit, error) {
-	p := parser{text: text}
+	p := parser{text: text, rest: text}
 	l := p.limit()
 	if p.err != nil {
 		return Limit{}, p.err
@@ -68,7 +68,7 @@ func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 // UnmarshalText reads a rate as [ParseLimit] does. Whether its numbers are possible is said
 // by what takes the rate.
 func (r *Rate) UnmarshalText(text []byte) error {
-	p := parser{text: string(text)}
+	p := parser{text: string(text), rest: string(text)}
 	rate := p.rate()
 	if p.end(); p.err != nil {
 		return p.err
@@ -77,71 +77,59 @@ func (r *Rate) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// separators are what words are separated by.
+const separators = " \t-_"
+
 // parser reads a text from left to right, until something in it is wrong.
 type parser struct {
-	text string
-	at   int // of the word that is read, in bytes
-	err  error
+	text, rest string
+	err        error
 }
 
 // fail notes the first mistake.
-func (p *parser) fail(rule string, args ...any) {
+func (p *parser) fail(rule string) {
 	if p.err == nil {
 		at := "at its end"
-		if rest := p.text[p.at:]; rest != "" {
-			at = fmt.Sprintf("at %q", rest)
+		if p.rest != "" {
+			at = fmt.Sprintf("at %q", p.rest)
 		}
-		p.err = invalid("limit", strconv.Quote(p.text), "%s", at+": "+fmt.Sprintf(rule, args...))
+		p.err = invalid("limit", strconv.Quote(p.text), "%s: %s", at, rule)
 	}
 }
 
-// isSpace reports whether c separates words.
-func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '-' || c == '_' }
-
-// space moves to the next word.
-func (p *parser) space() {
-	for p.at < len(p.text) && isSpace(p.text[p.at]) {
-		p.at++
+// cut returns a word and what follows it.
+func cut(s string) (word, rest string) {
+	if end := strings.IndexAny(s, separators); end >= 0 {
+		return s[:end], s[end:]
 	}
+	return s, ""
 }
 
-// word moves over the given word, in small letters, if it is the next one.
-func (p *parser) word(w string) bool {
-	p.space()
-	end := p.at + len(w)
-	if end > len(p.text) || !strings.EqualFold(p.text[p.at:end], w) || end < len(p.text) && !isSpace(p.text[end]) {
-		return false
-	}
-	p.at = end
-	return true
-}
-
-// words moves over all the words of a name, or none.
-func (p *parser) words(name string) bool {
-	at := p.at
+// takes moves over all the words of a name, or none.
+func (p *parser) takes(name string) bool {
+	rest, word := p.rest, ""
 	for w := range strings.FieldsSeq(name) {
-		if !p.word(w) {
-			p.at = at
+		if word, rest = cut(strings.TrimLeft(rest, separators)); !strings.EqualFold(word, w) {
 			return false
 		}
 	}
+	p.rest = rest
 	return true
 }
 
 // limit reads all of the text.
 func (p *parser) limit() Limit {
-	l := Limit{kind: algo.TokenBucket}
-	// The longest name of those that fit.
-	for best, k := 0, algo.Kind(1); k.Valid(); k++ {
-		if name := k.String(); len(name) > best && p.starts(name) {
-			best, l.kind = len(name), k
+	l, longest := Limit{kind: algo.TokenBucket}, *p
+	for _, k := range algo.Kinds {
+		if named := *p; named.takes(k.String()) && len(named.rest) < len(longest.rest) {
+			l.kind, longest = k, named
 		}
 	}
-	p.words(l.kind.String())
+	*p = longest
 	l.rate = p.rate()
 	if !l.kind.Windowed() {
 		l.burst = l.rate.N
-		if p.words("burst") || p.words("capacity") {
+		if p.takes("burst") || p.takes("capacity") {
 			l.burst = p.number()
 		}
 	}
@@ -149,44 +137,33 @@ func (p *parser) limit() Limit {
 	return l
 }
 
-// starts reports whether the words of a name come next.
-func (p *parser) starts(name string) bool {
-	look := *p
-	return look.words(name)
-}
-
 // end fails unless all was read.
 func (p *parser) end() {
-	if p.space(); p.at < len(p.text) {
+	if p.rest = strings.TrimLeft(p.rest, separators); p.rest != "" {
 		p.fail("nothing more may follow")
 	}
 }
 
-// digits returns the digits that come next.
-func (p *parser) digits() string {
-	from := p.at
-	for p.at < len(p.text) && '0' <= p.text[p.at] && p.text[p.at] <= '9' {
-		p.at++
-	}
-	return p.text[from:p.at]
-}
+// digits returns the digits at the beginning of s.
+func digits(s string) string { return s[:len(s)-len(strings.TrimLeft(s, "0123456789"))] }
 
-// number reads a whole number. What separates words is a sign where nothing is before it.
+// number reads a whole number. What separates words is a sign where no word is before it.
 func (p *parser) number() int {
-	p.space()
-	if i := p.at - 1; i >= 0 && (p.text[i] == '-' || p.text[i] == '_') && (i == 0 || isSpace(p.text[i-1])) {
-		p.at = i
+	first := p.rest == p.text
+	number := strings.TrimLeft(p.rest, separators)
+	space := p.rest[:len(p.rest)-len(number)]
+	sign := strings.HasSuffix(space, "-") || strings.HasSuffix(space, "_")
+	if p.rest = number; sign && (first || len(space) > 1) {
+		p.rest = space[len(space)-1:] + number
 	}
-	from := p.at
-	digits := p.digits()
-	n, err := strconv.Atoi(digits)
-	if err != nil {
-		p.at = from
-		if digits == "" {
-			p.fail("a whole number must follow")
-		} else {
-			p.fail("the number is too large")
-		}
+	n, err := strconv.Atoi(digits(p.rest))
+	switch {
+	case err == nil:
+		p.rest = p.rest[len(digits(p.rest)):]
+	case digits(p.rest) == "":
+		p.fail("a whole number must follow")
+	default:
+		p.fail("the number is too large")
 	}
 	return n
 }
@@ -194,20 +171,15 @@ func (p *parser) number() int {
 // rate reads n/period.
 func (p *parser) rate() Rate {
 	n := p.number()
-	if p.err == nil && (p.at == len(p.text) || p.text[p.at] != '/') {
+	per, ok := strings.CutPrefix(p.rest, "/")
+	if !ok {
 		p.fail("must be n/period, as in 100/s")
-	}
-	if p.err != nil {
 		return Rate{}
 	}
-	p.at++
-	from := p.at
-	for p.at < len(p.text) && !isSpace(p.text[p.at]) {
-		p.at++
-	}
-	d, ok := period(p.text[from:p.at])
-	if !ok {
-		p.at = from
+	word, rest := cut(per)
+	d, ok := period(word)
+	if p.rest = rest; !ok {
+		p.rest = per
 		p.fail("must be a period above 0, as s, min, h, day, 90s or 1h30m")
 	}
 	return Rate{n, d}
@@ -228,15 +200,13 @@ func period(text string) (time.Duration, bool) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return d, d > 0
 	}
-	p := parser{text: text}
-	n := 1
-	if digits := p.digits(); digits != "" {
+	name, n := strings.TrimLeft(text, "0123456789"), 1
+	if name != text {
 		var err error
-		if n, err = strconv.Atoi(digits); err != nil {
+		if n, err = strconv.Atoi(digits(text)); err != nil {
 			return 0, false
 		}
 	}
-	name := text[p.at:]
 	unit, ok := units[name]
 	if !ok {
 		unit, ok = units[strings.TrimSuffix(name, "s")]

@@ -27,10 +27,6 @@ func TestWordsInJSONAndLogs(t *testing.T) {
 			t.Errorf("%T: logged as %s%s, want %q", value, &text, &object, want)
 		}
 	}
-	var s limiter.Source
-	if err := s.UnmarshalText([]byte("LEASE")); err != nil || s != limiter.SourceLease {
-		t.Errorf("%v, %v", s, err)
-	}
 	health := limiter.Health{Decisions: map[limiter.Source]uint64{limiter.SourceRedis: 7}}
 	if got, err := json.Marshal(health); err != nil || !strings.Contains(string(got), `{"redis":7}`) {
 		t.Errorf("%s, %v", got, err)

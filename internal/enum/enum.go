@@ -17,10 +17,9 @@ func Name[T ~uint8](names []string, v T, what string) string {
 	return "unknown " + what + " " + strconv.Itoa(int(v))
 }
 
-// Parse sets v to the value of a name, in small or capital letters, and leaves it when there
-// is no such name.
+// Parse sets v to the value of a name, and leaves it when there is no such name.
 func Parse[T ~uint8](names []string, v *T, what, name string) error {
-	i := slices.IndexFunc(names, func(known string) bool { return strings.EqualFold(known, name) })
+	i := slices.Index(names, name)
 	if i < 0 {
 		return configerr.New(what, strconv.Quote(name), "must be one of %s", strings.Join(names, ", "))
 	}

@@ -1,6 +1,7 @@
 package httpclient
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -30,18 +31,10 @@ type callKey struct{}
 // reported by the request, with an error that matches limiter.ErrInvalidConfig.
 func WithCall(ctx context.Context, c Call) context.Context {
 	outer := callOf(ctx)
-	if c.Attempts == 0 {
-		c.Attempts = outer.Attempts
-	}
-	if c.Key == "" {
-		c.Key = outer.Key
-	}
-	if c.Cost == 0 {
-		c.Cost = outer.Cost
-	}
-	if c.MaxWait == 0 {
-		c.MaxWait = outer.MaxWait
-	}
+	c.Attempts = cmp.Or(c.Attempts, outer.Attempts)
+	c.Key = cmp.Or(c.Key, outer.Key)
+	c.Cost = cmp.Or(c.Cost, outer.Cost)
+	c.MaxWait = cmp.Or(c.MaxWait, outer.MaxWait)
 	c.Idempotent = c.Idempotent || outer.Idempotent
 	return context.WithValue(ctx, callKey{}, &c)
 }

@@ -86,11 +86,16 @@ func (m *Multi) AllowN(ctx context.Context, key string, n int) (Result, error) {
 func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult, error) {
 	var last MultiResult
 	link, n := m.parts[0].Limiter.redis.one.redis, 1
+	closed, end := context.WithCancel(context.Background()) // it ends with any part
+	defer end()
+	for _, p := range m.parts {
+		defer context.AfterFunc(p.Limiter.redis.one.redis.Life(), end)()
+	}
 	if len(cost) > 0 {
 		n = int(slices.Min(cost)) // at least so much of each part
 	}
 	w := waiter{
-		ctx: ctx, closed: link.Closed(), n: n, own: len(cost) > 1, processes: link.Processes,
+		ctx: ctx, closed: closed.Done(), n: n, own: len(cost) > 1, processes: link.Processes,
 		ask: func(most time.Duration) (Result, error) {
 			var err error
 			last, err = m.decide(ctx, key, cost, most, nil)
@@ -113,9 +118,6 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 			}
 			return least, nil
 		},
-	}
-	for _, p := range m.parts[1:] {
-		w.others = append(w.others, p.Limiter.redis.one.redis.Closed())
 	}
 	var err error
 	last.Result, err = w.wait(&m.lines, lineOf{key: key})

@@ -182,7 +182,7 @@ func (p *shared) health() Health {
 	return h
 }
 
-func (p *shared) done() <-chan struct{} { return p.one.redis.Closed() }
+func (p *shared) done() <-chan struct{} { return p.one.redis.Life().Done() }
 
 func (p *shared) close() {
 	p.one.redis.Close(func() {

@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 	"math"
-	"reflect"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
@@ -33,8 +32,6 @@ type lineOf struct {
 type waiter struct {
 	ctx    context.Context
 	closed <-chan struct{}
-	// others are more of these, of the other parts of a Multi.
-	others []<-chan struct{}
 	n      int
 	// own is that what it costs cannot be compared by n: what denies it may admit another.
 	own bool
@@ -174,9 +171,6 @@ func (w *waiter) sleep(d time.Duration, called <-chan struct{}) error {
 		defer timer.Stop()
 		over = timer.C
 	}
-	if len(w.others) > 0 {
-		return w.sleepAll(over, called)
-	}
 	select {
 	case <-over:
 		return nil
@@ -185,25 +179,6 @@ func (w *waiter) sleep(d time.Duration, called <-chan struct{}) error {
 	case <-w.ctx.Done():
 		return w.ctx.Err()
 	case <-w.closed:
-		return ErrClosed
-	}
-}
-
-// sleepAll is the rest of sleep where any of several limiters may be closed.
-func (w *waiter) sleepAll(over <-chan time.Time, called <-chan struct{}) error {
-	receive := func(c any) reflect.SelectCase {
-		return reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(c)}
-	}
-	cases := []reflect.SelectCase{receive(over), receive(called), receive(w.ctx.Done()), receive(w.closed)}
-	for _, c := range w.others {
-		cases = append(cases, receive(c))
-	}
-	switch i, _, _ := reflect.Select(cases); i {
-	case 0, 1:
-		return nil
-	case 2:
-		return w.ctx.Err()
-	default:
 		return ErrClosed
 	}
 }

@@ -142,7 +142,7 @@ func (c *call) pause(ctx context.Context, err error) error {
 	if c.p.OnRetry != nil {
 		c.p.OnRetry(ctx, RetryInfo{c.attempts, m.err, d})
 	}
-	if !allow.Sleep(ctx, d, nil) {
+	if !allow.Sleep(ctx, d, nil, nil) {
 		return c.giveUp(Canceled, 0, ctx.Err())
 	}
 	return nil

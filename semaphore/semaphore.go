@@ -134,7 +134,7 @@ func (s *Semaphore) acquire(ctx context.Context, key string) (*Permit, error) {
 		return w.permit, w.err
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-s.redis.Closed():
+	case <-s.redis.Life().Done():
 		err = limiter.ErrClosed
 	}
 	s.unqueue(k, w, rank)

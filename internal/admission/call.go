@@ -240,7 +240,7 @@ func (x *Call) Wait(w Wait) *Stop {
 	if x.OnWait != nil {
 		x.OnWait(w)
 	}
-	if x.gone() || !x.Allow.Sleep(x.ctx, w.For, x.Canceled) {
+	if x.gone() || !x.Allow.Sleep(x.ctx, w.For, x.Canceled, nil) {
 		return &Stop{}
 	}
 	return nil

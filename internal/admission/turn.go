@@ -182,7 +182,7 @@ func (w *waiting) Sleep(d time.Duration, called <-chan struct{}) error {
 		w.waits(d)
 	}
 	start := time.Now()
-	if w.gone() || !w.Allow.SleepUnless(w.ctx, d, w.Canceled, called) {
+	if w.gone() || !w.Allow.Sleep(w.ctx, d, w.Canceled, called) {
 		return w.ends(&Stop{})
 	}
 	if !inLine || time.Since(start) < d {

@@ -1,5 +1,7 @@
 package algo
 
+import "slices"
+
 // Cell is a time with a value: what it means depends on the algorithm.
 type Cell struct{ T, V int64 }
 
@@ -46,7 +48,7 @@ func (s *State) Blocked(now int64) int64 {
 
 func (s *State) clone() State {
 	c := *s
-	c.Log = append([]Cell(nil), s.Log...)
+	c.Log = slices.Clone(s.Log)
 	return c
 }
 

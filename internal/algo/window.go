@@ -1,5 +1,7 @@
 package algo
 
+import "slices"
+
 // sweep is how many units that have left the window a step takes out of a log,
 // besides as many as it adds: a log never grows for it, and no step is long.
 const sweep = 100
@@ -98,7 +100,7 @@ func withoutOldest(log []Cell, n int64) []Cell {
 		n -= log[0].V
 		log = log[1:]
 	}
-	log = append([]Cell(nil), log...)
+	log = slices.Clone(log)
 	log[0].V -= n
 	return log
 }
@@ -113,10 +115,7 @@ func insert(log []Cell, c Cell) []Cell {
 		log[i-1].V += c.V
 		return log
 	}
-	log = append(log, Cell{})
-	copy(log[i+1:], log[i:])
-	log[i] = c
-	return log
+	return slices.Insert(log, i, c)
 }
 
 // pullBack returns the log with no entry later than now.

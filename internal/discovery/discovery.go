@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
@@ -388,7 +389,7 @@ func (e *entry) adopt(all []lua.LearntQuota, now time.Time) (changed bool) {
 				q = e.quotas[i]
 			}
 		}
-		changed = changed || q.limit != r.Limit || q.window != micros(r.Window)
+		changed = changed || q.limit != r.Limit || q.window != algo.Duration(r.Window)
 		q.adopt(r, now)
 		kept = append(kept, q)
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
@@ -273,13 +274,8 @@ func (q *quota) record(now time.Time) lua.LearntQuota {
 
 // adopt takes what Redis keeps.
 func (q *quota) adopt(r lua.LearntQuota, now time.Time) {
-	q.name, q.limit, q.window = r.Name, r.Limit, micros(r.Window)
+	q.name, q.limit, q.window = r.Name, r.Limit, algo.Duration(r.Window)
 	q.known, q.guessed = q.window, r.Name == guess
-	q.stretch, q.cut = float64(r.Stretch)/1000, now.Add(-micros(r.Cut))
-	q.taken, q.until = r.Taken, now.Add(micros(r.Left))
-}
-
-// micros is a time that saturates.
-func micros(us int64) time.Duration {
-	return time.Duration(min(us, math.MaxInt64/1000)) * time.Microsecond
+	q.stretch, q.cut = float64(r.Stretch)/1000, now.Add(-algo.Duration(r.Cut))
+	q.taken, q.until = r.Taken, now.Add(algo.Duration(r.Left))
 }

@@ -12,8 +12,7 @@ import (
 type Background struct {
 	ctx    context.Context
 	cancel context.CancelFunc
-	mu     sync.Mutex
-	closed bool
+	mu     sync.Mutex // Start or close
 	wg     sync.WaitGroup
 }
 
@@ -27,7 +26,7 @@ func newBackground() *Background {
 func (b *Background) Start(fn func(ctx context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.ctx.Err() != nil {
 		return false
 	}
 	b.wg.Go(func() { fn(b.ctx) })
@@ -37,9 +36,8 @@ func (b *Background) Start(fn func(ctx context.Context)) bool {
 // close ends what runs and lets nothing start again.
 func (b *Background) close() {
 	b.mu.Lock()
-	b.closed = true
-	b.mu.Unlock()
 	b.cancel()
+	b.mu.Unlock()
 	b.wg.Wait()
 }
 

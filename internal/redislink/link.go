@@ -36,9 +36,10 @@ func New(c Config) (*Link, error) {
 		return nil, err
 	}
 	e := &events{logger: c.Logger, prefix: c.Prefix, policy: c.Policy, onCall: c.OnCall, onChange: c.OnChange}
+	background := newBackground()
 	w := &wire{
 		lua: lua.NewClient(c.Client), functions: c.Functions, names: lua.NewNamer(c.Prefix),
-		inFlight: c.MaxInFlight, closed: make(chan struct{}), events: e,
+		inFlight: c.MaxInFlight, closed: background.ctx.Done(), events: e,
 	}
 	w.connections = connections(c.Client)
 	w.nonces.init()
@@ -50,7 +51,7 @@ func New(c Config) (*Link, error) {
 	settings := c.breakerSettings(e.changed)
 	w.fair = min(c.Budget, settings.SlowCall)
 	l := &Link{
-		Background: newBackground(), Names: w.names, client: c.Client, prefix: c.Prefix, budget: c.Budget, share: c.Share,
+		Background: background, Names: w.names, client: c.Client, prefix: c.Prefix, budget: c.Budget, share: c.Share,
 		started: time.Now(), wire: w, fleet: newFleet(&c),
 	}
 	of, oneSlot, slots := topology(c.Client)
@@ -95,18 +96,11 @@ func (l *Link) FunctionsError() error {
 	return err
 }
 
-// Closed is closed when Close begins.
-func (l *Link) Closed() <-chan struct{} { return l.wire.closed }
+// Life ends when Close begins.
+func (l *Link) Life() context.Context { return l.Background.ctx }
 
 // IsClosed reports that Close has begun.
-func (l *Link) IsClosed() bool {
-	select {
-	case <-l.wire.closed:
-		return true
-	default:
-		return false
-	}
-}
+func (l *Link) IsClosed() bool { return l.Background.ctx.Err() != nil }
 
 // Do makes a request within the budget, and says what came of it. When the class is
 // breaker.ClassOK, o holds the answer and belongs to the caller again; otherwise o must
@@ -127,7 +121,6 @@ func (l *Link) ended(class breaker.Class, err error) (breaker.Class, error) {
 // process. Before that, last may make requests by Last.
 func (l *Link) Close(last func()) {
 	l.closing.Do(func() {
-		close(l.wire.closed)
 		l.Background.close()
 		for _, srv := range l.servers.list() {
 			srv.queue.stop()

@@ -99,14 +99,9 @@ func (a *Allowance) Next(ctx context.Context, d, over time.Duration, budget inte
 	return Spread(d, over, most), 0
 }
 
-// Sleep waits for d, or until ctx or canceled, which may be nil, ends; then it
-// reports false.
-func (a *Allowance) Sleep(ctx context.Context, d time.Duration, canceled <-chan struct{}) bool {
-	return a.SleepUnless(ctx, d, canceled, nil)
-}
-
-// SleepUnless is Sleep, which also returns when called has a value.
-func (a *Allowance) SleepUnless(ctx context.Context, d time.Duration, canceled, called <-chan struct{}) bool {
+// Sleep waits for d, or until called has a value, or until ctx or canceled ends; then it
+// reports false. Both channels may be nil.
+func (a *Allowance) Sleep(ctx context.Context, d time.Duration, canceled, called <-chan struct{}) bool {
 	if d <= 0 {
 		return true
 	}

@@ -18,7 +18,7 @@ func TestAllowance(t *testing.T) {
 		if most, b := a.fits(t.Context(), time.Minute+1); most != time.Minute || b != Each || b.Err() != nil {
 			t.Error(most, b)
 		}
-		if start := time.Now(); !a.Sleep(t.Context(), time.Minute, nil) || time.Since(start) != time.Minute {
+		if start := time.Now(); !a.Sleep(t.Context(), time.Minute, nil, nil) || time.Since(start) != time.Minute {
 			t.Error("slept for", time.Since(start))
 		}
 		if most, b := a.fits(t.Context(), 31*time.Second); most != 30*time.Second || b != Total || a.Most(t.Context()) != most {
@@ -36,7 +36,7 @@ func TestAllowance(t *testing.T) {
 			t.Error("a nanosecond before the deadline:", b)
 		}
 		start := time.Now()
-		if a.Sleep(ctx, 20*time.Second, nil) || time.Since(start) != 10*time.Second {
+		if a.Sleep(ctx, 20*time.Second, nil, nil) || time.Since(start) != 10*time.Second {
 			t.Error("did not leave with its context, but after", time.Since(start))
 		}
 		b := Allowance{Each: time.Minute, Total: time.Minute, Until: time.Now().Add(5 * time.Second)}
@@ -52,11 +52,11 @@ func TestAllowance(t *testing.T) {
 		}
 		left := make(chan struct{})
 		close(left)
-		if a.Sleep(t.Context(), time.Second, left) {
+		if a.Sleep(t.Context(), time.Second, left, nil) {
 			t.Error("did not leave")
 		}
 		for range 100 { // select chooses at random
-			if !a.Sleep(ctx, 0, left) {
+			if !a.Sleep(ctx, 0, left, nil) {
 				t.Fatal("left before a wait of nothing")
 			}
 		}

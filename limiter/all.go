@@ -47,11 +47,11 @@ func (a *multiDecision) decide(ctx context.Context, most time.Duration) (failed 
 	var budget time.Duration
 	for i, ask := range a.asks {
 		l := a.parts[i].Limiter
-		s := l.limits.of(ctx)
+		s := l.limits.live.Load().of(ctx)
 		if err := l.redis.one.enter(ctx, s, ask.key, ask.n); err != nil {
 			return i, err
 		}
-		a.requests[i] = l.redis.one.request(l.redis.one.redis.Budget(), s.boundedBy(most), ask.key, ask.n, nil)
+		a.requests[i] = l.redis.one.request(l.redis.one.redis.Budget, s.boundedBy(most), ask.key, ask.n, nil)
 		budget = max(budget, a.requests[i].budget)
 	}
 	a.end = time.Now().Add(budget)
@@ -157,7 +157,7 @@ func (a *multiDecision) together(i, j int) bool {
 func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, err error) {
 	first := g.parts[0]
 	r, d := &a.requests[first], a.parts[first].Limiter.redis.one
-	r.budget = min(d.redis.Budget(), time.Until(a.end))
+	r.budget = min(d.redis.Budget, time.Until(a.end))
 	if g.alone {
 		var res Result
 		if r.s.leased || r.s.parts != nil {
@@ -281,7 +281,7 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 // sameClient reports whether two limiters have one client. Clients that cannot be compared
 // count as different ones.
 func sameClient(a, b *Limiter) bool {
-	x, y := a.redis.one.redis.Client(), b.redis.one.redis.Client()
+	x, y := a.redis.one.redis.Client, b.redis.one.redis.Client
 	return reflect.ValueOf(x).Comparable() && reflect.ValueOf(y).Comparable() && x == y
 }
 

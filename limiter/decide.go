@@ -169,7 +169,7 @@ func (d *decider) refill(r request, ls *lease.Lease) {
 	o := d.op(&r)
 	o.Count, o.Named = ls.Room(time.Now()), r.s.args.Kind == algo.SlidingWindowLog
 	o.After = func(o *redislink.Op, _ bool) { fill(ls, o, false) }
-	if class, _ := d.redis.Do(context.Background(), r.srv, o, d.redis.Budget()); class == breaker.ClassOK {
+	if class, _ := d.redis.Do(context.Background(), r.srv, o, d.redis.Budget); class == breaker.ClassOK {
 		out, units := o.Out, o.Admitted*o.Cost
 		d.redis.Free(o)
 		d.decided(r.s, r.id, 1, out, units)
@@ -316,7 +316,7 @@ func (d *decider) fallBack(r *request, cause error) (Result, error) {
 	case fallback.Closed:
 		// No time is known at which Redis is back; the budget is the least
 		// that passes before it would be asked again.
-		res := Result{Limit: s.limit, RetryAfter: d.redis.Budget(), Source: SourceClosed}
+		res := Result{Limit: s.limit, RetryAfter: d.redis.Budget, Source: SourceClosed}
 		if until := time.Until(srv.Breaker.Snapshot().OpenUntil); until > res.RetryAfter {
 			res.RetryAfter = until.Round(time.Microsecond)
 		}
@@ -361,7 +361,7 @@ func (d *decider) giveUp(ctx context.Context, rc *receipt, n int) error {
 		t.First += t.Units - units
 		t.Units = units
 		left -= units
-		err = unavailable(ctx, rc.key, d.outbox.Return(ctx, t, rc.budget(d.redis.Budget())))
+		err = unavailable(ctx, rc.key, d.outbox.Return(ctx, t, rc.budget(d.redis.Budget)))
 		d.denials.Forget(t.Keys.ID())
 	}
 	if units := min(left, rc.leased.Sum()); units > 0 {
@@ -377,7 +377,7 @@ func (d *decider) giveUp(ctx context.Context, rc *receipt, n int) error {
 // charge takes n more units of the key of rc: as many as there is room for.
 func (d *decider) charge(ctx context.Context, rc *receipt, n int) error {
 	id, s := lua.EncodeID(rc.key), rc.s
-	err := d.redis.Ask(ctx, d.redis.Server(id), &redislink.Op{ID: id, Args: &s.args, Keys: d.redis.Names.KeysOf(s.args.Kind, id), Cost: -int64(n)}, d.redis.Budget())
+	err := d.redis.Ask(ctx, d.redis.Server(id), &redislink.Op{ID: id, Args: &s.args, Keys: d.redis.Names.KeysOf(s.args.Kind, id), Cost: -int64(n)}, d.redis.Budget)
 	switch {
 	case !redislink.FallsBack(err) || d.policy == fallback.Closed:
 		return unavailable(ctx, rc.key, err)
@@ -394,7 +394,7 @@ func (d *decider) refund(ctx context.Context, s *spec, key string, n int64) (int
 	d.local.Refund(id, s.local(d.claim(s, id)), n)
 	defer d.denials.Forget(id)
 	o := &redislink.Op{ID: id, Taken: &lua.Taken{Keys: d.redis.Names.KeysOf(s.args.Kind, id), Params: s.args, Units: n}}
-	if err := d.redis.Ask(ctx, d.redis.Server(id), o, d.redis.Budget()); err != nil {
+	if err := d.redis.Ask(ctx, d.redis.Server(id), o, d.redis.Budget); err != nil {
 		return 0, unavailable(ctx, key, err)
 	}
 	d.local.Returned(s.args.Kind, id, o.Given)

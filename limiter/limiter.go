@@ -121,7 +121,7 @@ func (l *Limiter) Limit() Limit { return l.limits.live.Load().limit }
 // Other limiters that share its counts keep their limit until they are changed, too; it
 // is not an error that they differ meanwhile. New takes the limit that was set last.
 func (l *Limiter) SetLimit(limit Limit) error {
-	if err := l.limits.change(limit); err != nil {
+	if err := l.limits.set(limit, l.limits.live.Load().tuning); err != nil {
 		return err
 	}
 	l.engine.changed(limit)

@@ -54,8 +54,8 @@ func NewMulti(parts ...Part) (*Multi, error) {
 			switch {
 			case other.Name == p.Name:
 				return nil, invalid("name", p.Name, "must be used for one part only")
-			case other.Limiter.redis.one.redis.Prefix() == p.Limiter.redis.one.redis.Prefix() && sameClient(other.Limiter, p.Limiter):
-				return nil, invalid("prefix", p.Limiter.redis.one.redis.Prefix(), "is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)
+			case other.Limiter.redis.one.redis.Prefix == p.Limiter.redis.one.redis.Prefix && sameClient(other.Limiter, p.Limiter):
+				return nil, invalid("prefix", p.Limiter.redis.one.redis.Prefix, "is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)
 			}
 		}
 		m.observed = m.observed || p.Limiter.hook != nil

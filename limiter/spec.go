@@ -197,12 +197,6 @@ func (p *limits) set(l Limit, t tuning) error {
 	return err
 }
 
-// change is set with the tuning that there is.
-func (p *limits) change(l Limit) error { return p.set(l, p.live.Load().tuning) }
-
-// of returns the spec that a call without options is decided by.
-func (p *limits) of(ctx context.Context) *spec { return p.live.Load().of(ctx) }
-
 // line names the line of a key's callers with a limit of their own, or the zero value.
 func (p *limits) line(key string, l Limit) lineOf {
 	if l == p.live.Load().limit {

@@ -51,7 +51,7 @@ func (p *shared) enter(ctx context.Context, s *spec, key string, n int) error {
 }
 
 func (p *shared) decide(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
-	return p.within(ctx, p.one.redis.Budget(), s, key, n, rc)
+	return p.within(ctx, p.one.redis.Budget, s, key, n, rc)
 }
 
 // within decides with a budget for all calls together. Of a split key it asks the part
@@ -119,7 +119,7 @@ func either(a, b Result) Result {
 func (p *shared) peek(ctx context.Context, s *spec, key string) (Result, error) {
 	all := make([]Result, len(s.parts))
 	err := each(s, key, func(i int, s *spec, part string) (err error) {
-		all[i], err = p.one.decide(ctx, p.one.request(p.one.redis.Budget(), s, part, 0, nil))
+		all[i], err = p.one.decide(ctx, p.one.request(p.one.redis.Budget, s, part, 0, nil))
 		return err
 	})
 	if err != nil {

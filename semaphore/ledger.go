@@ -83,7 +83,7 @@ func (l *ledger) askRedis(ctx context.Context, k *key, callers []string, critica
 	over := make(chan struct{})
 	cmd := &lua.Acquire{Ask: ask}
 	o := &redislink.Op{ID: k.id, Command: cmd, After: func(*redislink.Op, bool) { close(over) }}
-	if err := l.redis.Ask(ctx, k.srv, o, l.redis.Budget()); err != nil {
+	if err := l.redis.Ask(ctx, k.srv, o, l.redis.Budget); err != nil {
 		return reply, over, err
 	}
 	l.redis.Beat()

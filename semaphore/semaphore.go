@@ -268,12 +268,7 @@ const (
 func (s *Semaphore) first(k *key, rank int) bool {
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
-	for r := 0; r <= rank; r++ {
-		if len(k.waiting[r]) > 0 {
-			return false
-		}
-	}
-	return true
+	return len(k.waiting[0])+rank*len(k.waiting[1]) == 0
 }
 
 // queue lets w wait, and starts the poller that asks for it.

@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"reflect"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
@@ -39,8 +38,8 @@ func Defaults() Settings {
 }
 
 func (s *Settings) validate() error {
-	switch r := reflect.ValueOf(s.Limiter); {
-	case r.Kind() == reflect.Pointer && r.IsNil():
+	switch {
+	case s.Limiter != nil && configerr.IsNil(s.Limiter):
 		return configerr.New("limiter", "nil", "must not be a nil pointer")
 	case s.Attempts < 1 || s.Attempts > 100: // what needs more needs a queue
 		return configerr.New("attempts", s.Attempts, "must be from 1 to 100")

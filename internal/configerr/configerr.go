@@ -5,6 +5,7 @@ package configerr
 import (
 	"errors"
 	"fmt"
+	"reflect"
 )
 
 // ErrInvalid is what every error of configuration matches. limiter.ErrInvalidConfig and
@@ -40,6 +41,12 @@ func Apply[C any, O ~func(*C)](c *C, opts []O) error {
 		o(c)
 	}
 	return nil
+}
+
+// IsNil reports whether v, an argument that is needed, is nil or a nil pointer.
+func IsNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return v == nil || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 // In returns the error with the package that users called, and nil if there is none.

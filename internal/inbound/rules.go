@@ -7,7 +7,6 @@ package inbound
 import (
 	"context"
 	"errors"
-	"reflect"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/limiter"
@@ -97,7 +96,7 @@ func New[R any](allower limiter.Allower, key Key[R]) Rules[R] {
 
 // Check returns which of the rules is not valid.
 func (r *Rules[R]) Check() error {
-	if v := reflect.ValueOf(r.Allower); r.Allower == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+	if configerr.IsNil(r.Allower) {
 		return configerr.New("allower", "nil", "must not be nil")
 	}
 	r.multi, _ = r.Allower.(*limiter.Multi)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"reflect"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -61,7 +60,7 @@ type Call struct {
 // withDefaults fills in the defaults and checks what depends on several fields. Each
 // field was checked when it was set.
 func (c Config) withDefaults() (Config, error) {
-	if isNil(c.Client) {
+	if configerr.IsNil(c.Client) {
 		return c, configerr.New("client", "nil", "must be a go-redis client")
 	}
 	if c.Share != 0 && c.Policy != fallback.Local {
@@ -123,13 +122,4 @@ func (c *Config) breakerSettings(changed func(breaker.Change)) breaker.Settings 
 		}
 	}
 	return set
-}
-
-// isNil also catches a nil pointer in an interface.
-func isNil(rdb redis.UniversalClient) bool {
-	if rdb == nil {
-		return true
-	}
-	v := reflect.ValueOf(rdb)
-	return v.Kind() == reflect.Pointer && v.IsNil()
 }

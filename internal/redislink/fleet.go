@@ -3,8 +3,6 @@ package redislink
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -31,11 +29,7 @@ const (
 const maxProcesses = 1_000_000
 
 // processID names this process among all that share a prefix.
-var processID = func() string {
-	var b [8]byte
-	rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
-}()
+var processID = randomName()
 
 // present counts the links of this program by prefix and process id: the last one that
 // closes deregisters the process.

@@ -147,7 +147,7 @@ func (f *flight) commandFor(o *Op, work int64) int {
 	}
 	c.slot = -1
 	if f.sameSlot {
-		c.slot = slotOf(o.ID)
+		c.slot = Slot(o.ID)
 	}
 	if c.what != other {
 		for i, has := range f.commands[:f.used] {
@@ -256,7 +256,7 @@ func (f *flight) sendApart(ctx context.Context) {
 		for i := range c.items {
 			slot := -1 - i
 			if bySlot {
-				slot = slotOf(c.id(i))
+				slot = Slot(c.id(i))
 			}
 			g, ok := slots[slot]
 			if !ok {

@@ -14,12 +14,11 @@ import (
 // Link is a client with its servers. It is safe for concurrent use.
 type Link struct {
 	Background *Background
-	// Names makes the keys.
-	Names *lua.Namer
+	Names      *lua.Namer            // makes the keys
+	Client     redis.UniversalClient // that the link was made with
+	Prefix     string                // the first part of every key
+	Budget     time.Duration         // that a request may take
 
-	client  redis.UniversalClient
-	prefix  string
-	budget  time.Duration
 	share   float64 // 0 is learnt from the heartbeat
 	started time.Time
 	wire    *wire
@@ -42,7 +41,7 @@ func New(c Config) (*Link, error) {
 		inFlight: c.MaxInFlight, closed: background.ctx.Done(), events: e,
 	}
 	w.connections = connections(c.Client)
-	w.nonces.init()
+	w.nonces.process = randomName()
 	w.pools.init()
 	_, w.plain = c.Client.(*redis.Client)
 	if c.Functions {
@@ -51,7 +50,7 @@ func New(c Config) (*Link, error) {
 	settings := c.breakerSettings(e.changed)
 	w.fair = min(c.Budget, settings.SlowCall)
 	l := &Link{
-		Background: background, Names: w.names, client: c.Client, prefix: c.Prefix, budget: c.Budget, share: c.Share,
+		Background: background, Names: w.names, Client: c.Client, Prefix: c.Prefix, Budget: c.Budget, share: c.Share,
 		started: time.Now(), wire: w, fleet: newFleet(&c),
 	}
 	of, oneSlot, slots := topology(c.Client)
@@ -61,15 +60,6 @@ func New(c Config) (*Link, error) {
 	}
 	return l, nil
 }
-
-// Client is the client that the link was made with.
-func (l *Link) Client() redis.UniversalClient { return l.client }
-
-// Prefix is the first part of every key.
-func (l *Link) Prefix() string { return l.prefix }
-
-// Budget is the time that a request may take.
-func (l *Link) Budget() time.Duration { return l.budget }
 
 // Now is the time since New, by a clock that never steps.
 func (l *Link) Now() time.Duration { return time.Since(l.started) }
@@ -139,7 +129,7 @@ func (l *Link) Close(last func()) {
 // compared are all different. The error is one of configuration. From then on the link is
 // in use: the function of the user's begins to count, so that the first decision knows.
 func (l *Link) Claim(what string, limit any) (*Name, error) {
-	n, err := claim(l.client, l.prefix, what, limit)
+	n, err := claim(l.Client, l.Prefix, what, limit)
 	if err == nil {
 		l.askPeers()
 	}
@@ -158,7 +148,7 @@ func (l *Link) Free(o *Op) {
 // Exec runs a command on keys of an encoded id. It ends with the context, the budget and
 // the link. The error is an *Error.
 func (l *Link) Exec(ctx context.Context, id string, cmd lua.Command) error {
-	return l.Ask(ctx, l.Server(id), &Op{ID: id, Command: cmd}, l.budget)
+	return l.Ask(ctx, l.Server(id), &Op{ID: id, Command: cmd}, l.Budget)
 }
 
 // Ask is Do for requests that are not sent while the breaker is open. The error is an
@@ -178,7 +168,7 @@ func (l *Link) AskAll(ctx context.Context, ops []*Op) []error {
 		switch srv := l.Server(o.ID); {
 		case srv.Breaker.Refuses():
 			errs[i] = &Error{breaker.ClassUnavailable, ErrOpen}
-		case srv.queue.start(ctx, o, l.budget):
+		case srv.queue.start(ctx, o, l.Budget):
 			begun[i] = srv.queue
 		default:
 			errs[i] = failure(l.ended(o.Class, o.Err))
@@ -203,7 +193,7 @@ func failure(class breaker.Class, err error) error {
 // Last is Ask for what Close has to send, whatever the breaker says.
 func (l *Link) Last(o *Op) error {
 	o.Lasts = true
-	return failure(l.Do(context.Background(), l.Server(o.ID), o, l.budget))
+	return failure(l.Do(context.Background(), l.Server(o.ID), o, l.Budget))
 }
 
 // Beat sends the heartbeat in the background if it is due. It is called where Redis has

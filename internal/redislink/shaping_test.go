@@ -26,7 +26,7 @@ func TestShapingReturnsNothing(t *testing.T) {
 	a := args(t, algo.LeakyBucketShaping)
 	called := 0
 	o := &Op{ID: "a", Taken: &lua.Taken{Keys: names.KeysOf(a.Kind, "a"), Params: *a, Units: 3}, After: func(*Op, bool) { called++ }}
-	if err := l.Ask(t.Context(), srv, o, l.Budget()); err != nil || o.Given != 0 || called != 1 {
+	if err := l.Ask(t.Context(), srv, o, l.Budget); err != nil || o.Given != 0 || called != 1 {
 		t.Errorf("%d given back, %v, After was called %d times", o.Given, err, called)
 	}
 	report(breaker.ClassUnavailable, 1)

@@ -1,10 +1,7 @@
 package redislink
 
-// slotOf returns the hash slot of an encoded id, which is the part of its keys that counts.
-func slotOf(id string) int { return int(crc16(id) % 16384) }
-
-// Slot is the hash slot of an encoded id.
-func Slot(id string) int { return slotOf(id) }
+// Slot is the hash slot of an encoded id, which is the part of its keys that counts.
+func Slot(id string) int { return int(crc16(id) % 16384) }
 
 // crc16 is CRC-16/XMODEM, by which a cluster assigns keys to hash slots
 // (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).

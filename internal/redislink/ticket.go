@@ -1,11 +1,12 @@
 package redislink
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/internal/random"
 )
 
 // nonces makes strings that no other call of any process has: members of the sliding
@@ -15,11 +16,8 @@ type nonces struct {
 	count   atomic.Uint64
 }
 
-func (n *nonces) init() {
-	var b [8]byte
-	rand.Read(b[:]) // never fails
-	n.process = hex.EncodeToString(b[:])
-}
+// randomName returns a name that nothing else has.
+func randomName() string { return fmt.Sprintf("%016x", random.Uint64()) }
 
 // next appends the next one to b.
 func (n *nonces) next(b []byte) []byte {

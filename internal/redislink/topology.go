@@ -72,7 +72,7 @@ type slotMap struct {
 }
 
 func (m *slotMap) master(id string) string {
-	slot := slotOf(id)
+	slot := Slot(id)
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.slots[slot]

@@ -22,7 +22,7 @@ var imports = map[string][]string{
 	"":                          nil,
 	"internal/algo":             {"internal/configerr", "internal/enum"},
 	"internal/lua":              {"internal/algo"},
-	"fallback":                  {"internal/algo", "internal/configerr"},
+	"fallback":                  {"internal/algo", "internal/configerr", "internal/enum"},
 	"internal/random":           nil,
 	"breaker":                   {"internal/chain", "internal/configerr", "internal/enum", "internal/random"},
 	"internal/configerr":        nil,

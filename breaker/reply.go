@@ -2,12 +2,6 @@ package breaker
 
 import "strings"
 
-// classifyReply classes an error reply by its text. What no rule knows, redis.Nil
-// among it, is ClassBug.
-func classifyReply(msg string) Class {
-	return classifyText(innerText(msg))
-}
-
 // innerText removes what servers put in front of the words that matter, in any
 // order and as often as it is there:
 //
@@ -57,9 +51,11 @@ func withoutPosition(msg string) string {
 	return after
 }
 
-// classifyText classes a reply by its code, the first word, or, for the replies
-// whose code is the catch-all ERR, by how their sentence begins.
-func classifyText(msg string) Class {
+// classifyReply classes an error reply by its code, the first word, or, for the replies
+// whose code is the catch-all ERR, by how their sentence begins. What no rule knows,
+// redis.Nil among it, is ClassBug.
+func classifyReply(msg string) Class {
+	msg = innerText(msg)
 	code, _, _ := strings.Cut(msg, " ")
 	if class, ok := codes[code]; ok {
 		return class

@@ -6,11 +6,10 @@
 package fallback
 
 import (
-	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/enum"
 )
 
 // Policy says how decisions are made while Redis cannot make them. The zero
@@ -27,18 +26,10 @@ const (
 	Closed
 )
 
+var policyNames = [...]string{"local", "open", "closed"}
+
 // String returns the policy's name.
-func (p Policy) String() string {
-	switch p {
-	case Local:
-		return "local"
-	case Open:
-		return "open"
-	case Closed:
-		return "closed"
-	}
-	return fmt.Sprintf("unknown policy %d", uint8(p))
-}
+func (p Policy) String() string { return enum.Name(policyNames[:], p, "policy") }
 
 // MarshalText returns the policy's name, for JSON and logs.
 func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
@@ -46,13 +37,7 @@ func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 // UnmarshalText reads a policy's name, in small or capital letters. The error matches
 // limiter.ErrInvalidConfig.
 func (p *Policy) UnmarshalText(text []byte) error {
-	for known := Local; known.Valid(); known++ {
-		if strings.EqualFold(string(text), known.String()) {
-			*p = known
-			return nil
-		}
-	}
-	return configerr.In("fallback", configerr.New("policy", strconv.Quote(string(text)), "must be local, open or closed"))
+	return configerr.In("fallback", enum.Parse(policyNames[:], p, "policy", strings.ToLower(string(text))))
 }
 
 // Valid reports whether p is one of the policies.

@@ -50,8 +50,22 @@ func newStore(maxKeys int, now func() int64) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) stripe(id string) *stripe {
-	return &s.stripes[maphash.String(s.seed, id)%uint64(len(s.stripes))]
+// lock returns the stripe of an id, locked, and the time.
+func (s *Store) lock(id string) (*stripe, int64) {
+	now := s.now()
+	st := &s.stripes[maphash.String(s.seed, id)%uint64(len(s.stripes))]
+	st.mu.Lock()
+	return st, now
+}
+
+// each calls fn with each stripe, locked.
+func (s *Store) each(fn func(*stripe)) {
+	for i := range s.stripes {
+		st := &s.stripes[i]
+		st.mu.Lock()
+		fn(st)
+		st.mu.Unlock()
+	}
 }
 
 // Decide charges a cost of n, which may be 0, to id under p. A cost above p.Cap
@@ -63,9 +77,7 @@ func (s *Store) Decide(id string, p algo.Params, n int64) algo.Decision {
 // Peek returns what Decide would return, and changes nothing. What would be admitted has
 // the Remaining of now.
 func (s *Store) Peek(id string, p algo.Params, n int64) algo.Decision {
-	now := s.now()
-	st := s.stripe(id)
-	st.mu.Lock()
+	st, now := s.lock(id)
 	defer st.mu.Unlock()
 	e := st.at(id, p, now, 0)
 	d := e.decide(p, now, 0)
@@ -78,9 +90,7 @@ func (s *Store) Peek(id string, p algo.Params, n int64) algo.Decision {
 // Take is Decide with two more uses. With home, the limit in Redis, what is admitted is a
 // debt under that limit, until it is taken by TakeDebt. With rc, it can be given back.
 func (s *Store) Take(id string, p algo.Params, n int64, home *algo.Params, rc *Receipt) algo.Decision {
-	now := s.now()
-	st := s.stripe(id)
-	st.mu.Lock()
+	st, now := s.lock(id)
 	defer st.mu.Unlock()
 
 	if n > 0 && n+p.Keep > p.Cap {
@@ -104,8 +114,7 @@ func (s *Store) Take(id string, p algo.Params, n int64, home *algo.Params, rc *R
 
 // Reset forgets id: its state and its block under every algorithm.
 func (s *Store) Reset(id string) {
-	st := s.stripe(id)
-	st.mu.Lock()
+	st, _ := s.lock(id)
 	defer st.mu.Unlock()
 	for kind := range st.keys {
 		e := st.keys[kind][id]
@@ -128,12 +137,7 @@ func (s *Store) Reset(id string) {
 // Len returns how many keys are remembered.
 func (s *Store) Len() int {
 	n := 0
-	for i := range s.stripes {
-		st := &s.stripes[i]
-		st.mu.Lock()
-		n += len(st.idle)
-		st.mu.Unlock()
-	}
+	s.each(func(st *stripe) { n += len(st.idle) })
 	return n
 }
 
@@ -155,9 +159,7 @@ func (s *Store) GiveBack(id string, rc *Receipt, n int64) int64 {
 	if rc.entry == nil {
 		return 0
 	}
-	now := s.now()
-	st := s.stripe(id)
-	st.mu.Lock()
+	st, now := s.lock(id)
 	defer st.mu.Unlock()
 	if d := rc.debt; d != nil && st.debts[debtKey{rc.params.Kind, id}] == d {
 		algo.Forgive(d.own, &d.state, now, rc.at, rc.units, n)
@@ -171,9 +173,7 @@ func (s *Store) GiveBack(id string, rc *Receipt, n int64) int64 {
 
 // Refund returns n units of id, under p, that were taken just now by any caller.
 func (s *Store) Refund(id string, p algo.Params, n int64) {
-	now := s.now()
-	st := s.stripe(id)
-	st.mu.Lock()
+	st, now := s.lock(id)
 	defer st.mu.Unlock()
 	if d := st.debts[debtKey{p.Kind, id}]; d != nil {
 		algo.Forgive(d.own, &d.state, now, now, n, n)
@@ -193,8 +193,7 @@ func (s *Store) Refund(id string, p algo.Params, n int64) {
 func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 	now := s.now()
 	p.Keep, p.MaxDelay = 0, 0
-	st := s.stripe(id)
-	st.mu.Lock()
+	st, _ := s.lock(id)
 	defer st.mu.Unlock()
 	e := st.at(id, p, now, min(n, p.Cap))
 	e.alone(now)
@@ -213,9 +212,7 @@ func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 // is left here, and never raises it: Redis may be answering reads alone.
 func (s *Store) Observe(id string, p algo.Params, d algo.Decision, granted int64) {
 	charged := granted > 0
-	now := s.now()
-	st := s.stripe(id)
-	st.mu.Lock()
+	st, now := s.lock(id)
 	defer st.mu.Unlock()
 	e := st.keys[p.Kind][id]
 	if e == nil {
@@ -244,9 +241,7 @@ func (s *Store) Observe(id string, p algo.Params, d algo.Decision, granted int64
 // Granted returns the part of the limit p of id that Redis granted this process lately, or
 // had granted when this process began to decide alone. It errs low: what is forgotten is 0.
 func (s *Store) Granted(id string, p algo.Params) float64 {
-	now := s.now()
-	st := s.stripe(id)
-	st.mu.Lock()
+	st, now := s.lock(id)
 	defer st.mu.Unlock()
 	e := st.keys[p.Kind][id]
 	if e == nil {
@@ -257,8 +252,7 @@ func (s *Store) Granted(id string, p algo.Params) float64 {
 
 // Returned notes that n units of id, which Redis granted this process, were given back.
 func (s *Store) Returned(kind algo.Kind, id string, n int64) {
-	st := s.stripe(id)
-	st.mu.Lock()
+	st, _ := s.lock(id)
 	defer st.mu.Unlock()
 	if e := st.keys[kind][id]; e != nil {
 		e.grants.give(n)
@@ -270,9 +264,7 @@ func (s *Store) Returned(kind algo.Kind, id string, n int64) {
 // While every remembered key is in use, a block of a key not among them is not
 // remembered: 0.
 func (s *Store) Block(id string, p algo.Params, d int64) int64 {
-	now := s.now()
-	st := s.stripe(id)
-	st.mu.Lock()
+	st, now := s.lock(id)
 	defer st.mu.Unlock()
 	e := st.keys[p.Kind][id]
 	if e == nil {
@@ -295,9 +287,7 @@ func (s *Store) Block(id string, p algo.Params, d int64) int64 {
 // Sent notes that Redis blocks id for another left µs. A block that is longer here is
 // still to be sent.
 func (s *Store) Sent(kind algo.Kind, id string, left int64) {
-	now := s.now()
-	st := s.stripe(id)
-	st.mu.Lock()
+	st, now := s.lock(id)
 	defer st.mu.Unlock()
 	if e := st.keys[kind][id]; e != nil && left >= e.state.Blocked(now) {
 		st.sent(e)
@@ -310,9 +300,7 @@ func (s *Store) Unsent(kind algo.Kind, id string) int64 {
 	if s.totals.unsent.Load() == 0 {
 		return 0
 	}
-	st := s.stripe(id)
-	now := s.now()
-	st.mu.Lock()
+	st, now := s.lock(id)
 	defer st.mu.Unlock()
 	e := st.keys[kind][id]
 	if e == nil || e.unsent == nil {
@@ -339,9 +327,7 @@ func (s *Store) UnsentBlocks() (out []Blocked) {
 	if !s.UnsentAny() {
 		return nil
 	}
-	for i := range s.stripes {
-		st := &s.stripes[i]
-		st.mu.Lock()
+	s.each(func(st *stripe) {
 		for _, byID := range st.keys {
 			for id, e := range byID {
 				if e.unsent != nil {
@@ -349,8 +335,7 @@ func (s *Store) UnsentBlocks() (out []Blocked) {
 				}
 			}
 		}
-		st.mu.Unlock()
-	}
+	})
 	return out
 }
 
@@ -363,14 +348,11 @@ func (s *Store) Debtors() []Debtor {
 		return nil
 	}
 	var out []Debtor
-	for i := range s.stripes {
-		st := &s.stripes[i]
-		st.mu.Lock()
+	s.each(func(st *stripe) {
 		for k := range st.debts {
 			out = append(out, Debtor{k})
 		}
-		st.mu.Unlock()
-	}
+	})
 	slices.SortFunc(out, func(a, b Debtor) int {
 		return cmp.Or(cmp.Compare(a.k.id, b.k.id), cmp.Compare(a.k.kind, b.k.kind))
 	})
@@ -380,9 +362,7 @@ func (s *Store) Debtors() []Debtor {
 // TakeDebt returns the debt of a key if it still weighs, to be charged. What was taken is
 // not owed any more, but Redis does not know of it until Settled.
 func (s *Store) TakeDebt(of Debtor) (Debt, bool) {
-	st := s.stripe(of.k.id)
-	now := s.now()
-	st.mu.Lock()
+	st, now := s.lock(of.k.id)
 	defer st.mu.Unlock()
 	d := st.debts[of.k]
 	if d == nil {
@@ -401,9 +381,7 @@ func (s *Store) TakeDebt(of Debtor) (Debt, bool) {
 // Settled says what came of a debt that was taken: units of it were not charged, and are
 // owed again.
 func (s *Store) Settled(d Debt, units int64) {
-	st := s.stripe(d.ID)
-	now := s.now()
-	st.mu.Lock()
+	st, now := s.lock(d.ID)
 	defer st.mu.Unlock()
 	k := debtKey{d.own.Kind, d.ID}
 	if st.debts[k] == nil {

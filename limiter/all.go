@@ -188,7 +188,7 @@ func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, 
 	case redislink.FallsBack(err):
 		return a.fallBack(ctx, g, err)
 	}
-	return false, first, unavailable(ctx, r.key, err)
+	return false, first, redislink.CallerError(ctx, r.key, err)
 }
 
 // askApart decides a group part by part, which Redis does not take together: its keys are

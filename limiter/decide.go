@@ -239,7 +239,7 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 	case class.Fallback():
 		return d.fallBack(&r, err)
 	default:
-		return Result{}, callerError(ctx, r.key, class, err)
+		return Result{}, redislink.CallerError(ctx, r.key, &redislink.Error{Class: class, Err: err})
 	}
 }
 
@@ -361,7 +361,7 @@ func (d *decider) giveUp(ctx context.Context, rc *receipt, n int) error {
 		t.First += t.Units - units
 		t.Units = units
 		left -= units
-		err = unavailable(ctx, rc.key, d.outbox.Return(ctx, t, rc.budget(d.redis.Budget)))
+		err = redislink.CallerError(ctx, rc.key, d.outbox.Return(ctx, t, rc.budget(d.redis.Budget)))
 		d.denials.Forget(t.Keys.ID())
 	}
 	if units := min(left, rc.leased.Sum()); units > 0 {
@@ -380,7 +380,7 @@ func (d *decider) charge(ctx context.Context, rc *receipt, n int) error {
 	err := d.redis.Ask(ctx, d.redis.Server(id), &redislink.Op{ID: id, Args: &s.args, Keys: d.redis.Names.KeysOf(s.args.Kind, id), Cost: -int64(n)}, d.redis.Budget)
 	switch {
 	case !redislink.FallsBack(err) || d.policy == fallback.Closed:
-		return unavailable(ctx, rc.key, err)
+		return redislink.CallerError(ctx, rc.key, err)
 	case d.policy == fallback.Local:
 		d.redis.UseShare()
 		d.local.Charge(id, s.local(d.claim(s, id)), int64(n), home(s, err))
@@ -395,7 +395,7 @@ func (d *decider) refund(ctx context.Context, s *spec, key string, n int64) (int
 	defer d.denials.Forget(id)
 	o := &redislink.Op{ID: id, Taken: &lua.Taken{Keys: d.redis.Names.KeysOf(s.args.Kind, id), Params: s.args, Units: n}}
 	if err := d.redis.Ask(ctx, d.redis.Server(id), o, d.redis.Budget); err != nil {
-		return 0, unavailable(ctx, key, err)
+		return 0, redislink.CallerError(ctx, key, err)
 	}
 	d.local.Returned(s.args.Kind, id, o.Given)
 	return o.Given, nil
@@ -408,7 +408,7 @@ func (d *decider) block(ctx context.Context, s *spec, key string, us int64) erro
 	defer d.forget(id)
 	b := &lua.Block{Keys: d.redis.Names.KeysOf(s.args.Kind, id), Params: s.args, Time: us}
 	if err := d.redis.Exec(ctx, id, b); err != nil {
-		return unavailable(ctx, key, err)
+		return redislink.CallerError(ctx, key, err)
 	}
 	d.local.Sent(s.args.Kind, id, b.Left)
 	return nil
@@ -419,7 +419,7 @@ func (d *decider) reset(ctx context.Context, s *spec, key string) error {
 	id := lua.EncodeID(key)
 	d.local.Reset(id)
 	defer d.forget(id)
-	return unavailable(ctx, key, d.redis.Exec(ctx, id, &lua.Remove{Keys: []string{d.redis.Names.KeysOf(s.args.Kind, id).State()}}))
+	return redislink.CallerError(ctx, key, d.redis.Exec(ctx, id, &lua.Remove{Keys: []string{d.redis.Names.KeysOf(s.args.Kind, id).State()}}))
 }
 
 // forget drops what this process knows and holds of an encoded id.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
@@ -62,14 +61,4 @@ const pkg = "limiter"
 // invalid returns the error of a value that breaks a rule.
 func invalid(field string, value any, rule string, args ...any) error {
 	return configerr.In(pkg, configerr.New(field, value, rule, args...))
-}
-
-// callerError is the error of a decision that the fallback must not hide.
-func callerError(ctx context.Context, key string, class breaker.Class, err error) error {
-	return redislink.CallerError(ctx, key, &redislink.Error{Class: class, Err: err})
-}
-
-// unavailable makes of a *redislink.Error what the caller gets.
-func unavailable(ctx context.Context, key string, err error) error {
-	return redislink.CallerError(ctx, key, err)
 }

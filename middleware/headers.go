@@ -55,8 +55,6 @@ type policy struct {
 	before, after string
 }
 
-func newPolicies() *policies { return &policies{} }
-
 // get returns the policy of a limit under a name.
 func (p *policies) get(name string, limit limiter.Limit) *policy {
 	key := policyKey{name, limit}

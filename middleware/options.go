@@ -106,7 +106,7 @@ func WithResponder(respond func(http.ResponseWriter, *http.Request, Decision)) O
 }
 
 func newConfig(allower limiter.Allower, key Key, opts []Option) (*config, error) {
-	c := &config{rules: inbound.New(allower, key.key), headers: AllHeaders, policies: newPolicies()}
+	c := &config{rules: inbound.New(allower, key.key), headers: AllHeaders, policies: new(policies)}
 	if err := configerr.Apply(c, opts); err != nil {
 		return nil, err
 	}

@@ -64,9 +64,6 @@ func New(c Config) (*Link, error) {
 // Now is the time since New, by a clock that never steps.
 func (l *Link) Now() time.Duration { return time.Since(l.started) }
 
-// Since is when t was, by the clock of Now. t must come from time.Now.
-func (l *Link) Since(t time.Time) time.Duration { return t.Sub(l.started) }
-
 // Nonce returns a string that no other call of any process has.
 func (l *Link) Nonce() string { return string(l.wire.nonces.next(nil)) }
 
@@ -113,12 +110,12 @@ func (l *Link) Close(last func()) {
 	l.closing.Do(func() {
 		l.Background.close()
 		for _, srv := range l.servers.list() {
-			srv.queue.stop()
+			srv.queue.drain(false)
 		}
 		last()
 		l.deregister()
 		for _, srv := range l.servers.list() {
-			srv.queue.drain()
+			srv.queue.drain(true)
 		}
 	})
 }

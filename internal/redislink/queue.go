@@ -350,23 +350,12 @@ func (q *queue) oneSlot() {
 	q.sameSlot = true
 }
 
-// stop ends what callers ask for, and waits for calls under way.
-func (q *queue) stop() {
+// drain waits until nothing flies. Then nothing starts again but what lasts, and after all
+// not even that.
+func (q *queue) drain(all bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.closing = true
-	q.wait()
-}
-
-// drain waits until nothing flies, and lets nothing start again.
-func (q *queue) drain() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.closed = true
-	q.wait()
-}
-
-func (q *queue) wait() {
+	q.closing, q.closed = true, all
 	for q.flying+q.landing > 0 {
 		q.landed.Wait()
 	}

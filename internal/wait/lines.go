@@ -120,9 +120,6 @@ func (ls *Lines[K]) Call(those func(K) bool) {
 	}
 }
 
-// Len returns how many lines there are.
-func (ls *Lines[K]) Len() int { return int(ls.n.Load()) }
-
 // Look returns what a newcomer to the line of key stands behind now.
 func (ls *Lines[K]) Look(key K, critical bool) (ahead Ahead) {
 	ahead.calls = ls.calls.Load()

@@ -17,8 +17,8 @@ const (
 	// place of Redis, which may be back sooner.
 	localPause = time.Second
 	// maxSpread bounds the time over which the lines of several processes ask: it is more
-	// than their distances to Redis differ by.
-	maxSpread = redislink.DefaultBudget
+	// than their distances to Redis differ by, and than ten of them need for 100 units a second.
+	maxSpread = 2 * redislink.DefaultBudget
 )
 
 // lineOf names a line. Calls with a limit of their own stand in one of their own: those of
@@ -83,13 +83,10 @@ func (w *waiter) Ask() (a wait.Answer, err error) {
 	if err := w.fits(w.res.RetryAfter); err != nil {
 		return a, err
 	}
-	switch {
-	case w.res.RetryAfter > over: // much is there at once: each takes its part
-		over = random.Below(over / 8)
-	case w.denied == 0:
-		over -= random.Below(over / 2)
-	default:
-		over = random.Below(over / 2 >> min(w.denied-1, 2))
+	if w.denied == 0 {
+		over -= random.Below(over / 4)
+	} else {
+		over = random.Below(over / 2 >> min(w.denied-1, 3))
 	}
 	// What is left after it must do to ask.
 	a.After = w.res.RetryAfter + min(over, max(0, w.left()-w.res.RetryAfter)/2)

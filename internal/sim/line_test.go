@@ -28,9 +28,9 @@ type lines struct {
 }
 
 // standing runs a test with a fleet of processes; the i-th is far(i) further away.
-func standing(t *testing.T, processes int, limit limiter.Limit, far func(i int) time.Duration, test func(*testing.T, *lines), opts ...limiter.Option) {
-	cryptotest.SetGlobalRandom(t, 1)
-	rand1.Seed(1) //nolint:staticcheck // go-redis draws from it
+func standing(t *testing.T, seed uint64, processes int, limit limiter.Limit, far func(i int) time.Duration, test func(*testing.T, *lines), opts ...limiter.Option) {
+	cryptotest.SetGlobalRandom(t, seed)
+	rand1.Seed(int64(seed)) //nolint:staticcheck // go-redis draws from it
 	emptyPools()
 	synctest.Test(t, func(t *testing.T) {
 		defer time.Sleep(2 * time.Second) // go-redis dials once more after its Close
@@ -110,7 +110,7 @@ func sum(n []int) (all int) {
 // TestOneProcessOnRedis: a process that is alone waits as in TestWaitersAreServedInTurn of
 // package limiter.
 func TestOneProcessOnRedis(t *testing.T) {
-	standing(t, 1, limiter.GCRA(limiter.PerSecond(100), 10), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+	standing(t, 1, 1, limiter.GCRA(limiter.PerSecond(100), 10), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
 		got, slowest := l.wait(t, 50, 6*time.Second)
 		t.Logf("%v admitted, slowest %v, decisions %v", got, slowest, l.decisions)
 		if got[0] < 600 || float64(l.decisions[0]) > 2.5*float64(got[0]) || slowest > 550*time.Millisecond {
@@ -122,7 +122,7 @@ func TestOneProcessOnRedis(t *testing.T) {
 // TestOnePartIsCharged: a caller with little time left, whose call to one part of a key may
 // have been charged, is not charged on another one.
 func TestOnePartIsCharged(t *testing.T) {
-	standing(t, 2, limiter.GCRA(limiter.PerSecond(100), 40), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+	standing(t, 1, 2, limiter.GCRA(limiter.PerSecond(100), 40), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
 		for range 3 {
 			var wg sync.WaitGroup
 			for range 3 { // connections
@@ -148,7 +148,7 @@ func TestOnePartIsCharged(t *testing.T) {
 // TestRedisFailsInAWait: the line goes on with the local limit, and with that of Redis soon
 // after it is back, although the local one would let it wait for longer.
 func TestRedisFailsInAWait(t *testing.T) {
-	standing(t, 2, limiter.GCRA(limiter.PerMinute(6), 2), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+	standing(t, 1, 2, limiter.GCRA(limiter.PerMinute(6), 2), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
 		lim := l.limiters[0]
 		for range 2 {
 			if _, err := lim.Wait(t.Context(), "k"); err != nil {

@@ -28,7 +28,7 @@ func TestPeersAreCountedInAnOutage(t *testing.T) {
 		}
 		return int(answer.Load()), nil
 	})
-	standing(t, 1, limiter.GCRA(limiter.PerSecond(100), 10), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+	standing(t, 1, 1, limiter.GCRA(limiter.PerSecond(100), 10), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
 		lim := l.limiters[0]
 		after := func(d time.Duration, want int) {
 			t.Helper()
@@ -66,7 +66,7 @@ func TestPeersAreCountedInAnOutage(t *testing.T) {
 func TestTheLargerCountIsUsed(t *testing.T) {
 	for n, want := range map[int]int{1: 2, 5: 5} {
 		peers := limiter.WithPeerCount(func(context.Context) (int, error) { return n, nil })
-		standing(t, 2, limiter.GCRA(limiter.PerSecond(100), 10), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+		standing(t, 1, 2, limiter.GCRA(limiter.PerSecond(100), 10), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
 			for _, lim := range l.limiters {
 				if h := lim.Health(); h.Processes != want || h.ShareOrigin != "learnt" {
 					t.Errorf("2 in Redis and %d beside it: %+v", n, h)

@@ -11,10 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-// TestNoProcessIsStarved: of up to four processes that wait for one key, none gets more than
-// 2.2 times of what another gets, although Redis is nearer to one, and of eight not three
-// times as much; and the limit is used. Not with the race detector, with which the scheduler
-// of Go draws who asks first.
+// TestNoProcessIsStarved: of up to eight processes that wait for one key, none gets more than
+// twice of what another gets, although Redis is nearer to one; and the limit is used. Not
+// with the race detector, with which the scheduler of Go draws who asks first.
 func TestNoProcessIsStarved(t *testing.T) {
 	const life = 10 * time.Second
 	for _, limit := range []limiter.Limit{
@@ -23,16 +22,18 @@ func TestNoProcessIsStarved(t *testing.T) {
 	} {
 		for _, processes := range []int{2, 4, 8} {
 			t.Run(limit.String()+"/"+strconv.Itoa(processes), func(t *testing.T) {
-				standing(t, processes, limit, func(i int) time.Duration { return time.Duration(i) * 100 * time.Microsecond }, func(t *testing.T, l *lines) {
-					got, slowest := l.wait(t, 50, life)
-					t.Logf("%v admitted, slowest %v, decisions %v", got, slowest, l.decisions)
-					if least, most := slices.Min(got), slices.Max(got); 10*most > (22+processes/8*8)*least {
-						t.Errorf("from %d to %d were admitted of each process", least, most)
-					}
-					if all := sum(got); all < 950 {
-						t.Errorf("%d were admitted, of 1000", all)
-					}
-				})
+				for seed := range uint64(3) {
+					standing(t, seed, processes, limit, func(i int) time.Duration { return time.Duration(i) * 100 * time.Microsecond }, func(t *testing.T, l *lines) {
+						got, slowest := l.wait(t, 50, life)
+						t.Logf("%v admitted, slowest %v, decisions %v", got, slowest, l.decisions)
+						if least, most := slices.Min(got), slices.Max(got); most > 2*least {
+							t.Errorf("from %d to %d were admitted of each process", least, most)
+						}
+						if all := sum(got); all < 950 {
+							t.Errorf("%d were admitted, of 1000", all)
+						}
+					})
+				}
 			})
 		}
 	}

@@ -309,7 +309,11 @@ func (l *ledger) patience(of [3]int, units int64, res limiter.Result, took time.
 	}
 	if res.Source == limiter.SourceLocal && took > 0 {
 		w.n++
-		most := 10 + 2*l.plan.Callers + int((l.now()-w.since)/(400*time.Millisecond))
+		breakers := 1
+		if l.plan.Shape == Cluster && l.plan.Limits[of[1]].Parts > 1 { // any server may be meant
+			breakers = l.plan.Shape.servers()
+		}
+		most := breakers * (10 + 2*l.plan.Callers + int((l.now()-w.since)/(400*time.Millisecond)))
 		l.check(w.n <= most, "P2", "process %d, limiter %d, server %d: %d decisions asked Redis and were not charged within %v", of[0], of[1], of[2], w.n, l.now()-w.since)
 	}
 }

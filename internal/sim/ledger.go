@@ -87,6 +87,7 @@ type ledger struct {
 	hash       uint64 // of everything that happened, whatever the order within an instant
 	trace      []string
 	waits      map[[3]int]*waiting  // by process, limiter and server
+	refused    map[[3]int]*waiting  // the same, decisions that a breaker kept from Redis
 	nonces     map[string]bool      // of the commands that were executed
 	permits    map[string]*inFlight // by the key in Redis
 	emptied    map[string][]time.Duration
@@ -101,7 +102,7 @@ type waiting struct {
 }
 
 func newLedger(p *Plan, rules map[string]*rule, tracing bool) *ledger {
-	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[3]int]*waiting{}, nonces: map[string]bool{}, permits: map[string]*inFlight{}, emptied: map[string][]time.Duration{}, redirects: map[string]int{}}
+	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[3]int]*waiting{}, refused: map[[3]int]*waiting{}, nonces: map[string]bool{}, permits: map[string]*inFlight{}, emptied: map[string][]time.Duration{}, redirects: map[string]int{}}
 }
 
 func (l *ledger) now() time.Duration { return time.Since(l.began) }
@@ -283,6 +284,9 @@ func (l *ledger) decided(process, lim, server int, key string, d limiter.Decisio
 		a.unknown += units
 		a.leftOver += units
 	}
+	if err == nil && local && took == 0 && !left {
+		l.returns([3]int{process, lim, server})
+	}
 	l.note("process %d: %s %d %v by %v after %v", process, key, units, res.Allowed, res.Source, took)
 	if a.rule.parts == 1 && a.rule.late == 0 && err == nil && units > 0 {
 		switch {
@@ -310,12 +314,34 @@ func (l *ledger) patience(of [3]int, units int64, res limiter.Result, took time.
 	if res.Source == limiter.SourceLocal && took > 0 {
 		w.n++
 		breakers := 1
-		if l.plan.Shape == Cluster && l.plan.Limits[of[1]].Parts > 1 { // any server may be meant
+		// Another server may be meant, of a part or before a process knows where a slot is.
+		if l.plan.Shape == Cluster && (l.plan.Limits[of[1]].Parts > 1 || l.plan.migrated(l.now())) {
 			breakers = l.plan.Shape.servers()
 		}
 		most := breakers * (10 + 2*l.plan.Callers + int((l.now()-w.since)/(400*time.Millisecond)))
 		l.check(w.n <= most, "P2", "process %d, limiter %d, server %d: %d decisions asked Redis and were not charged within %v", of[0], of[1], of[2], w.n, l.now()-w.since)
 	}
+}
+
+// returnsWithin is how long after a fault every process decides by Redis again: the longest
+// time that a breaker is open, with its jitter, and then no more decisions are local than can
+// be made while a probe is on its way.
+const returnsWithin = 10 * time.Second
+
+// returns checks a decision that was local because a breaker is open. mu is held.
+func (l *ledger) returns(of [3]int) {
+	calm := l.plan.calmSince(l.now()) + returnsWithin
+	if l.now() < calm {
+		return
+	}
+	r := l.refused[of]
+	if r == nil || r.since != calm {
+		r = &waiting{since: calm}
+		l.refused[of] = r
+	}
+	r.n++
+	most := 4 * l.plan.Callers * l.plan.Shape.servers()
+	l.check(r.n <= most, "return", "process %d, limiter %d, server %d: no fault since %v, and %d decisions were not sent to Redis since %v", of[0], of[1], of[2], calm-returnsWithin, r.n, calm)
 }
 
 // finish checks what holds for whole histories.

@@ -303,6 +303,21 @@ func (p *Plan) claim(at time.Duration) float64 {
 	return 1 / float64(max(1, least-len(cut)))
 }
 
+// migrated reports that slots may be elsewhere than at first.
+func (p *Plan) migrated(at time.Duration) bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == Migrated && f.At < at })
+}
+
+// calmSince is when the last fault until then was over.
+func (p *Plan) calmSince(at time.Duration) (since time.Duration) {
+	for _, f := range p.Faults {
+		if f.At < at {
+			since = max(since, f.At+f.For+time.Millisecond)
+		}
+	}
+	return since
+}
+
 // alive is how many processes there are at the end.
 func (p *Plan) alive() int { return p.Processes + len(p.Joins) - len(p.Leaves) }
 

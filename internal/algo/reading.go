@@ -83,7 +83,9 @@ func (p Params) Read(s *State, now, n int64) Reading {
 		dry := s.clone()
 		d := stepLog(p, &dry, now, 0)
 		r.Level, r.Reset = p.units(s, now), d.ResetAfter
-		if n > 0 {
+		if n == 0 {
+			r.Retry = d.RetryAfter // of a limit that is lower than it was
+		} else if n > 0 {
 			r.Retry = stepLog(p, &dry, now, n+p.Keep).RetryAfter
 		}
 	default:

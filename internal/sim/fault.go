@@ -29,6 +29,7 @@ const (
 	ScriptsForgotten
 	ClockSteps
 	Migrated
+	Paused
 	faultKinds
 	// drawnKinds are those that every server can have.
 	drawnKinds = Migrated
@@ -37,7 +38,7 @@ const (
 var faultNames = [faultKinds]string{
 	"refused", "black hole", "replies lost", "far away", "reset", "frozen", "sluggish",
 	"rejects all", "rejects writes", "restart", "restart without data", "failover", "FLUSHALL",
-	"eviction", "SCRIPT FLUSH", "clock step", "slots migrate",
+	"eviction", "SCRIPT FLUSH", "clock step", "slots migrate", "processes stand still",
 }
 
 // String names it.

@@ -12,18 +12,44 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
 // rule is what the ledger must know of a limit.
 type rule struct {
-	account     string
+	account  string
+	limits   []limitSince  // in their order; the first is there from the beginning
+	parts    float64       // of a key
+	late     time.Duration // how long after its charge a unit may be spent
+	aligned  bool          // windows that begin at multiples of their length
+	windowed bool
+}
+
+// limitSince is a limit that holds from some time on.
+type limitSince struct {
+	at          time.Duration
 	rate, burst float64
-	parts       float64       // of a key
-	late        time.Duration // how long after its charge a unit may be spent
-	aligned     bool          // windows that begin at multiples of their length
-	windowed    bool
 	grants      granting
+}
+
+func sinceThen(at time.Duration, l limiter.Limit) limitSince {
+	params, _ := algo.Limit{Kind: algorithmOf(l), N: int64(l.Rate().N), Per: l.Rate().Per.Microseconds(), Burst: int64(l.Burst())}.Params()
+	length, most := params.Grants()
+	rate := float64(l.Rate().N) / l.Rate().Per.Seconds()
+	return limitSince{at, rate, float64(l.Burst()), granting{rate, length / 1e6, most, 1 - rate*length/1e6/most}}
+}
+
+// over is the highest that the limit is from one time to another, and its least burst. A
+// process knows of another limit within a second.
+func (r *rule) over(from, to time.Duration) (rate, burst, least float64) {
+	least = math.Inf(1)
+	for i, l := range r.limits {
+		if l.at <= to && (i == len(r.limits)-1 || r.limits[i+1].at+time.Second+r.late >= from) {
+			rate, burst, least = max(rate, l.rate), max(burst, l.burst), min(least, l.burst)
+		}
+	}
+	return rate, burst, least
 }
 
 // Violation is a promise that did not hold.
@@ -182,7 +208,7 @@ func (l *ledger) lost(key string) {
 	}
 	a := l.of(key)
 	a.lost = append(a.lost, loss{l.now(), 1 / a.rule.parts})
-	a.fleet.extra += a.rule.grants.bursts
+	a.fleet.extra += a.rule.limits[0].grants.bursts
 }
 
 // executed checks that no command is executed twice that charges.
@@ -288,14 +314,14 @@ func (l *ledger) decided(process, lim, server int, key string, d limiter.Decisio
 		l.returns([3]int{process, lim, server})
 	}
 	l.note("process %d: %s %d %v by %v after %v", process, key, units, res.Allowed, res.Source, took)
-	if a.rule.parts == 1 && a.rule.late == 0 && err == nil && units > 0 {
+	if a.rule.parts == 1 && a.rule.late == 0 && len(a.rule.limits) == 1 && err == nil && units > 0 {
 		switch {
 		case local:
-			a.fleet.alone(l.now(), a.rule.grants, process, res.Claim)
+			a.fleet.alone(l.now(), a.rule.limits[0].grants, process, res.Claim)
 			sum, most := a.fleet.sum(l.plan.claim(l.now()))
 			l.check(sum <= most+0.001, "P5", "%s: the processes that decide alone claim %v, %.3f in all, at most %.3f", key, a.fleet.of, sum, most)
 		case res.Source == limiter.SourceRedis && res.Allowed:
-			a.fleet.granted(l.now(), a.rule.grants, process)
+			a.fleet.granted(l.now(), a.rule.limits[0].grants, process)
 		}
 	}
 	if err == nil && res.Source != limiter.SourceCache {
@@ -390,7 +416,8 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 	}
 	r := a.rule
 	// A share is rounded down, but never below one unit.
-	unit := r.parts / r.burst
+	rate, burst, least := r.over(from, to)
+	unit := r.parts / least
 	last := map[int]memory{}
 	var admitted int64
 	var local, claims float64 // Σ claim·t in seconds, Σ claim·T
@@ -456,9 +483,9 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 	}
 	// A decision is counted when its caller knows it.
 	away := float64(gaps(spans, from, to)) // times in which no process reached Redis
-	bound := r.rate*(union(spans).Seconds()+local+0.1) + b*r.burst*(1+losses+away+claims)
+	bound := rate*(union(spans).Seconds()+local+0.1) + b*burst*(1+losses+away+claims)
 	l.check(float64(admitted) <= math.Ceil(bound)+1, "P5", "%s from %v to %v: %d units admitted, the bound is %.1f = %.3g/s·(%.1f s by Redis + %.2f s locally) + %g·%.3g·(1 + %.3g losses + %g times away + %.2f local times)",
-		key, from, to, admitted, bound, r.rate, union(spans).Seconds(), local, b, r.burst, losses, away, claims)
+		key, from, to, admitted, bound, rate, union(spans).Seconds(), local, b, burst, losses, away, claims)
 }
 
 // gaps is how often none of the spans covers the time from one moment to another.

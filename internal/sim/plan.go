@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -33,7 +34,15 @@ type Plan struct {
 	// Joins are when further processes start, and Leaves when one ends.
 	Joins   []time.Duration
 	Leaves  []Leave
+	Changes []Change
 	Options options
+}
+
+// Change is another limit for all processes, each of which knows it within a second.
+type Change struct {
+	At time.Duration
+	Of int // the number of the limit
+	To limiter.Limit
 }
 
 // options are those of the limiters.
@@ -41,6 +50,8 @@ type options struct {
 	NoDenials bool
 	// Deadlines are those of contexts, which the client obeys.
 	Deadlines bool
+	// LocalKeys is the most keys that a limiter remembers, 0 for many.
+	LocalKeys int
 }
 
 // Limit is a limit with what is particular to its limiter.
@@ -140,7 +151,71 @@ func Draw(seed uint64) Plan {
 		p.Leaves = append(p.Leaves, Leave{time.Duration(rng.Int64N(int64(p.Life))), i, rng.IntN(2) == 0})
 	}
 	p.drawShape(rand.New(rand.NewPCG(seed, 43)))
+	p.drawChanges(rand.New(rand.NewPCG(seed, 44)))
 	return p
+}
+
+// drawChanges draws limits that change, processes that stand still, and small memories.
+func (p *Plan) drawChanges(rng *rand.Rand) {
+	if rng.IntN(3) == 0 {
+		p.Options.LocalKeys = 1 + rng.IntN(4)
+	}
+	for i := range p.Faults {
+		if f := &p.Faults[i]; rng.IntN(12) == 0 && p.Processes > 1 {
+			*f = Fault{Kind: Paused, At: f.At, For: f.For, Of: rng.Perm(p.Processes)[:1+rng.IntN(p.Processes-1)], On: -1}
+		}
+	}
+	if rng.IntN(3) > 0 {
+		return
+	}
+	for range 1 + rng.IntN(2) {
+		i := rng.IntN(len(p.Limits))
+		to := p.Limits[i]
+		to.Limit = scaled(to.Limit, math.Exp2(4*rng.Float64()-2))
+		if to.most() > 0 {
+			p.Changes = append(p.Changes, Change{time.Duration(rng.Int64N(int64(p.Life))), i, to.Limit})
+		}
+	}
+	slices.SortFunc(p.Changes, func(a, b Change) int { return cmp.Compare(a.At, b.At) })
+}
+
+// limitAt is the limit of a number as it is known at some time.
+func (p *Plan) limitAt(i int, at time.Duration) Limit {
+	l := p.Limits[i]
+	for _, c := range p.Changes {
+		if c.Of == i && c.At <= at {
+			l.Limit = c.To
+		}
+	}
+	return l
+}
+
+// scaled is a limit of the same algorithm, f times as high.
+func scaled(l limiter.Limit, f float64) limiter.Limit {
+	times := func(n int) int { return max(1, int(f*float64(n))) }
+	rate := limiter.Per(times(l.Rate().N), l.Rate().Per)
+	switch burst := times(l.Burst()); algorithmOf(l) {
+	case algo.FixedWindow:
+		return limiter.FixedWindow(rate)
+	case algo.SlidingWindowLog:
+		return limiter.SlidingWindowLog(rate)
+	case algo.SlidingWindowCounter:
+		return limiter.SlidingWindowCounter(rate)
+	case algo.TokenBucket:
+		return limiter.TokenBucket(rate, burst)
+	case algo.LeakyBucket:
+		return limiter.LeakyBucket(rate, burst)
+	case algo.LeakyBucketShaping:
+		return limiter.LeakyBucketShaping(rate, burst)
+	default:
+		return limiter.GCRA(rate, burst)
+	}
+}
+
+// algorithmOf is the algorithm of a limit.
+func algorithmOf(l limiter.Limit) algo.Kind {
+	i := slices.IndexFunc(algo.Kinds[:], func(k algo.Kind) bool { return k.String() == l.Algorithm() })
+	return algo.Kinds[i]
 }
 
 // drawShape draws a shape, and which server each fault concerns.
@@ -375,6 +450,16 @@ func (p Plan) smaller() (plans []Plan) {
 	if p.Shape != Single && p.Shape.servers() == 1 {
 		q := p
 		q.Shape = Single
+		plans = append(plans, q)
+	}
+	if len(p.Changes) > 0 {
+		q := p
+		q.Changes = p.Changes[:len(p.Changes)-1]
+		plans = append(plans, q)
+	}
+	if p.Options.LocalKeys > 0 {
+		q := p
+		q.Options.LocalKeys = 0
 		plans = append(plans, q)
 	}
 	if p.Looks > 0 {

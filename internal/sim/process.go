@@ -29,15 +29,16 @@ type process struct {
 	permits  []*semaphore.Semaphore
 	callers  sync.WaitGroup
 	end      chan struct{}
-	gone     bool
+	gone     atomic.Bool
 	dead     atomic.Bool
+	thaw     atomic.Int64 // until when it stands still, in nanoseconds of the world
 }
 
 // leave ends the process. One that crashes reaches nothing any more; what is left of it
 // is still closed, so that no goroutine remains.
 func (p *process) leave(crash bool) {
 	p.w.ledger.fault("process %d leaves, crash: %v", p.n, crash)
-	p.gone = true
+	p.gone.Store(true)
 	if crash {
 		p.dead.Store(true)
 		p.w.ledger.crashed(p.n)
@@ -56,13 +57,17 @@ func (w *World) start(n int) *process {
 		return w.net.dial(ctx, p.name, addr)
 	})
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
-	for i, l := range w.Limits {
+	for i := range w.Limits {
+		l := w.limitAt(i, w.now())
 		opts := append(l.options(), limiter.WithPrefix(prefixOf(i)), limiter.WithProcess(p.name), limiter.WithLogger(logger),
 			limiter.WithHooks(limiter.Hooks{BreakerChange: func(_ context.Context, ch breaker.Change) {
 				w.ledger.fault("process %d, limiter %d: breaker %v to %v (%v)", n, i, ch.From, ch.To, ch.Cause)
 			}, Decision: func(ctx context.Context, d limiter.DecisionInfo) {
 				w.ledger.decided(p.n, i, w.server(i, d.Key), w.account(i, d.Key), d, ctx.Err() != nil)
 			}}))
+		if w.Options.LocalKeys > 0 {
+			opts = append(opts, limiter.WithMaxLocalKeys(w.Options.LocalKeys))
+		}
 		if w.Options.NoDenials {
 			opts = append(opts, limiter.WithoutDenialCache())
 		}
@@ -118,8 +123,11 @@ func (p *process) pause(d time.Duration) bool {
 	case <-p.end:
 		return false
 	case <-timer.C:
-		return true
 	}
+	if more := time.Duration(p.thaw.Load()) - p.w.now(); more > 0 {
+		return p.pause(more)
+	}
+	return true
 }
 
 func (p *process) decide(rng *rand.Rand) {

@@ -29,7 +29,8 @@ type World struct {
 	servers   []*Server
 	cluster   *cluster // nil without
 	real      Real     // nil without
-	processes []*process
+	mu        sync.Mutex
+	processes []*process // nil for those that have not joined; then mu is needed
 	ledger    *ledger
 	rules     map[string]*rule // by the key in Redis
 	keys      []string
@@ -85,16 +86,22 @@ func live(p Plan, tracing bool, real Real) Report {
 		w.keys = append(w.keys, "k"+strconv.Itoa(k))
 	}
 	for i, l := range p.Limits {
-		w.most = append(w.most, l.most())
+		most, limits := l.most(), []limitSince{sinceThen(0, l.Limit)}
+		for _, c := range p.Changes {
+			if c.Of == i {
+				to := l
+				to.Limit = c.To
+				most = min(most, to.most())
+				limits = append(limits, sinceThen(c.At, c.To))
+			}
+		}
+		w.most = append(w.most, most)
 		for _, k := range w.keys {
 			r := &rule{
-				account: w.account(i, k),
-				rate:    float64(l.Rate().N) / l.Rate().Per.Seconds(), burst: float64(l.Burst()), parts: float64(max(1, l.Parts)), late: l.Age,
+				account: w.account(i, k), parts: float64(max(1, l.Parts)), late: l.Age,
 				windowed: algorithmOf(l.Limit).Windowed(), aligned: algorithmOf(l.Limit) == algo.FixedWindow || algorithmOf(l.Limit) == algo.SlidingWindowCounter,
+				limits: limits,
 			}
-			params, _ := algo.Limit{Kind: algorithmOf(l.Limit), N: int64(l.Rate().N), Per: l.Rate().Per.Microseconds(), Burst: int64(l.Burst())}.Params()
-			length, most := params.Grants()
-			r.grants = granting{r.rate, length / 1e6, most, 1 - r.rate*length/1e6/most}
 			for _, name := range w.inRedis(i, k) {
 				w.rules[name] = r
 			}
@@ -119,8 +126,13 @@ func live(p Plan, tracing bool, real Real) Report {
 	for i, at := range p.Joins {
 		wg.Go(func() {
 			time.Sleep(at)
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			w.processes[p.Processes+i] = w.start(p.Processes + i)
 		})
+	}
+	for i, c := range p.Changes {
+		wg.Go(func() { w.change(c, rand.New(rand.NewPCG(p.Seed, 2000+uint64(i)))) })
 	}
 	for _, l := range p.Leaves {
 		wg.Go(func() {
@@ -136,7 +148,7 @@ func live(p Plan, tracing bool, real Real) Report {
 	}
 	w.settled()
 	for _, pr := range w.processes {
-		if !pr.gone {
+		if !pr.gone.Load() {
 			pr.close()
 		}
 	}
@@ -144,12 +156,6 @@ func live(p Plan, tracing bool, real Real) Report {
 	w.ledger.finish()
 	l := w.ledger
 	return Report{Plan: p, Violations: l.violations, Decisions: l.decisions, Checks: l.checks, Faults: counts, Redirects: l.redirects, Simulated: time.Duration(p.Processes) * p.Life, Hash: l.hash, Trace: l.trace}
-}
-
-// algorithmOf is the algorithm of a limit.
-func algorithmOf(l limiter.Limit) algo.Kind {
-	i := slices.IndexFunc(algo.Kinds[:], func(k algo.Kind) bool { return k.String() == l.Algorithm() })
-	return algo.Kinds[i]
 }
 
 // prefixOf is that of a limit.
@@ -200,7 +206,7 @@ func (w *World) settled() {
 			w.countPermits()
 		}
 		for _, p := range w.processes {
-			if p.gone {
+			if p.gone.Load() {
 				continue
 			}
 			for _, lim := range p.limiters {
@@ -219,7 +225,7 @@ func (w *World) settled() {
 	time.Sleep(time.Second)
 	w.conserved()
 	for _, p := range w.processes {
-		if p.gone {
+		if p.gone.Load() {
 			continue
 		}
 		for i, lim := range p.limiters {
@@ -231,7 +237,7 @@ func (w *World) settled() {
 			}
 			h := lim.Health()
 			w.ledger.mu.Lock()
-			w.ledger.check(h.Processes == w.alive(), "share", "process %d, limiter %d: %d processes are counted, there are %d", p.n, i, h.Processes, w.alive())
+			w.ledger.check(h.Processes == w.Plan.alive(), "share", "process %d, limiter %d: %d processes are counted, there are %d", p.n, i, h.Processes, w.Plan.alive())
 			w.ledger.check(h.Owed == 0, "return", "process %d, limiter %d: %d keys are still owed", p.n, i, h.Owed)
 			w.ledger.mu.Unlock()
 		}
@@ -242,7 +248,7 @@ func (w *World) settled() {
 // of processes that died before it end a time to live after they were counted.
 func (w *World) countPermits() {
 	for _, p := range w.processes {
-		if p.gone {
+		if p.gone.Load() {
 			continue
 		}
 		for _, sem := range p.permits {
@@ -256,12 +262,7 @@ func (w *World) countPermits() {
 
 // conserved checks that no permit is lost: all of them can be acquired, and no more.
 func (w *World) conserved() {
-	var alive []*process
-	for _, p := range w.processes {
-		if !p.gone {
-			alive = append(alive, p)
-		}
-	}
+	alive := w.alive()
 	if len(alive) == 0 {
 		return
 	}
@@ -351,6 +352,50 @@ func (w *World) migrate(to *Server, long time.Duration, rng *rand.Rand) {
 	}
 }
 
+// alive lists the processes that are.
+func (w *World) alive() (all []*process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.processes {
+		if p != nil && !p.gone.Load() {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// change tells each process of another limit, at a time of its own.
+func (w *World) change(c Change, rng *rand.Rand) {
+	time.Sleep(c.At)
+	w.ledger.fault("limit %d becomes %v", c.Of, c.To)
+	var wg sync.WaitGroup
+	for _, p := range w.alive() {
+		after := time.Duration(rng.Int64N(int64(time.Second)))
+		wg.Go(func() {
+			time.Sleep(after)
+			if !p.gone.Load() {
+				_ = p.limiters[c.Of].SetLimit(c.To) // it was checked, or the limiter is closed
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// remembered checks how many keys the limiters of each process remember.
+func (w *World) remembered() {
+	if w.Options.LocalKeys == 0 {
+		return
+	}
+	for _, p := range w.alive() {
+		for i, lim := range p.limiters {
+			h := lim.Health()
+			w.ledger.mu.Lock()
+			w.ledger.check(max(h.LocalKeys, h.Owed) <= w.Options.LocalKeys, "P6", "process %d, limiter %d: %d keys are remembered and %d owed, at most %d", p.n, i, h.LocalKeys, h.Owed, w.Options.LocalKeys)
+			w.ledger.mu.Unlock()
+		}
+	}
+}
+
 // inject lets a fault happen.
 func (w *World) inject(f Fault, rng *rand.Rand) {
 	time.Sleep(f.At + time.Duration(rng.Int64N(1000)))
@@ -436,11 +481,18 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 	case ClockSteps:
 		w.ledger.clockStepped()
 		each(func(s *Server) { s.step(f.By) })
+	case Paused:
+		paths(func(p *Path) { p.Lost = true })
+		for _, i := range of {
+			w.processes[i].thaw.Store(int64(w.now() + f.For))
+		}
+		end = func() { paths(func(p *Path) { p.Lost = false }) }
 	case Migrated:
 		w.migrate(w.servers[f.On], f.For, rng)
 		f.For = 0
 	}
 	time.Sleep(f.For)
+	w.remembered()
 	end()
 	w.ledger.fault("over: %v", f)
 }

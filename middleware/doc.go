@@ -11,8 +11,9 @@
 // Every response says what is left, by RateLimit and RateLimit-Policy of the IETF draft
 // (draft-ietf-httpapi-ratelimit-headers: lists of structured fields, RFC 9651, with the
 // quota q, the window w, the remaining units r and the time t until there are more), and
-// by the older X-RateLimit-Limit, -Remaining and -Reset (seconds from now). Seconds are
-// rounded up; a window below one second is left out. Numbers have at most 15 digits. A
+// by the older X-RateLimit-Limit, -Remaining and -Reset (seconds from now). The names that
+// the draft had before, RateLimit-Limit, -Remaining and -Reset, are sent with
+// [RateLimitDraft6]. Seconds are rounded up; a window below one second is left out. Numbers have at most 15 digits. A
 // request beyond the limit gets 429 with Retry-After, in whole seconds, rounded up and at
 // least 1, and a problem document of RFC 9457.
 //

@@ -23,10 +23,22 @@ const (
 	XRateLimit
 	// RetryAfter is Retry-After, on rejections.
 	RetryAfter
+	// RateLimitDraft6 is RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset, the names
+	// of RateLimit until the draft 06 of its specification, which some clients still read.
+	RateLimitDraft6
 
-	// AllHeaders are sent by default.
-	AllHeaders = RateLimit | XRateLimit | RetryAfter
+	// DefaultHeaders are sent where WithHeaders says nothing else.
+	DefaultHeaders = RateLimit | XRateLimit | RetryAfter
 )
+
+// triples are the headers of one limit, in three fields.
+var triples = [...]struct {
+	which                   Headers
+	limit, remaining, reset string
+}{
+	{XRateLimit, "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"},
+	{RateLimitDraft6, "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset"},
+}
 
 // policies keeps what of the headers depends on the limit alone.
 type policies struct {
@@ -48,7 +60,7 @@ type policy struct {
 	key    policyKey
 	line   string // of RateLimit-Policy
 	prefix string // of RateLimit: the name
-	limit  string // of X-RateLimit-Limit
+	limit  string // of the triples
 	unit   time.Duration
 	bucket bool
 	// before and after are what surrounds the seconds in the body of a rejection.
@@ -76,7 +88,7 @@ func (p *policies) get(name string, limit limiter.Limit) *policy {
 // announce sets the headers of what is left under the limit name, as which says; parts
 // are those of a Multi.
 func (p *policies) announce(header http.Header, which Headers, name string, res *limiter.Result, parts []limiter.PartResult) {
-	if which&(RateLimit|XRateLimit) == 0 {
+	if which&^RetryAfter == 0 {
 		return
 	}
 	pol := p.get(name, res.Limit)
@@ -100,7 +112,7 @@ func (p *policies) announce(header http.Header, which Headers, name string, res 
 		}
 		rateEnd = len(buf)
 	}
-	// Of a Multi, this is only for its numbers, which are those of X-RateLimit.
+	// Of a Multi, this is only for its numbers, which are those of the triples.
 	buf, remaining, reset := pol.append(buf, res)
 	all := string(buf)
 	if parts != nil {
@@ -111,10 +123,6 @@ func (p *policies) announce(header http.Header, which Headers, name string, res 
 	values := [...]string{line, all[policyEnd:rateEnd], pol.limit, all[remaining : reset-len(resetParam)], all[reset:]}
 	lines := values[:]
 	nested := len(header) > 0 // perhaps: a middleware around this one may have said something
-	xRateLimit := which&XRateLimit != 0
-	if xRateLimit && nested {
-		xRateLimit = !res.Allowed || tighter(header["X-Ratelimit-Remaining"], res.Remaining)
-	}
 	if which&RateLimit != 0 {
 		policy, left := lines[0:1:1], lines[1:2:2]
 		if nested { // both are lists
@@ -122,8 +130,10 @@ func (p *policies) announce(header http.Header, which Headers, name string, res 
 		}
 		header["Ratelimit-Policy"], header["Ratelimit"] = policy, left
 	}
-	if xRateLimit {
-		header["X-Ratelimit-Limit"], header["X-Ratelimit-Remaining"], header["X-Ratelimit-Reset"] = lines[2:3:3], lines[3:4:4], lines[4:5:5]
+	for _, of := range &triples {
+		if which&of.which != 0 && (!nested || !res.Allowed || tighter(header[of.remaining], res.Remaining)) {
+			header[of.limit], header[of.remaining], header[of.reset] = lines[2:3:3], lines[3:4:4], lines[4:5:5]
+		}
 	}
 }
 
@@ -196,7 +206,7 @@ func after(lines, line []string) []string {
 }
 
 // tighter reports whether less remains than a middleware around this one has said: the
-// older headers are about one limit.
+// triples are about one limit.
 func tighter(said []string, remaining int) bool {
 	if len(said) != 1 {
 		return true

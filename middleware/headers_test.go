@@ -153,8 +153,9 @@ func TestNested(t *testing.T) {
 		{"4", "4", "4", "3"},
 	} {
 		at := func(n string) int { v, _ := strconv.Atoi(n); return v }
-		h := wrap(t, local(t, hours(at(tc.inner))), middleware.Everyone(), middleware.WithPolicy("user"))
-		mw, err := middleware.New(local(t, hours(at(tc.outer))), middleware.Everyone(), middleware.WithPolicy("address"))
+		all := middleware.WithHeaders(middleware.DefaultHeaders | middleware.RateLimitDraft6)
+		h := wrap(t, local(t, hours(at(tc.inner))), middleware.Everyone(), middleware.WithPolicy("user"), all)
+		mw, err := middleware.New(local(t, hours(at(tc.outer))), middleware.Everyone(), middleware.WithPolicy("address"), all)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,8 +174,11 @@ func TestNested(t *testing.T) {
 		if p, r := names("RateLimit-Policy"), names("RateLimit"); !slices.Equal(p, []string{"address", "user"}) || !slices.Equal(r, p) {
 			t.Errorf("policies %v, left %v", p, r)
 		}
-		if l, r := resp.Header.Values("X-RateLimit-Limit"), resp.Header.Values("X-RateLimit-Remaining"); !slices.Equal(l, []string{tc.limit}) || !slices.Equal(r, []string{tc.left}) {
-			t.Errorf("%s around %s: limit %v, left %v", tc.outer, tc.inner, l, r)
+		for _, prefix := range []string{"X-RateLimit-", "RateLimit-"} {
+			l, r, at := resp.Header.Values(prefix+"Limit"), resp.Header.Values(prefix+"Remaining"), resp.Header.Values(prefix+"Reset")
+			if !slices.Equal(l, []string{tc.limit}) || !slices.Equal(r, []string{tc.left}) || !slices.Equal(at, resp.Header.Values("X-RateLimit-Reset")) {
+				t.Errorf("%s around %s: %sLimit %v, left %v until %v", tc.outer, tc.inner, prefix, l, r, at)
+			}
 		}
 	}
 	h := wrap(t, local(t, hours(1)), middleware.Everyone(), middleware.WithPolicy("user"))

@@ -165,6 +165,15 @@ func TestOptions(t *testing.T) {
 	if resp := get(h); resp.Header.Get("RateLimit") != "" || resp.Header.Get("Retry-After") != "" || resp.Header.Get("X-RateLimit-Limit") != "1" {
 		t.Errorf("only the older headers: %v", resp.Header)
 	}
+
+	h = wrap(t, local(t, one), middleware.Everyone(), middleware.WithHeaders(middleware.RateLimitDraft6))
+	if resp := get(h); resp.Header.Get("RateLimit-Limit") != "1" || resp.Header.Get("RateLimit-Remaining") != "0" || resp.Header.Get("RateLimit-Reset") == "" || resp.Header.Get("X-RateLimit-Limit") != "" {
+		t.Errorf("only those of draft 06: %v", resp.Header)
+	}
+	h = wrap(t, local(t, one), middleware.Everyone())
+	if resp := get(h); resp.Header.Get("RateLimit-Limit") != "" {
+		t.Errorf("those of draft 06 are sent by default: %v", resp.Header)
+	}
 }
 
 // TestUnauthorized: a 401 has a challenge, as RFC 9110 section 15.5.2 demands: that of the

@@ -106,7 +106,7 @@ func WithResponder(respond func(http.ResponseWriter, *http.Request, Decision)) O
 }
 
 func newConfig(allower limiter.Allower, key Key, opts []Option) (*config, error) {
-	c := &config{rules: inbound.New(allower, key.key), headers: AllHeaders, policies: new(policies)}
+	c := &config{rules: inbound.New(allower, key.key), headers: DefaultHeaders, policies: new(policies)}
 	if err := configerr.Apply(c, opts); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func newConfig(allower limiter.Allower, key Key, opts []Option) (*config, error)
 		c.challenge = key.scheme + " realm=" + realm // quoted strings are the same in both
 	}
 	switch {
-	case c.headers > AllHeaders:
+	case c.headers > DefaultHeaders|RateLimitDraft6:
 		return nil, configerr.New("headers", uint8(c.headers), "must be made of the constants")
 	case c.rules.Missing == inbound.MissingUnauthenticated && c.challenge == "":
 		return nil, configerr.New("challenge", "empty", "must not be empty where a missing key is a 401, as the key has no scheme of its own")

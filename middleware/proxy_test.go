@@ -19,6 +19,12 @@ import (
 // TestReverseProxy: of a limit of ours and one of the upstream the older headers tell one,
 // as of middlewares around each other, and RateLimit both.
 func TestReverseProxy(t *testing.T) {
+	for _, prefix := range []string{"X-Ratelimit-", "Ratelimit-"} {
+		testReverseProxy(t, prefix)
+	}
+}
+
+func testReverseProxy(t *testing.T, prefix string) {
 	hours := func(n int) limiter.Limit { return limiter.FixedWindow(limiter.Per(n, 300*time.Hour)) }
 	for name, c := range map[string]struct {
 		upstream map[string]string
@@ -36,7 +42,7 @@ func TestReverseProxy(t *testing.T) {
 	} {
 		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for name, v := range c.upstream {
-				w.Header().Set("X-RateLimit-"+name, v)
+				w.Header().Set(prefix+name, v)
 			}
 			w.Header().Set("RateLimit", `"upstream";r=50;t=7`)
 			w.WriteHeader(c.status)
@@ -48,12 +54,12 @@ func TestReverseProxy(t *testing.T) {
 			ErrorLog:       log.New(io.Discard, "", 0),
 			ModifyResponse: func(resp *http.Response) error { resp.Header.Set("Modified", "yes"); return nil },
 		}
-		mw, err := middleware.New(local(t, hours(5)), middleware.Everyone())
+		mw, err := middleware.New(local(t, hours(5)), middleware.Everyone(), middleware.WithHeaders(middleware.DefaultHeaders|middleware.RateLimitDraft6))
 		if err != nil {
 			t.Fatal(err)
 		}
 		resp := get(mw(middleware.ReverseProxy(rp)))
-		if got := fmt.Sprint(resp.Header["X-Ratelimit-Limit"], " ", resp.Header["X-Ratelimit-Remaining"]); got != c.want || resp.StatusCode != c.status {
+		if got := fmt.Sprint(resp.Header[prefix+"Limit"], " ", resp.Header[prefix+"Remaining"]); got != c.want || resp.StatusCode != c.status {
 			t.Errorf("%s: %d %s, want %s", name, resp.StatusCode, got, c.want)
 		}
 		if n := len(items(t, resp, "RateLimit")); n != 2 || resp.Header.Get("Modified") != "yes" {
@@ -61,11 +67,11 @@ func TestReverseProxy(t *testing.T) {
 		}
 		// Where the middleware says nothing, the upstream is passed on.
 		resp = get(middleware.ReverseProxy(rp))
-		if got, want := resp.Header.Get("X-RateLimit-Remaining"), c.upstream["Remaining"]; got != want {
+		if got, want := resp.Header.Get(prefix+"Remaining"), c.upstream["Remaining"]; got != want {
 			t.Errorf("%s, alone: %q, want %q", name, got, want)
 		}
 		rp.ModifyResponse = func(*http.Response) error { return errors.New("no") }
-		if resp := get(mw(middleware.ReverseProxy(rp))); resp.StatusCode != 502 || resp.Header.Get("X-RateLimit-Remaining") != "3" {
+		if resp := get(mw(middleware.ReverseProxy(rp))); resp.StatusCode != 502 || resp.Header.Get(prefix+"Remaining") != "3" {
 			t.Errorf("%s, not modified: %d %v", name, resp.StatusCode, resp.Header)
 		}
 		rp.Transport.(*http.Transport).CloseIdleConnections()

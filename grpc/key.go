@@ -134,13 +134,8 @@ func metadataName(name string) (string, error) {
 
 // addrOf returns the zero Addr when there is no IP address.
 func addrOf(a net.Addr) netip.Addr {
-	var addr netip.Addr
 	if has, ok := a.(interface{ AddrPort() netip.AddrPort }); ok {
-		addr = has.AddrPort().Addr()
-	} else if ap, err := netip.ParseAddrPort(a.String()); err == nil {
-		addr = ap.Addr()
-	} else {
-		addr, _ = netip.ParseAddr(a.String())
+		return has.AddrPort().Addr()
 	}
-	return addr
+	return inbound.Addr(a.String())
 }

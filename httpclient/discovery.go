@@ -2,6 +2,7 @@ package httpclient
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -69,28 +70,16 @@ func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Ans
 	}
 	ctx, rejected := x.orig.Context(), kind == retry.Rejected && resp.StatusCode == http.StatusTooManyRequests
 	paced = len(said) > 0
-	for _, scope := range scopesOf(said) {
-		of, at := said[:0:0], key
+	byScope := map[string][]retry.Quota{"": nil} // also where nothing is said
+	for _, q := range said {
+		byScope[q.Scope] = append(byScope[q.Scope], q)
+	}
+	for _, scope := range slices.Sorted(maps.Keys(byScope)) {
+		at := key
 		if scope != "" {
 			at = scopeKey(key, scope, x.orig)
 		}
-		for _, q := range said {
-			if q.Scope == scope {
-				of = append(of, q)
-			}
-		}
-		paced = x.discovery.Observe(ctx, at, of, rejected && scope == a.Scope, x.began) && paced
+		paced = x.discovery.Observe(ctx, at, byScope[scope], rejected && scope == a.Scope, x.began) && paced
 	}
 	return paced
-}
-
-// scopesOf returns the scopes of quotas, and that of all requests.
-func scopesOf(said []retry.Quota) []string {
-	scopes := []string{""}
-	for _, q := range said {
-		if !slices.Contains(scopes, q.Scope) {
-			scopes = append(scopes, q.Scope)
-		}
-	}
-	return scopes
 }

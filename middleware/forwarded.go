@@ -135,18 +135,12 @@ var (
 // brackets or, where that is not ambiguous, without.
 func hopAddr(s string) (netip.Addr, bool) {
 	s = strings.TrimSpace(s)
-	if a, err := netip.ParseAddr(s); err == nil {
-		return a.Unmap().WithZone(""), true
-	}
-	if ap, err := netip.ParseAddrPort(s); err == nil {
-		return ap.Addr().Unmap().WithZone(""), true
-	}
 	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
-		if a, err := netip.ParseAddr(s[1 : len(s)-1]); err == nil {
-			return a.Unmap().WithZone(""), true
-		}
+		a, err := netip.ParseAddr(s[1 : len(s)-1])
+		return a.Unmap().WithZone(""), err == nil
 	}
-	return netip.Addr{}, false
+	a := inbound.Addr(s)
+	return a, a.IsValid()
 }
 
 // lastUnquotedComma finds the comma before the last element of a list. It reads from

@@ -130,13 +130,7 @@ func first(r *http.Request, name string) string {
 }
 
 // remote is the address of the connection; the zero Addr when it has none.
-func remote(r *http.Request) netip.Addr {
-	if ap, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		return ap.Addr().Unmap().WithZone("")
-	}
-	addr, _ := netip.ParseAddr(r.RemoteAddr)
-	return addr.Unmap().WithZone("")
-}
+func remote(r *http.Request) netip.Addr { return inbound.Addr(r.RemoteAddr) }
 
 // isToken reports whether s is a token of RFC 9110.
 func isToken(s string) bool {

@@ -9,6 +9,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -216,12 +217,10 @@ func (d *Discovery) take(ctx context.Context, key string, e *entry, quotas []pac
 func (e *entry) note(p paces, left int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i := range e.quotas {
-		if q := &e.quotas[i]; q.name == p.name {
-			q.left = int64(left)
-			if time.Now().Before(q.until) {
-				q.left += q.taken
-			}
+	if q := e.find(p.name); q != nil {
+		q.left = int64(left)
+		if time.Now().Before(q.until) {
+			q.left += q.taken
 		}
 	}
 }
@@ -286,12 +285,19 @@ func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota,
 	return paced
 }
 
-// quota returns that of a name, and makes it if there is room. mu is held.
+// find returns the quota of a name, nil without. mu is held.
+func (e *entry) find(name int64) *quota {
+	i := slices.IndexFunc(e.quotas, func(q quota) bool { return q.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &e.quotas[i]
+}
+
+// quota is find, which makes the quota if there is room. mu is held.
 func (e *entry) quota(name int64) *quota {
-	for i := range e.quotas {
-		if e.quotas[i].name == name {
-			return &e.quotas[i]
-		}
+	if q := e.find(name); q != nil {
+		return q
 	}
 	if len(e.quotas) > 0 && e.quotas[0].guessed {
 		e.quotas = e.quotas[:0] // now it is said
@@ -384,10 +390,8 @@ func (e *entry) adopt(all []lua.LearntQuota, now time.Time) (changed bool) {
 	kept := make([]quota, 0, retry.MaxQuotas)
 	for _, r := range all[:min(len(all), retry.MaxQuotas)] {
 		q := quota{left: r.Limit}
-		for i := range e.quotas {
-			if e.quotas[i].name == r.Name {
-				q = e.quotas[i]
-			}
+		if known := e.find(r.Name); known != nil {
+			q = *known
 		}
 		changed = changed || q.limit != r.Limit || q.window != algo.Duration(r.Window)
 		q.adopt(r, now)

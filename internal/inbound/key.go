@@ -99,6 +99,17 @@ func Short(key string) string {
 	return hashed + hex.EncodeToString(sum[:])
 }
 
+// Addr reads an address, with a port or without, in its plain form; the zero Addr of anything
+// else.
+func Addr(s string) netip.Addr {
+	addr, err := netip.ParseAddr(s)
+	if err != nil {
+		ap, _ := netip.ParseAddrPort(s)
+		addr = ap.Addr()
+	}
+	return addr.Unmap().WithZone("")
+}
+
 // IP returns the key of an address, of IPv6 its first 64 bits; "" of the zero Addr.
 func IP(a netip.Addr) string {
 	a = a.Unmap().WithZone("")

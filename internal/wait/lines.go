@@ -1,6 +1,7 @@
 package wait
 
 import (
+	"container/list"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,7 +130,7 @@ func (ls *Lines[K]) Look(key K, critical bool) (ahead Ahead) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.m[key]
-	if l == nil || critical && l.ranks[0].first == nil {
+	if l == nil || critical && l.ranks[0].places.Len() == 0 {
 		return ahead
 	}
 	ahead.Any, ahead.units, ahead.after = true, l.ranks[0].units, max(0, time.Until(l.until(l.first())))
@@ -262,8 +263,8 @@ const unknown = -1
 
 // rank is a part of a line, in which places are by arrival.
 type rank struct {
-	first, last *place
-	units       int
+	places list.List // of *place
+	units  int
 }
 
 // denial is the last answer that the first one received. Others are denied, too, if they
@@ -277,16 +278,16 @@ type denial struct {
 
 // place is one in a line.
 type place struct {
-	line       *line
-	prev, next *place
-	n          int
-	critical   bool
-	turn       bool          // it may ask
-	called     chan struct{} // has a value when that has changed
-	now        bool          // without a pause
-	calls      uint64        // of the line, when it asked last
-	goes       bool          // it leaves because it may go
-	answer     Answer        // by this one
+	line     *line
+	at       *list.Element // of its rank
+	n        int
+	critical bool
+	turn     bool          // it may ask
+	called   chan struct{} // has a value when that has changed
+	now      bool          // without a pause
+	calls    uint64        // of the line, when it asked last
+	goes     bool          // it leaves because it may go
+	answer   Answer        // by this one
 }
 
 func (p *place) call() {
@@ -304,36 +305,24 @@ func (l *line) rank(p *place) *rank {
 }
 
 func (l *line) first() *place {
-	if p := l.ranks[0].first; p != nil {
-		return p
+	for i := range l.ranks {
+		if e := l.ranks[i].places.Front(); e != nil {
+			return e.Value.(*place)
+		}
 	}
-	return l.ranks[1].first
+	return nil
 }
 
 func (l *line) add(p *place) {
 	r := l.rank(p)
-	if p.prev = r.last; p.prev != nil {
-		p.prev.next = p
-	} else {
-		r.first = p
-	}
-	r.last = p
+	p.at = r.places.PushBack(p)
 	r.units += p.n
 	l.len++
 }
 
 func (l *line) remove(p *place) {
 	r := l.rank(p)
-	if p.prev != nil {
-		p.prev.next = p.next
-	} else {
-		r.first = p.next
-	}
-	if p.next != nil {
-		p.next.prev = p.prev
-	} else {
-		r.last = p.prev
-	}
+	r.places.Remove(p.at)
 	r.units -= p.n
 	l.len--
 }
@@ -380,7 +369,10 @@ func (l *line) next() {
 	}
 	room := l.room
 	l.room = unknown
-	for ; p != nil && max(1, p.n) <= room; p = p.next {
+	for e := p.at; e != nil; e = e.Next() {
+		if p = e.Value.(*place); max(1, p.n) > room {
+			return
+		}
 		p.now = true
 		if !p.turn {
 			l.give(p)

@@ -28,11 +28,12 @@ type Decision struct {
 	// Allower.
 	Err error
 
-	status *status.Status // that the key function wants to be returned
+	status  *status.Status // that the key function wants to be returned
+	problem inbound.Problem
 }
 
 func newDecision(rpc RPC, in inbound.Decision) Decision {
-	d := Decision{RPC: rpc, Key: in.Key, Result: in.Result, Policy: in.Policy, Code: problems[in.Problem], Err: in.Err}
+	d := Decision{RPC: rpc, Key: in.Key, Result: in.Result, Policy: in.Policy, Code: problems[in.Problem], Err: in.Err, problem: in.Problem}
 	if in.Problem == inbound.KeyFailed {
 		if st, ok := status.FromError(in.Err); ok && st.Code() != codes.OK {
 			d.Code, d.status = st.Code(), st

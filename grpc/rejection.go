@@ -1,7 +1,6 @@
 package holdfastgrpc
 
 import (
-	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -13,8 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
-
-	"github.com/holdfast-go/holdfast/limiter"
 )
 
 // rejection is what a call gets instead of being served. What it says is the same for
@@ -59,23 +56,10 @@ func waitOf(d *Decision) time.Duration {
 
 // reasonOf returns the message of a rejection.
 func reasonOf(d *Decision) string {
-	switch {
-	case d.Code == codes.ResourceExhausted:
+	if d.Code == codes.ResourceExhausted {
 		return "rate limit " + strconv.Quote(d.Policy) + " reached; retry in " + waitOf(d).String()
-	case errors.Is(d.Err, ErrNoKey):
-		return "the call has no rate-limit key"
-	case errors.Is(d.Err, limiter.ErrCostExceedsLimit):
-		return "the call costs more than the limit can ever admit"
-	case errors.Is(d.Err, limiter.ErrInvalidCost):
-		return "the cost of the call is negative"
-	case d.Code == codes.InvalidArgument:
-		return "the rate-limit key of the call cannot be used"
-	case d.Code == codes.Unavailable:
-		return "the rate limiter is unavailable"
-	case d.Code == codes.Canceled, d.Code == codes.DeadlineExceeded:
-		return "the call ended before the rate limiter had answered"
 	}
-	return "the rate limiter failed"
+	return d.problem.Reason("call", d.Err)
 }
 
 // pushbackKey is the trailer by which a server says when to retry (gRFC A6).

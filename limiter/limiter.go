@@ -151,15 +151,16 @@ func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result,
 	return l.decide(ctx, limitOf(limit), key, 0, 0, nil)
 }
 
-// Wait waits until one unit of key, or a Cost, is admitted, and for the Delay of a shaping
-// limit. Those of this process that wait for a key are served by their arrival, those with a
-// Critical context first: the first of them asks, and the others sleep until it is their
-// turn. Allow, Reserve and other processes do not stand in that line: they take what there
-// is. Calls with a limit of their own stand in one line for each limit.
+// Wait waits until one unit of key, or a Cost, is admitted, and then for the Delay of a shaping
+// limit. Callers of this process who wait for a key are served in the order in which they
+// came, those with a Critical context first: the first of them asks, and the others sleep
+// until it is their turn. Allow, Reserve and other processes do not stand in that line: they
+// take what there is. Calls with a limit of their own stand in one line for each limit.
 //
 // When the context's deadline leaves too little time, for the limit or behind those who
 // came before, it returns a *WaitError at once, and nothing is charged. Other errors are
-// those of Allow.
+// those of Allow. A caller whose context ends during the Delay of a shaping limit gets the
+// context's error and stays charged: those behind it already have their places.
 func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Result, error) {
 	limit, n := costOf(opts)
 	w := waiter{

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -18,11 +19,16 @@ func (e *local) enter(ctx context.Context, s *spec, key string, n int) error {
 	if err := s.check(key, n); err != nil {
 		return err
 	}
+	return cmp.Or(e.open(), ctx.Err())
+}
+
+// open returns ErrClosed once the limiter is closed.
+func (e *local) open() error {
 	select {
 	case <-e.closed:
 		return ErrClosed
 	default:
-		return ctx.Err()
+		return nil
 	}
 }
 
@@ -32,13 +38,19 @@ func (e *local) decide(_ context.Context, s *spec, key string, n int, rc *receip
 }
 
 func (e *local) giveUp(_ context.Context, rc *receipt, n int) error {
-	e.store.GiveBack(rc.key, &rc.local, int64(n))
-	return nil
+	err := e.open()
+	if err == nil {
+		e.store.GiveBack(rc.key, &rc.local, int64(n))
+	}
+	return err
 }
 
 func (e *local) charge(_ context.Context, rc *receipt, n int) error {
-	e.store.Charge(rc.key, rc.s.args.Params, int64(n), nil)
-	return nil
+	err := e.open()
+	if err == nil {
+		e.store.Charge(rc.key, rc.s.args.Params, int64(n), nil)
+	}
+	return err
 }
 
 func (e *local) refund(_ context.Context, s *spec, key string, n int64) error {

@@ -78,11 +78,14 @@ func (m *Multi) AllowN(ctx context.Context, key string, n int) (Result, error) {
 	return res.Result, err
 }
 
-// Wait waits until all parts admit what Allow asks for, and for the Delay of those that
-// shape. Those who wait with one key stand in line as Limiter.Wait says, in a line of the
-// Multi's own: who waits for a part alone does not stand in it. When the context's deadline
-// leaves too little time it returns a *WaitError at once. It does not hold on to what some
-// of the parts would admit already.
+// Wait waits until all parts admit what Allow asks for, all at one time: what some parts could
+// admit sooner is not reserved meanwhile. Then it waits for the Delay of parts that shape.
+//
+// Callers of Wait with one key stand in line as for Limiter.Wait. The line is the Multi's own:
+// callers who wait for the limiter of a part alone do not stand in it. When the context's
+// deadline leaves too little time, Wait returns a *WaitError at once, and nothing is charged.
+// Other errors are those of Allow. A caller whose context ends during the Delay has been
+// charged, as Limiter.Wait says.
 func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult, error) {
 	var last MultiResult
 	link, n := m.parts[0].Limiter.redis.one.redis, 1

@@ -48,9 +48,10 @@ type keeper interface {
 // only the limiter's budget bounds it. When Redis cannot be asked, the units are
 // given back when it can.
 //
-// The error is ErrSettled after Cancel or Settle and when the request was denied,
-// ErrClosed, or ErrUnavailable when a reply was lost, so that it is not
-// known whether they were given back; they are not given back twice.
+// The error is ErrSettled after Cancel or Settle and when the request was denied; ErrClosed
+// when the limiter was closed, which then takes nothing back, one of NewLocal too; or
+// ErrUnavailable when a reply was lost, so that it is not known whether the units were given
+// back. They are not given back twice.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
 
 // Settle makes the cost what it really was, in one call: units beyond it are given back as

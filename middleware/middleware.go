@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/inbound"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -61,16 +62,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.responder(w, r, d)
 		return
 	}
-	h.reject(w, r, &d)
+	h.reject(w, r, &d, in.Problem)
 }
 
 // reject answers with the status of d.
-func (h *handler) reject(w http.ResponseWriter, r *http.Request, d *Decision) {
+func (h *handler) reject(w http.ResponseWriter, r *http.Request, d *Decision, why inbound.Problem) {
 	var body []byte
 	if d.Status == http.StatusTooManyRequests {
 		body = h.policies.get(d.Policy, d.Result.Limit).rejection(d.Result.RetryAfter)
 	} else {
-		body = failure(d.Status)
+		body = failure(d.Status, why.Reason("request", d.Err))
 	}
 	header := w.Header()
 	values := [...]string{"application/problem+json", "no-store"}

@@ -33,17 +33,8 @@ func exceeded(policy string) (before, after string) {
 }
 
 // failure returns the body of a rejection that is not by a policy.
-func failure(status int) []byte {
-	p := problem{Type: "about:blank", Title: http.StatusText(status), Status: status}
-	switch status {
-	case http.StatusUnauthorized:
-		p.Detail = "the request has no rate-limit key"
-	case http.StatusBadRequest:
-		p.Detail = "the request has no rate-limit key, or costs more than the limit can ever admit"
-	case http.StatusServiceUnavailable:
-		p.Detail = "the rate limiter is unavailable"
-	}
-	body, err := json.Marshal(p)
+func failure(status int, why string) []byte {
+	body, err := json.Marshal(problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: why})
 	if err != nil { // of strings and a number: never
 		return nil
 	}

@@ -57,6 +57,26 @@ func ProblemOf(err error) Problem {
 	return Failed
 }
 
+// Reason says to its sender why what was sent, such as "request" or "call", is not served. Keys
+// and causes are not in it.
+func (p Problem) Reason(what string, err error) string {
+	switch {
+	case p == NoKey || p == Unauthenticated:
+		return "the " + what + " has no rate-limit key"
+	case errors.Is(err, limiter.ErrCostExceedsLimit):
+		return "the " + what + " costs more than the limit can ever admit"
+	case errors.Is(err, limiter.ErrInvalidCost):
+		return "the cost of the " + what + " is negative"
+	case p == Invalid:
+		return "the rate-limit key of the " + what + " cannot be used"
+	case p == Unavailable:
+		return "the rate limiter is unavailable"
+	case p == Canceled || p == Expired:
+		return "the " + what + " ended before the rate limiter had answered"
+	}
+	return "the rate limiter failed"
+}
+
 // Decision is what was decided on a request.
 type Decision struct {
 	Key     string // long ones are hashed; "" is none

@@ -72,7 +72,7 @@ func New(s Settings) (*Breaker, error) {
 		MaxRequests:  1,
 		Interval:     bucket * buckets, // an exact multiple, or gobreaker adds a bucket
 		BucketPeriod: bucket,
-		// How long to stay open is the gate's business. This timer has always
+		// The gate decides how long to stay open. This timer has always
 		// run out when the gate lets someone ask.
 		Timeout:       time.Nanosecond,
 		ReadyToTrip:   b.readyToTrip,

@@ -56,7 +56,7 @@ func (e *entry) debit(p algo.Params, now, n int64) {
 	if p.Kind == algo.TokenBucket {
 		left := min(n, e.tokenBucket(p, now, 0, 0).Remaining)
 		if d = e.tokenBucket(p, now, left, 0); !d.Allowed && left > 1 {
-			d = e.tokenBucket(p, now, left-1, 0) // a hair was missing
+			d = e.tokenBucket(p, now, left-1, 0) // rounding made it too many by one
 		}
 	} else {
 		d = algo.Debit(p, &e.state, now, n)
@@ -151,7 +151,7 @@ func (e *entry) giveBack(p algo.Params, now, at, taken, n int64) int64 {
 	before := e.bucket.TokensAt(time.UnixMicro(now))
 	tokens := min(before+back, float64(p.Cap))
 	if n := math.Round(tokens); math.Abs(tokens-n) < 1e-8 {
-		tokens = n // a hair less would not be admitted, although it counts as one
+		tokens = n // slightly less than a unit would not be admitted
 	}
 	whole := math.Floor(tokens)
 	e.bucket = rate.NewLimiter(rate.Limit(perMicro*1e6), int(p.Cap))

@@ -35,7 +35,7 @@ func (s *clientStream) ended(err error) {
 		return
 	}
 	st := status.Convert(err)
-	// How long a stream may last is its caller's affair.
+	// The length of a stream says nothing about the target.
 	s.call.adm.Report(evidenceOf(s.call.ctx, st.Code(), 0, s.seen.unsent()))
 	s.call.learn(st.Code(), hintOf(st, s.Trailer()))
 }

@@ -86,8 +86,8 @@ func APIKey(names ...string) Key {
 }
 
 // PeerIP is the address that the connection comes from, of IPv6 the first 64 bits: that
-// is what a subscriber has. Behind a proxy or a load balancer that ends connections it is
-// theirs, and all callers share it: take what that proxy sets, by [Metadata] or
+// is what a subscriber has. Behind a proxy or a load balancer that ends connections it is the
+// proxy's address, which all callers share: use what the proxy sets, by [Metadata] or
 // [KeyFunc]. A connection without an IP address, such as a Unix socket, has no key.
 func PeerIP() Key {
 	return some(func(ctx context.Context, _ RPC) string {

@@ -59,7 +59,7 @@ func WithClassifier(f func(resp *http.Response, err error) retry.Verdict) Option
 
 // WithProvider also reads the bodies of responses for rejections that nothing else shows,
 // such as those in a 200, of servers that the providers stand for. Given several times, all
-// count. A response of theirs, up to [retry.MaxBody], is then held back until its body has
+// count. A response of such a server, up to [retry.MaxBody], is then held back until its body has
 // come, for at most half a second; it stays whole. By default, only the body of a 429 in
 // JSON is read, to tell whether it ever ends.
 func WithProvider(p ...retry.Provider) Option {

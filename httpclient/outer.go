@@ -19,9 +19,8 @@ const (
 	outerAll
 )
 
-// repeatedAbove returns what the layer above repeats, as the headers of a request say. Which
-// number of attempts it has is its own affair: what is sent in all is that number, not a
-// multiple of it.
+// repeatedAbove returns what the layer above repeats, as the headers of a request say. That
+// layer alone then decides how many attempts there are.
 func repeatedAbove(h http.Header) outer {
 	switch {
 	case len(h["X-Stainless-Retry-Count"]) > 0, // OpenAI, Anthropic and others

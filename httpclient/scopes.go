@@ -123,7 +123,7 @@ func routeOf(family, method, path string) string {
 }
 
 // githubRoute tells the resources apart that have paths of their own; the others are core,
-// and now and then one that GitHub takes out of it.
+// and sometimes one that GitHub counts apart.
 func githubRoute(path string) string {
 	path = strings.TrimPrefix(path, "/api/v3") // of GitHub Enterprise Server
 	switch {

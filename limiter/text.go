@@ -18,7 +18,7 @@ import (
 //
 //   - The algorithm is one of "fixed window", "sliding window log", "sliding window counter",
 //     "token bucket", "leaky bucket", "leaky bucket shaping" and "gcra"; without one it is a
-//     token bucket. The case of letters does not matter, and "-" and "_" are as good as a
+//     token bucket. The case of letters does not matter, and "-" and "_" may stand for a
 //     space.
 //   - The period is a duration as [time.ParseDuration] reads it, such as 90s or 1h30m, or a
 //     unit alone or after a whole number: µs, ms, s, sec, second, m, min, minute, h, hour, d,

@@ -110,7 +110,7 @@ func (b Backoff) Start() *Sequence {
 		backoff.WithMultiplier(b.Multiplier),
 		// Its jitter goes beyond the maximum; ours is applied to the result.
 		backoff.WithRandomizationFactor(0),
-		// How long to go on is Do's business.
+		// Do decides how long to go on.
 		backoff.WithMaxElapsedTime(0),
 	)
 	return s

@@ -19,7 +19,7 @@ func githubWants(status int, h http.Header, _ string) bool {
 // secondaryLimit reads the message of a rejection that names no wait. It is for all
 // resources of the caller.
 func secondaryLimit(a Answer, status int, body []byte) Answer {
-	if status == http.StatusOK || a.Asked && a.Remaining <= 0 { // the headers know better
+	if status == http.StatusOK || a.Asked && a.Remaining <= 0 { // the headers are more exact
 		return a
 	}
 	var b struct {

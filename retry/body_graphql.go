@@ -68,7 +68,7 @@ func graphQL(a Answer, status int, body []byte) Answer {
 			continue
 		}
 		a.Verdict = verdict
-		if a.Asked { // the headers know better
+		if a.Asked { // the headers are more exact
 			return a
 		}
 		d := secondsOf(max(e.Extensions.Retry.v, e.Extensions.RetryIn.v))

@@ -65,11 +65,11 @@ type ThrottleChange struct {
 	Requests, Accepts int // in the window
 }
 
-// Throttle rejects calls to a server that fails, in the measure in which it
-// fails: with the probability max(0, (requests − K·accepts) / (requests + 1)),
+// Throttle rejects calls to a server that fails, the more often the more it fails:
+// with the probability max(0, (requests − K·accepts) / (requests + 1)),
 // K being the Multiplier. A server that fails some of the time still gets what
-// it can do, one that is down gets little, and both are found to be well again
-// by the calls that go through. It is the adaptive throttling of "Handling
+// it can do, one that is down gets little, and the calls that go through show when
+// it has recovered. It is the adaptive throttling of "Handling
 // Overload" in Site Reliability Engineering, O'Reilly 2016, but for three
 // things.
 //

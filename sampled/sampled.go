@@ -231,7 +231,7 @@ func (s *Limiter) prepare(k *sample) {
 }
 
 // drop ends tracking a key. What it has used is left to the local state, or a key that
-// is asked for now and then would begin again each time.
+// is rarely asked for would begin again each time.
 func (s *Limiter) drop(k *sample) {
 	s.table.drop(k)
 	p := s.local(s.redis.Share())
@@ -245,7 +245,7 @@ func (s *Limiter) local(share float64) algo.Params {
 	return s.scaled.Get(share, s.params.Scale)
 }
 
-// beyond decides on a key that is not tracked, and now and then takes note of it.
+// beyond decides on a key that is not tracked, and counts some of its requests.
 func (s *Limiter) beyond(key string, h uint64, n int) limiter.Result {
 	if s.policy == fallback.Open {
 		return limiter.Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: limiter.SourceOpen}

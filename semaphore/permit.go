@@ -20,8 +20,8 @@ var (
 // permit that was denied.
 type Permit struct {
 	// Result says whether the permit was acquired. Remaining is how many more there are,
-	// RetryAfter when it makes sense to ask again. The Limit is the zero value: this
-	// is no rate.
+	// RetryAfter when it makes sense to ask again. The Limit is the zero value: a
+	// permit has no rate.
 	limiter.Result
 
 	caller   string // its name in Redis

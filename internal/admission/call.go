@@ -256,7 +256,7 @@ func (x *Call) gone() bool {
 	}
 }
 
-// throttle rejects the attempt, at random, in the measure in which the host fails.
+// throttle rejects the attempt, at random, the more often the more the host fails.
 func (x *Call) throttle() *Stop {
 	th := x.Host.Throttle
 	if th == nil || !th.Rejecting() {

@@ -12,7 +12,7 @@ const (
 	adaptiveCut    = 0.7
 	adaptiveGrowth = 0.05
 	// adaptiveMin, requests per second, is where cutting ends: a host that
-	// answers nothing but 429 is still asked now and then.
+	// answers nothing but 429 is still asked sometimes.
 	adaptiveMin = 0.5
 	// adaptiveSettle is the time that a cut takes to show: a server that counts
 	// by windows goes on rejecting until the current one ends.

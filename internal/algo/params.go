@@ -183,7 +183,7 @@ func (p Params) RetryAfterReset(reset, n int64) int64 {
 	return reset - (p.Full()-(n+p.Keep)*p.Den)/p.Num
 }
 
-// Least is the least time in which n units can be admitted by and by, whatever is left now.
+// Least is the least time in which n units can be admitted one after the other, whatever is left now.
 func (p Params) Least(n int64) int64 {
 	most := p.Cap - p.Keep
 	switch {

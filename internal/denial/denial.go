@@ -85,7 +85,7 @@ func (c *Cache) Get(a Asking, p *algo.Params, n int) (algo.Decision, bool) {
 		if !now.Before(d.end) {
 			return algo.Decision{}, false
 		}
-		// In floating point, and a hair more than what can have been produced.
+		// In floating point, and slightly more than what can have been produced.
 		interval := float64(n) * float64(p.Den) / float64(p.Num) * float64(time.Microsecond)
 		produced := 1 + int64(float64(now.Sub(d.until)+time.Microsecond)/interval*(1+1e-9))
 		if d.asked.Load() < produced && d.asked.Add(1) <= produced {

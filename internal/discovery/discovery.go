@@ -89,7 +89,7 @@ type entry struct {
 }
 
 // New returns a discovery that shares what it learns through rdb, with options of a limiter's;
-// nil is none of both.
+// nil is without Redis, and then there are no options.
 func New(rdb redis.UniversalClient, opts ...limiter.RedisOption) (*Discovery, error) {
 	if rdb == nil {
 		if len(opts) > 0 {

@@ -73,7 +73,7 @@ func (b *Outbox) Decided(charged bool) {
 // Send sends everything soon, in the background.
 func (b *Outbox) Send() { b.sendSoon(b.reconcile) }
 
-// sendSoon empties the outbox in the background, now and then.
+// sendSoon empties the outbox in the background, at most once in a while.
 func (b *Outbox) sendSoon(send func(ctx context.Context)) {
 	if !b.turn.Due(b.link.Now(), every) || !b.sending.CompareAndSwap(false, true) {
 		return

@@ -268,7 +268,7 @@ type rank struct {
 }
 
 // denial is the last answer that the first one received. Others are denied, too, if they
-// ask for at least n; n is 0 when nothing is known of theirs.
+// ask for at least n; n is 0 when nothing is known of their costs.
 type denial struct {
 	at       time.Time // when to ask again
 	of       *place    // who received it, while that one stands in line

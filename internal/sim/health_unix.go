@@ -24,8 +24,8 @@ var sockets = sync.OnceValues(func() (fds [2]uintptr, err error) {
 	return fds, nil
 })
 
-// SyscallConn lets go-redis see whether a connection that no caller uses was reset, as it looks
-// at the socket of a real one.
+// SyscallConn lets go-redis see whether a connection that no caller uses was reset, as it checks
+// the socket of a real one.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	fds, err := sockets()
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	return raw(fds[0]), nil
 }
 
-// raw is a socket to look at.
+// raw is a socket to check.
 type raw uintptr
 
 func (r raw) Control(f func(fd uintptr)) error { f(uintptr(r)); return nil }

@@ -44,6 +44,21 @@ func TestKept(t *testing.T) {
 			Limits: []Limit{{Limit: limiter.SlidingWindowLog(limiter.Per(126, 1042*time.Millisecond)), Lease: 88, Age: 10 * time.Second}},
 			Life:   time.Minute, Think: 28320394, Faults: []Fault{{Kind: Restarted, At: 24537473961, For: 15399676226}},
 		},
+		"a limit becomes lower than what a log holds": {
+			Seed: 60013, Processes: 3, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.SlidingWindowLog(limiter.PerMinute(900))}},
+			Life: time.Minute, Think: 50 * time.Millisecond, Looks: 0.5,
+			Changes: []Change{{At: 40 * time.Second, To: limiter.SlidingWindowLog(limiter.PerMinute(300))}},
+		},
+		"processes stand still": {
+			Seed: 1, Processes: 4, Callers: 3, Keys: 2, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(20), 30), Lease: 4, Age: time.Second}},
+			Permits: []Permits{{3, 2 * time.Second}}, Life: 2 * time.Minute, Think: 50 * time.Millisecond,
+			Faults: []Fault{{Kind: Paused, At: 30 * time.Second, For: 20 * time.Second, Of: []int{0, 2}, On: -1}},
+		},
+		"more keys than a limiter remembers": {
+			Seed: 1, Processes: 4, Callers: 3, Keys: 6, Limits: []Limit{{Limit: limiter.TokenBucket(limiter.PerSecond(20), 10)}},
+			Life: 2 * time.Minute, Think: 50 * time.Millisecond, Options: options{LocalKeys: 2},
+			Faults: []Fault{{Kind: BlackHole, At: 30 * time.Second, For: 30 * time.Second}},
+		},
 		"a slow log": {
 			Seed: 1, Processes: 3, Callers: 2, Keys: 2, Limits: []Limit{{Limit: limiter.SlidingWindowLog(limiter.PerMinute(200))}},
 			Life: 3 * time.Minute, Think: 100 * time.Millisecond,

@@ -347,6 +347,22 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
+// SyscallConn lets go-redis see whether a connection in its pool was reset, as it checks the
+// sockets of real ones.
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return socket{}, c.err
+}
+
+// socket is one in which nothing has arrived. It makes no call of the system, in which Go
+// would let another goroutine go on.
+type socket struct{}
+
+func (socket) Control(func(fd uintptr)) error           { return nil }
+func (socket) Read(func(fd uintptr) (done bool)) error  { return nil }
+func (socket) Write(func(fd uintptr) (done bool)) error { return nil }
+
 type address string
 
 func (address) Network() string  { return "tcp" }

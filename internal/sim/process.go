@@ -32,6 +32,7 @@ type process struct {
 	gone     atomic.Bool
 	dead     atomic.Bool
 	thaw     atomic.Int64 // until when it stands still, in nanoseconds of the world
+	still    atomic.Int64 // how many callers have stood still
 }
 
 // leave ends the process. One that crashes reaches nothing any more; what is left of it
@@ -125,7 +126,8 @@ func (p *process) pause(d time.Duration) bool {
 	case <-timer.C:
 	}
 	if more := time.Duration(p.thaw.Load()) - p.w.now(); more > 0 {
-		return p.pause(more)
+		// No two go on at one time.
+		return p.pause(more + time.Duration(p.still.Add(1))*time.Microsecond)
 	}
 	return true
 }

@@ -49,6 +49,11 @@ func TestKept(t *testing.T) {
 			Life: time.Minute, Think: 50 * time.Millisecond, Looks: 0.5,
 			Changes: []Change{{At: 40 * time.Second, To: limiter.SlidingWindowLog(limiter.PerMinute(300))}},
 		},
+		"connections end while answers are on their way": {
+			Seed: 1, Processes: 3, Callers: 4, Keys: 2, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(5000), 1000)}},
+			Life: 40 * time.Second, Think: 30 * time.Millisecond,
+			Faults: []Fault{{Kind: Far, At: 9 * time.Second, For: 11 * time.Second, By: 4 * time.Millisecond}, {Kind: Reset, At: 10 * time.Second, For: 9 * time.Second}},
+		},
 		"processes stand still": {
 			Seed: 1, Processes: 4, Callers: 3, Keys: 2, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(20), 30), Lease: 4, Age: time.Second}},
 			Permits: []Permits{{3, 2 * time.Second}}, Life: 2 * time.Minute, Think: 50 * time.Millisecond,

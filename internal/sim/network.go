@@ -284,12 +284,17 @@ func (c *conn) arrive(b []byte) {
 
 var errReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 
-// reset ends the connection for both ends at once.
+// reset ends the connection for both ends at once: it is reset, or closed in order, after
+// which go-redis sends again what may be sent twice.
 func (c *conn) reset() {
+	why := error(errReset)
+	if c.id%2 == 0 {
+		why = io.EOF
+	}
 	for _, end := range []*conn{c, c.peer} {
 		end.mu.Lock()
 		if end.err == nil {
-			end.err = errReset
+			end.err = why
 		}
 		end.held = nil
 		end.arrived.Broadcast()

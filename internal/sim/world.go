@@ -434,9 +434,14 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 	case Far:
 		paths(func(p *Path) { p.Delay += f.By; p.Jitter += f.By / 2 })
 		end = func() { paths(func(p *Path) { p.Delay -= f.By; p.Jitter -= f.By / 2 }) }
-	case Reset:
-		paths(func(p *Path) { p.Refused = true })
-		paths(func(p *Path) { p.Refused = false })
+	case Reset: // again and again: only what is on its way then matters
+		n := 1 + rng.IntN(30)
+		for range n {
+			paths(func(p *Path) { p.Refused = true })
+			paths(func(p *Path) { p.Refused = false })
+			time.Sleep(f.For / time.Duration(n))
+		}
+		f.For = 0
 	case Frozen:
 		healths(func(h *Health) { h.Frozen = true })
 		end = func() { healths(func(h *Health) { h.Frozen = false }) }

@@ -18,6 +18,9 @@ type Debtor struct{ k debtKey }
 // ID is the key.
 func (d Debtor) ID() string { return d.k.id }
 
+// Kind is the algorithm of its limit.
+func (d Debtor) Kind() algo.Kind { return d.k.kind }
+
 type debtKey struct {
 	kind algo.Kind
 	id   string
@@ -27,4 +30,14 @@ type debt struct {
 	home, own algo.Params
 	state     algo.State
 	sending   int // parts of it that are being charged
+	full      int64
+}
+
+// drained is the time as of which the debt has drained. While a bucket in Redis refills what
+// was used there before, it does not refill what was used here.
+func (d *debt) drained(now int64) int64 {
+	if d.own.Kind.Bucket() {
+		return max(now, d.full)
+	}
+	return now
 }

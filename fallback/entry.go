@@ -24,6 +24,8 @@ type entry struct {
 	// begins again from it; otherwise it is only lowered to it.
 	seenCap, seenLeft, seenUntil int64
 	restart                      bool
+	// full is when a bucket in Redis is full again after what Redis said before that.
+	full int64
 
 	grants grants
 	unsent *algo.Params // the limit in Redis of a block that Redis does not know
@@ -170,7 +172,7 @@ func (e *entry) revive(p algo.Params, now int64) {
 		left = min(p.Cap, int64(float64(e.seenLeft)*float64(p.Cap)/float64(e.seenCap)))
 	}
 	restart := e.restart
-	e.seenUntil, e.restart = 0, false
+	e.full, e.seenUntil, e.restart = e.seenUntil, 0, false
 	if !restart && e.remaining(p, now) <= left {
 		return
 	}

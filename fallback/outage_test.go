@@ -88,6 +88,29 @@ func TestOnlyChargesRaise(t *testing.T) {
 	}
 }
 
+// TestDebtOfARefill: a bucket that was used up when Redis was lost refills there, once. Local
+// use does not drain as long as it does, or that refill would be used twice.
+func TestDebtOfARefill(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		if !kind.Bucket() {
+			continue
+		}
+		home := mustParams(t, algo.Limit{Kind: kind, N: 10, Per: 10 * sec, Burst: 10})
+		now := t0
+		s := storeAt(t, 10, &now)
+		s.Observe("k", home, algo.Decision{Allowed: true, ResetAfter: 10 * sec}, 1)
+		s.Take("k", home, 1, &home, nil)
+		for range 30 {
+			if now += sec; !s.Take("k", home, 1, &home, nil).Allowed {
+				t.Fatalf("%v: a unit that was refilled is denied", kind)
+			}
+		}
+		if d := takeDebts(s, 1); len(d) != 1 || d[0].Units != 10 {
+			t.Errorf("%v: %+v is owed of 30 units that were used as they were refilled", kind, d)
+		}
+	}
+}
+
 // TestDebtUnderWay: while a debt is being charged, Redis does not know of it, and what it
 // says to a charge starts nothing anew.
 func TestDebtUnderWay(t *testing.T) {

@@ -104,7 +104,7 @@ func (s *Store) Take(id string, p algo.Params, n int64, home *algo.Params, rc *R
 	}
 	var owed *debt
 	if home != nil {
-		owed = st.owe(id, p, now, n, home)
+		owed = st.owe(id, p, now, n, e.full, home)
 	}
 	if rc != nil {
 		*rc = Receipt{entry: e, age: e.age, debt: owed, params: p, at: now, units: n}
@@ -162,7 +162,7 @@ func (s *Store) GiveBack(id string, rc *Receipt, n int64) int64 {
 	st, now := s.lock(id)
 	defer st.mu.Unlock()
 	if d := rc.debt; d != nil && st.debts[debtKey{rc.params.Kind, id}] == d {
-		algo.Forgive(d.own, &d.state, now, rc.at, rc.units, n)
+		algo.Forgive(d.own, &d.state, d.drained(now), d.drained(rc.at), rc.units, n)
 	}
 	e := rc.entry
 	if e.age != rc.age || e.restart {
@@ -176,7 +176,7 @@ func (s *Store) Refund(id string, p algo.Params, n int64) {
 	st, now := s.lock(id)
 	defer st.mu.Unlock()
 	if d := st.debts[debtKey{p.Kind, id}]; d != nil {
-		algo.Forgive(d.own, &d.state, now, now, n, n)
+		algo.Forgive(d.own, &d.state, d.drained(now), d.drained(now), n, n)
 	}
 	e := st.keys[p.Kind][id]
 	switch {
@@ -199,7 +199,7 @@ func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 	e.alone(now)
 	e.debit(p, now, n)
 	if home != nil {
-		st.owe(id, p, now, n, home)
+		st.owe(id, p, now, n, e.full, home)
 	}
 }
 
@@ -368,7 +368,7 @@ func (s *Store) TakeDebt(of Debtor) (Debt, bool) {
 	if d == nil {
 		return Debt{}, false
 	}
-	units := algo.Owed(d.own, &d.state, now)
+	units := algo.Owed(d.own, &d.state, d.drained(now))
 	d.state = algo.State{}
 	if units == 0 {
 		st.settle(of.k, now)
@@ -389,7 +389,7 @@ func (s *Store) Settled(d Debt, units int64) {
 	}
 	st.debts[k].sending--
 	if units > 0 {
-		st.owe(d.ID, d.own, now, units, &d.Limit)
+		st.owe(d.ID, d.own, now, units, 0, &d.Limit)
 	}
 	st.settle(k, now)
 }

@@ -84,9 +84,9 @@ func (st *stripe) sent(e *entry) {
 	}
 }
 
-// owe adds n units to the debt of id. There are at most as many debts in a
+// owe adds n units to the debt of id, of which the bucket in Redis is full at a time. There are at most as many debts in a
 // stripe as keys; beyond that they are forgotten.
-func (st *stripe) owe(id string, own algo.Params, now, n int64, home *algo.Params) *debt {
+func (st *stripe) owe(id string, own algo.Params, now, n, full int64, home *algo.Params) *debt {
 	k := debtKey{own.Kind, id}
 	d := st.debts[k]
 	if d == nil {
@@ -100,14 +100,14 @@ func (st *stripe) owe(id string, own algo.Params, now, n int64, home *algo.Param
 		st.debts[k] = d
 		st.totals.owed.Add(1)
 	}
-	d.home, d.own = *home, own
-	algo.Owe(own, &d.state, now, n)
+	d.home, d.own, d.full = *home, own, max(d.full, full)
+	algo.Owe(own, &d.state, d.drained(now), n)
 	return d
 }
 
 // settle drops a debt of which nothing is left.
 func (st *stripe) settle(k debtKey, now int64) {
-	if d := st.debts[k]; d.sending <= 0 && algo.Owed(d.own, &d.state, now) == 0 {
+	if d := st.debts[k]; d.sending <= 0 && algo.Owed(d.own, &d.state, d.drained(now)) == 0 {
 		delete(st.debts, k)
 		st.totals.owed.Add(-1)
 	}

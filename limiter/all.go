@@ -178,6 +178,9 @@ func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, 
 	start := time.Now()
 	cmd := &lua.DecideAll{Items: items}
 	o := &redislink.Op{ID: r.id, Command: cmd}
+	if r.srv.Unavailable() {
+		return a.fallBack(ctx, g, redislink.ErrOpen)
+	}
 	err = d.redis.Ask(ctx, r.srv, o, r.budget)
 	end := time.Now()
 	switch {

@@ -84,7 +84,7 @@ func (d *decider) spend(ctx context.Context, r request) (Result, error) {
 	}
 	deadline := now.Add(r.budget)
 	units, ok := ls.Spend(n, now)
-	if !ok && !r.srv.Breaker.Refuses() {
+	if !ok && !r.srv.Unavailable() {
 		if den, denied := d.denied(r.s, r.id, r.n-int(units.Sum())); denied {
 			units.Undo(n)
 			return count(r.srv, withHeld(r.s.result(den, SourceCache), ls, now)), nil
@@ -101,7 +101,7 @@ func (d *decider) spend(ctx context.Context, r request) (Result, error) {
 			d.askAhead(r, ls, now)
 		}
 		// Others must count this process although it asks for little.
-		if !r.srv.Breaker.Refuses() {
+		if !r.srv.Unavailable() {
 			d.redis.Beat()
 		}
 		return r.spent(units, v, now), nil
@@ -154,7 +154,7 @@ func withHeld(res Result, ls *lease.Lease, now time.Time) Result {
 
 // askAhead fetches more in the background.
 func (d *decider) askAhead(r request, ls *lease.Lease, now time.Time) {
-	if r.srv.Breaker.Refuses() || !ls.Begin() {
+	if r.srv.Unavailable() || !ls.Begin() {
 		return
 	}
 	// Another call may have ended since.
@@ -205,7 +205,7 @@ func (d *decider) op(r *request) *redislink.Op {
 func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 	s, n := r.s, r.n
 	res, known := d.knows(&r)
-	open := !known && r.srv.Breaker.Refuses()
+	open := !known && r.srv.Unavailable()
 	if r.more != nil && (known || open) {
 		r.more.End()
 	}
@@ -246,7 +246,7 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 // knows answers what this process knows itself: that it has blocked the key and could not
 // tell Redis, or that Redis denied the same a moment ago.
 func (d *decider) knows(r *request) (Result, bool) {
-	open := r.srv.Breaker.Refuses()
+	open := r.srv.Unavailable()
 	if d.local.Unsent(r.s.args.Kind, r.id) > 0 {
 		if !open {
 			d.outbox.Send()
@@ -325,6 +325,9 @@ func (d *decider) fallBack(r *request, cause error) (Result, error) {
 	owed := home(s, cause)
 	if owed == nil && r.unsure != nil {
 		*r.unsure = true
+	}
+	if srv.Away() {
+		d.outbox.Send()
 	}
 	d.redis.UseShare()
 	claim := d.claim(s, r.id)

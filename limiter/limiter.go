@@ -76,6 +76,9 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 	if c.Link.Share > 0 {
 		one.equal = 1
 	}
+	if one.policy == fallback.Local {
+		link.OnReturn(one.outbox.Settle)
+	}
 	e := &shared{one: one}
 	l := &Limiter{hook: c.Decision, engine: e, redis: e}
 	if err := l.limits.set(limit, tuningOf(c)); err != nil {

@@ -388,19 +388,23 @@ type Beat struct {
 	Now     int64
 	Key, ID string
 	Life    int64
+	// Since, if not 0, says that the process is back after it saw Redis fail so many µs ago:
+	// its heartbeat stays as it is if it is newer. Fresh is how many are, and Oldest and
+	// Newest the age of the first and the last of these.
+	Since int64
 
-	Alive int64
+	Alive, Fresh, Oldest, Newest int64
 }
 
 func (b *Beat) request() (*Script, *wire, bool) {
-	return beatScript, wireOf(b.Key, b.Now, b.ID, b.Life), false
+	return beatScript, wireOf(b.Key, b.Now, b.ID, b.Life, b.Since), false
 }
 
 func (b *Beat) reply(v []int64) error {
-	if len(v) != 1 || !exact(v[0]) {
+	if len(v) != 4 || !exact(v[0]) || !exact(v[1]) || !exact(v[2]) || !exact(v[3]) {
 		return &ReplyError{fmt.Sprintf("heartbeat %v", v)}
 	}
-	b.Alive = v[0]
+	b.Alive, b.Fresh, b.Oldest, b.Newest = v[0], v[1], v[2], v[3]
 	return nil
 }
 

@@ -73,6 +73,9 @@ func (b *Outbox) Decided(charged bool) {
 // Send sends everything soon, in the background.
 func (b *Outbox) Send() { b.sendSoon(b.reconcile) }
 
+// Settle sends everything now.
+func (b *Outbox) Settle(ctx context.Context) { b.reconcile(ctx) }
+
 // sendSoon empties the outbox in the background, at most once in a while.
 func (b *Outbox) sendSoon(send func(ctx context.Context)) {
 	if !b.turn.Due(b.link.Now(), every) || !b.sending.CompareAndSwap(false, true) {
@@ -131,7 +134,11 @@ func (b *Outbox) reconcile(ctx context.Context) {
 			}
 			var items []adjustment
 			for _, debtor := range batch {
-				items = append(items, b.debt(debtor)...)
+				// A bucket refills in Redis as local use of it drains. What is charged
+				// before Redis decides again would be used once more by then.
+				if debtor.Kind().Windowed() || !srv.Away() {
+					items = append(items, b.debt(debtor)...)
+				}
 			}
 			if !b.send(ctx, items) {
 				break

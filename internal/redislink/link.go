@@ -25,7 +25,10 @@ type Link struct {
 	servers *servers
 	slots   *slotMap // of a cluster; nil without
 	fleet   *fleet
-	closing sync.Once
+	// settle is called after a return, nil without; patience is how long one may take.
+	settle   func(context.Context)
+	patience time.Duration
+	closing  sync.Once
 }
 
 // New returns a link. It does not talk to Redis. The error is one of configuration.
@@ -51,11 +54,11 @@ func New(c Config) (*Link, error) {
 	w.fair = min(c.Budget, settings.SlowCall)
 	l := &Link{
 		Background: background, Names: w.names, Client: c.Client, Prefix: c.Prefix, Budget: c.Budget, share: c.Share,
-		started: time.Now(), wire: w, fleet: newFleet(&c),
+		started: time.Now(), wire: w, fleet: newFleet(&c), patience: settings.OpenMax + returnGrace,
 	}
 	of, oneSlot, slots := topology(c.Client)
 	l.slots = slots
-	if l.servers, err = newServers(w, settings, of, oneSlot); err != nil {
+	if l.servers, err = newServers(w, settings, of, oneSlot, l.changed); err != nil {
 		return nil, err
 	}
 	return l, nil

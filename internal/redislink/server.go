@@ -18,7 +18,9 @@ type Server struct {
 	Addr    string // "" where there is but one, or it is not known yet
 	Breaker *breaker.Breaker
 	queue   *queue
-	_       [64]byte // keeps the counters away from what is only read
+	away    atomic.Bool  // decisions are not made by it since its breaker opened
+	lost    atomic.Int64 // when it failed last, by Link.Now
+	_       [64]byte     // keeps the counters away from what is only read
 	// Counts are for the link's owner.
 	Counts [8]atomic.Uint64
 }
@@ -58,14 +60,15 @@ type servers struct {
 	of       func(id string) string
 	oneSlot  bool
 	settings breaker.Settings
+	changed  func(*Server, breaker.Change)
 
 	mu   sync.RWMutex
 	all  map[string]*Server
 	only *Server
 }
 
-func newServers(w *wire, settings breaker.Settings, of func(id string) string, oneSlot bool) (*servers, error) {
-	s := &servers{wire: w, settings: settings, of: of, oneSlot: oneSlot, all: make(map[string]*Server)}
+func newServers(w *wire, settings breaker.Settings, of func(id string) string, oneSlot bool, changed func(*Server, breaker.Change)) (*servers, error) {
+	s := &servers{wire: w, settings: settings, of: of, oneSlot: oneSlot, changed: changed, all: make(map[string]*Server)}
 	if _, err := breaker.New(settings); err != nil {
 		return nil, err
 	}
@@ -80,9 +83,13 @@ func (s *servers) make(name string) *Server {
 	if name != "" {
 		set.Name += "@" + name
 	}
-	b, _ := breaker.New(set) // the settings were checked
-	srv := &Server{Name: set.Name, Addr: name, Breaker: b}
-	srv.queue = newQueue(s.wire, set.Name, b, s.oneSlot)
+	srv := &Server{Name: set.Name, Addr: name}
+	set.OnChange = func(ch breaker.Change) {
+		s.changed(srv, ch)
+		s.settings.OnChange(ch)
+	}
+	srv.Breaker, _ = breaker.New(set) // the settings were checked
+	srv.queue = newQueue(s.wire, set.Name, srv.Breaker, s.oneSlot)
 	return srv
 }
 

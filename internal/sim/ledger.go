@@ -350,9 +350,9 @@ func (l *ledger) patience(of [3]int, units int64, res limiter.Result, took time.
 }
 
 // returnsWithin is how long after a fault every process decides by Redis again: the longest
-// time that a breaker is open, with its jitter, and then no more decisions are local than can
-// be made while a probe is on its way.
-const returnsWithin = 10 * time.Second
+// time that a breaker is open, with its jitter, and that a process waits for the others of
+// its fleet; and then no more decisions are local than can be made while a probe is on its way.
+const returnsWithin = 16 * time.Second
 
 // returns checks a decision that was local because a breaker is open. mu is held.
 func (l *ledger) returns(of [3]int) {

@@ -265,12 +265,16 @@ func (r *run) block(kind algo.Kind, key string, argv []string) []int64 {
 
 // beat is beat.lua.
 func (r *run) beat(key string, argv []string) []int64 {
-	id, life := argv[1], number(argv[2])
+	id, life, from := argv[1], number(argv[2]), r.now-number(argv[3])
 	v := r.loadSet(key)
+	fresh, oldest, newest := int64(0), r.now, int64(0)
 	if life == 0 {
 		delete(v.set, id)
+		newest = r.now
 	} else {
-		v.set[id] = r.now
+		if heard := v.set[id]; from == r.now || heard < from {
+			v.set[id] = r.now
+		}
 		for other, heard := range maps.Clone(v.set) {
 			switch {
 			case heard < r.now-life:
@@ -280,9 +284,15 @@ func (r *run) beat(key string, argv []string) []int64 {
 			}
 		}
 		v.expires = r.now + max(1_000_000, life)
+		for _, heard := range v.set {
+			newest = max(newest, heard)
+			if heard >= from {
+				fresh, oldest = fresh+1, min(oldest, heard)
+			}
+		}
 	}
 	r.changes[key] = v
-	return []int64{int64(len(v.set))}
+	return []int64{int64(len(v.set)), fresh, r.now - oldest, r.now - newest}
 }
 
 // loadSet is load for a sorted set.

@@ -1,17 +1,24 @@
 -- Heartbeat of a process. SORTED SET: its id, score = the time of its last heartbeat.
--- ARGV: now, id, time to live in µs; a time to live of 0 deregisters it. Replies
--- with the number of processes alive.
-local life = tonumber(ARGV[3])
+-- ARGV: now, id, time to live in µs, the time since it saw Redis fail; a time to live of 0
+-- deregisters it. Replies with the number of processes alive, of those whose heartbeat is
+-- newer than that failure, and the age of the first and the last of these. After a failure the
+-- first heartbeat of a process counts.
+local life, from = tonumber(ARGV[3]), now - tonumber(ARGV[4])
 if life == 0 then
   redis.call('ZREM', KEYS[1], ARGV[2])
-else
-  redis.call('ZADD', KEYS[1], int(now), ARGV[2])
-  redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. int(now - life))
-  -- A heartbeat later than now means that the clock has stepped back. The living are
-  -- still counted, and the dead no longer than others.
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. int(now), '+inf', 'LIMIT', '0', '1000')) do
-    redis.call('ZADD', KEYS[1], int(now), id)
-  end
-  redis.call('PEXPIRE', KEYS[1], int(math.max(1000, math.ceil(life / 1000))))
+  return {redis.call('ZCARD', KEYS[1]), 0, 0, 0}
 end
-return {redis.call('ZCARD', KEYS[1])}
+if from == now or tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or 0) < from then
+  redis.call('ZADD', KEYS[1], int(now), ARGV[2])
+end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. int(now - life))
+-- A heartbeat later than now means that the clock has stepped back. The living are
+-- still counted, and the dead no longer than others.
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. int(now), '+inf', 'LIMIT', '0', '1000')) do
+  redis.call('ZADD', KEYS[1], int(now), id)
+end
+redis.call('PEXPIRE', KEYS[1], int(math.max(1000, math.ceil(life / 1000))))
+local first = redis.call('ZRANGEBYSCORE', KEYS[1], int(from), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+local last = redis.call('ZREVRANGE', KEYS[1], '0', '0', 'WITHSCORES')
+return {redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[1], int(from), '+inf'),
+  math.max(0, now - tonumber(first[2] or now)), math.max(0, now - tonumber(last[2] or now))}

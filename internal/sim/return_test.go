@@ -1,0 +1,131 @@
+package sim
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// ask lets each process of some ask for twice its part of a limit of rate per second, and
+// returns what was admitted of each in every second.
+func (l *lines) ask(t *testing.T, rate int, life time.Duration, of ...int) (admitted [][]int) {
+	began := time.Now()
+	seconds := int(life / time.Second)
+	admitted = make([][]int, len(l.limiters))
+	var wg sync.WaitGroup
+	for _, i := range of {
+		admitted[i] = make([]int, seconds)
+		wg.Go(func() {
+			pause := time.Duration(len(of)) * time.Second / time.Duration(2*rate)
+			time.Sleep(time.Duration(i) * pause / time.Duration(len(of)))
+			for {
+				at := int(time.Since(began) / time.Second)
+				if at >= seconds {
+					return
+				}
+				res, err := l.limiters[i].Allow(t.Context(), "k")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if res.Allowed {
+					admitted[i][at]++
+				}
+				time.Sleep(pause)
+			}
+		})
+	}
+	wg.Wait()
+	return admitted
+}
+
+// perSecond is what all processes admitted in each second.
+func perSecond(admitted [][]int) []int {
+	all := make([]int, 0)
+	for _, of := range admitted {
+		for s, n := range of {
+			if s == len(all) {
+				all = append(all, 0)
+			}
+			all[s] += n
+		}
+	}
+	return all
+}
+
+// outage loses Redis for 20 s, after a time in which all processes have learnt what they are
+// granted, and returns what was admitted in each of the ten seconds after, by process. The
+// last of the processes do not ask any more since Redis was lost.
+func (l *lines) outage(t *testing.T, rate int, learn time.Duration, dead int) [][]int {
+	all := make([]int, len(l.limiters))
+	for i := range all {
+		all[i] = i
+	}
+	l.ask(t, rate, learn, all...)
+	l.srv.set(func(h *Health) { h.Down = true })
+	l.srv.crash()
+	alive := all[:len(all)-dead]
+	l.ask(t, rate, 20*time.Second, alive...)
+	l.srv.set(func(h *Health) { h.Down = false })
+	return l.ask(t, rate, 10*time.Second, alive...)
+}
+
+// TestReturnIsGentle: in each of the ten seconds after Redis is back a fleet admits at most
+// 1.05 times the limit and uses at least 0.90 of it, although its breakers close seconds
+// apart. The sliding window counter uses less for one second: 0.81 to 0.89 were measured. With a process that died in the outage all return seven seconds
+// after Redis at the latest, and what it could have used is not used until then.
+func TestReturnIsGentle(t *testing.T) {
+	for _, c := range []struct {
+		limit           limiter.Limit
+		learn           time.Duration
+		processes, dead int
+		least           int
+	}{
+		{limiter.GCRA(limiter.PerSecond(400), 40), 30 * time.Second, 4, 0, 360},
+		{limiter.GCRA(limiter.PerSecond(400), 100), 30 * time.Second, 8, 1, 300},
+		{limiter.GCRA(limiter.PerSecond(400), 200), time.Minute, 8, 0, 360},
+		{limiter.FixedWindow(limiter.PerSecond(200)), 3 * time.Minute, 4, 0, 180},
+		{limiter.SlidingWindowCounter(limiter.PerSecond(200)), 3 * time.Minute, 4, 0, 150},
+	} {
+		if testing.Short() && c.processes > 4 {
+			continue
+		}
+		t.Run(fmt.Sprintf("%s/%d/%d", c.limit.Algorithm(), c.processes, c.dead), func(t *testing.T) {
+			standing(t, 1, c.processes, c.limit, func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+				rate := c.limit.Rate().N
+				got := perSecond(l.outage(t, rate, c.learn, c.dead))
+				t.Log(got)
+				for s, n := range got {
+					least := c.least
+					if s > 7 {
+						least = rate * 9 / 10
+					}
+					if n > rate*105/100 || n < least {
+						t.Errorf("%d of %d in second %d", n, rate, s)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestPartitionedProcessReturns: a process that was cut off alone does not wait for others,
+// who were not, for longer than a heartbeat.
+func TestPartitionedProcessReturns(t *testing.T) {
+	standing(t, 1, 4, limiter.GCRA(limiter.PerSecond(400), 100), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+		all := []int{0, 1, 2, 3}
+		l.ask(t, 400, 10*time.Second, all...)
+		l.net.set("p3", l.srv.address(), func(p *Path) { p.Refused = true })
+		l.ask(t, 400, 20*time.Second, all...)
+		l.net.set("p3", l.srv.address(), func(p *Path) { p.Refused = false })
+		before := l.limiters[3].Health().Decisions[limiter.SourceLocal]
+		l.ask(t, 400, 15*time.Second, all...)
+		// Its breaker closes within 5 s, and others send a heartbeat every 2 s.
+		if n := l.limiters[3].Health().Decisions[limiter.SourceLocal] - before; n > 7500/5 {
+			t.Errorf("%d decisions were local", n)
+		}
+	})
+}

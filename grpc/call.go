@@ -70,11 +70,6 @@ func (x *call) giveUp(s *admission.Stop) *Error {
 	return e
 }
 
-// waits calls the hook before a wait.
-func (x *call) waits(w admission.Wait) {
-	x.cfg.hooks.Wait(x.ctx, WaitInfo{x.target, x.method, x.adm.Key, w.For, w.Why, w.Source})
-}
-
 // afterAttempt learns from an attempt that failed and decides whether there is another, and
 // after which wait.
 func (x *call) afterAttempt(err error, seen *attempt) (w admission.Wait, again bool) {

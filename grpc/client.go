@@ -87,8 +87,8 @@ func (c *Client) begin(ctx context.Context, cc *grpc.ClientConn, method string) 
 		key = c.cfg.key(ctx, target, method)
 	}
 	x := &call{adm: admission.Begin(ctx, c.admission, target, key), cfg: c.cfg, ctx: ctx, target: target, method: method}
-	if c.cfg.hooks.Wait != nil {
-		x.adm.OnWait = x.waits
+	if f := c.cfg.hooks.Wait; f != nil {
+		x.adm.OnWait = func(w admission.Wait) { f(ctx, WaitInfo{target, method, key, w.For, w.Why, w.Source}) }
 	}
 	return x
 }

@@ -54,6 +54,3 @@ var problems = [inbound.Problems]codes.Code{
 	inbound.KeyFailed:       codes.Internal,
 	inbound.Failed:          codes.Internal,
 }
-
-// codeOf returns what an error of a limiter means to who asked it.
-func codeOf(err error) codes.Code { return problems[inbound.ProblemOf(err)] }

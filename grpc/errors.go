@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/internal/inbound"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -50,7 +51,7 @@ func (e *Error) GRPCStatus() *status.Status {
 	code := codes.ResourceExhausted
 	switch e.Reason {
 	case retry.LimiterFailed:
-		code = codeOf(e.Err)
+		code = problems[inbound.ProblemOf(e.Err)]
 	case retry.HostFailing:
 		code = codes.Unavailable
 	}

@@ -424,7 +424,6 @@ type redisShelf struct {
 	lim  *limiter.Limiter // which has the heartbeat
 }
 
-// Load implements Shelf.
 func (s *redisShelf) Load(ctx context.Context, key string) ([]lua.LearntQuota, error) {
 	id := lua.EncodeID(key)
 	cmd := &lua.Learnt{Key: s.link.Names.Learnt(id)}
@@ -432,14 +431,11 @@ func (s *redisShelf) Load(ctx context.Context, key string) ([]lua.LearntQuota, e
 	return cmd.Out, err
 }
 
-// Save implements Shelf.
 func (s *redisShelf) Save(ctx context.Context, key string, all []lua.LearntQuota, life time.Duration) error {
 	id := lua.EncodeID(key)
 	return s.link.Exec(ctx, id, &lua.Learnt{Key: s.link.Names.Learnt(id), Life: life.Milliseconds(), Quotas: all})
 }
 
-// Processes implements Shelf.
 func (s *redisShelf) Processes() int { return s.lim.Health().Processes }
 
-// Close implements Shelf.
 func (s *redisShelf) Close() { s.link.Close(func() {}) }

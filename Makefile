@@ -1,4 +1,4 @@
-.PHONY: discovery simulate mutants soak sdks help check lint cross api demo outage-demo shares screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
+.PHONY: discovery simulate mutants soak sdks help check lint cross api demo outage-demo shares return screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
 
 # Lists the targets.
 help:
@@ -96,6 +96,10 @@ outage:
 # Computes how much of a limit a fleet can use in an outage; writes docs/shares.md.
 shares:
 	@GOWORK=off go test -count=1 -run 'TestUsablePart$$' ./fallback -args -usable.out=$(CURDIR)/docs/shares.md
+
+# Simulates how a fleet returns after an outage; draws docs/return.svg.
+return:
+	@cd internal/sim && GOWORK=off RETURN=$(CURDIR)/docs/return.svg go test -count=1 -run 'TestPictureOfAReturn$$' .
 
 # What the transport adds to a request, next to others; writes docs/http.md.
 bench-http:

@@ -8,12 +8,13 @@ import (
 
 // sums are what the bound across an outage is made of, since the last reset.
 type sums struct {
-	admitted    int
-	last        time.Time     // until when the times are counted
-	reached     time.Duration // in which any process reached Redis
-	alone       time.Duration // in which processes decided alone, summed over them
-	transitions int           // between the two, over all processes
-	emptied     int           // times that Redis lost its state
+	admitted int
+	last     time.Time     // until when the times are counted
+	reached  time.Duration // in which any process reached Redis
+	alone    float64       // seconds in which processes decided alone, times their claims
+	begun    float64       // the claims of processes each time that they began to
+	away     int           // times that no process reached Redis any more
+	emptied  int           // times that Redis lost its state
 }
 
 // totals compare what was admitted with the most that may have been.
@@ -25,15 +26,16 @@ type totals struct {
 // add counts a decision of p, one of all.
 func (s *sums) add(all []*process, p *process, res limiter.Result) {
 	now := time.Now()
-	alone := 0
+	alone, claims := 0, 0.0
 	for _, other := range all {
-		if other.alone {
+		if other.claim > 0 {
 			alone++
 		}
+		claims += other.claim
 	}
 	step := now.Sub(s.last)
 	s.last = now
-	s.alone += step * time.Duration(alone)
+	s.alone += step.Seconds() * claims
 	if alone < len(all) {
 		s.reached += step
 	}
@@ -41,18 +43,20 @@ func (s *sums) add(all []*process, p *process, res limiter.Result) {
 		s.admitted++
 	}
 	// What the process remembers of Redis' denials is the word of Redis.
-	if own := res.Source == limiter.SourceLocal; own != p.alone {
-		p.alone = own
-		s.transitions++
+	if p.claim == 0 && res.Claim > 0 {
+		s.begun += res.Claim
+		if alone == len(all)-1 {
+			s.away++
+		}
 	}
+	p.claim = res.Claim
 }
 
 // bound is the most that may have been admitted, as docs/guarantees.md states it:
 //
-//	limit·(t_r + share·Σ t_p) + burst·(1 + E + share·T)
-func (s *sums) bound(limit limiter.Limit, processes int) int {
-	share := 1 / float64(processes)
+//	limit·(t_r + Σ claim_p·t_p) + burst·(1 + A + E + Σ claim_p·L_p)
+func (s *sums) bound(limit limiter.Limit) int {
 	rate := float64(limit.Rate().N) / limit.Rate().Per.Seconds()
-	bursts := 1 + float64(s.emptied) + share*float64(s.transitions)
-	return int(rate*(s.reached.Seconds()+share*s.alone.Seconds()) + float64(limit.Burst())*bursts)
+	bursts := 1 + float64(s.away+s.emptied) + s.begun
+	return int(rate*(s.reached.Seconds()+s.alone) + float64(limit.Burst())*bursts)
 }

@@ -44,6 +44,7 @@ func newSecond() second {
 type processState struct {
 	Name    string        `json:"name"`
 	Share   float64       `json:"share"`
+	Claim   float64       `json:"claim"` // 0 while Redis decides
 	Servers []serverState `json:"servers"`
 }
 
@@ -59,7 +60,7 @@ type process struct {
 	name  string
 	rdb   *redis.Client
 	lim   *limiter.Limiter
-	alone bool // its last decision was its own
+	claim float64 // of its last decision, if that was its own
 }
 
 // traffic is processes that share one limit, and are asked for more.
@@ -175,7 +176,7 @@ func (t *traffic) history() []second {
 func (t *traffic) totals() totals {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return totals{t.sums.admitted, t.sums.bound(t.limit, len(t.processes))}
+	return totals{t.sums.admitted, t.sums.bound(t.limit)}
 }
 
 // emptied notes that Redis has lost its state.
@@ -194,10 +195,12 @@ func (t *traffic) reset() {
 
 // state reports without asking Redis.
 func (t *traffic) state() []processState {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	var all []processState
 	for _, p := range t.processes {
 		h := p.lim.Health()
-		s := processState{Name: p.name, Share: h.Share}
+		s := processState{Name: p.name, Share: h.Share, Claim: p.claim}
 		for _, srv := range h.Servers {
 			one := serverState{Breaker: srv.State.String(), Since: unixMs(srv.Since)}
 			if !srv.RetryAt.IsZero() {

@@ -172,7 +172,7 @@ export class Outage {
       breaker.dataset.state = worst.breaker;
       text(breaker.lastChild, worst.breaker);
       const wait = Math.max(0, (worst.retryAt || 0) - now());
-      text(note, `share ${Math.round(p.share * 100)} %${worst.breaker !== "open" ? "" : wait >= 50 ? `, next try in ${(wait / 1000).toFixed(1)} s` : ", next try is due"}`);
+      text(note, `${p.claim ? "claim" : "share"} ${Math.round((p.claim || p.share) * 100)} %${worst.breaker !== "open" ? "" : wait >= 50 ? `, next try in ${(wait / 1000).toFixed(1)} s` : ", next try is due"}`);
     });
   }
 }

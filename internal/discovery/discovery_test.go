@@ -30,7 +30,7 @@ func admitted(t *testing.T, d *Discovery, key string, n int) (count int) {
 
 // TestFleetIsPacedBeforeTheFirstRejection: what one process learns holds for one that has sent
 // nothing yet, and together they send what the server allows; when Redis is away, each its
-// share.
+// claim.
 func TestFleetIsPacedBeforeTheFirstRejection(t *testing.T) {
 	srv := redistest.Start(t)
 	var fleet []*Discovery
@@ -75,7 +75,8 @@ func TestFleetIsPacedBeforeTheFirstRejection(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, m := admitted(t, a, "k", 1000), admitted(t, b, "k", 1000)
-	if n > 500 || m > 500 || n < 300 || m < 300 {
+	// Of a key that was hardly used each of two has a quarter, by limiter.WithEqualShare.
+	if n > 250 || m > 250 || n < 150 || m < 150 {
 		t.Errorf("%d and %d of 1000 while Redis is away", n, m)
 	}
 }

@@ -55,6 +55,9 @@ type fleet struct {
 	mu sync.Mutex
 	// Whichever is the larger number is used.
 	beats, peers census
+	// sure is from when a lower number may be counted in Redis: those that have not come
+	// back from an outage yet are not counted.
+	sure time.Time
 }
 
 // census is a number of processes, of which a lower one is taken over after a while.
@@ -105,9 +108,20 @@ func (f *fleet) leave() (last bool) {
 func (f *fleet) count(of *census, n int64, now time.Time) (again bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if of == &f.beats && n < of.n && now.Before(f.sure) {
+		of.since = time.Time{}
+		return false
+	}
 	again = of.count(n, now)
 	f.alive.Store(max(f.beats.n, f.peers.n))
 	return again
+}
+
+// doubt lets no lower number of Redis' be taken over for d.
+func (f *fleet) doubt(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sure = time.Now().Add(d)
 }
 
 func (c *census) count(n int64, now time.Time) (again bool) {

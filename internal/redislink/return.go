@@ -36,8 +36,12 @@ func (l *Link) OnReturn(settle func(context.Context)) {
 	}
 }
 
-// changed takes note of a breaker's state.
+// changed takes note of a breaker's state. Each probe, and so each heartbeat of one that may
+// still be away, comes within the patience after the last change.
 func (l *Link) changed(srv *Server, ch breaker.Change) {
+	if l.Server(l.Names.Peers()) == srv {
+		l.fleet.doubt(l.patience)
+	}
 	switch {
 	case l.settle == nil:
 	case ch.To == breaker.Open:

@@ -1,3 +1,5 @@
+//go:build !race
+
 package sim
 
 import (
@@ -7,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 // redisServer is a real server, whose databases are the servers of a world. Its keys live for
 // as long as those of the world do: one that is gone there is removed before a script runs.
 type redisServer struct {
+	mu    sync.Mutex // the servers of a cluster execute at the same time
 	conn  net.Conn
 	in    *bufio.Reader
 	bases map[string]int // the database of a server
@@ -34,6 +38,8 @@ func connect(t *testing.T) *redisServer {
 
 // Script executes one.
 func (r *redisServer) Script(server, text string, keys, argv, gone []string) ([]int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	commands := r.select_(server)
 	if len(gone) > 0 {
 		commands = append(commands, append([]string{"del"}, gone...))
@@ -52,6 +58,8 @@ func (r *redisServer) Script(server, text string, keys, argv, gone []string) ([]
 
 // Remove removes members of a sorted set.
 func (r *redisServer) Remove(server, key string, members []string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	_, err := r.do(append(r.select_(server), append([]string{"zrem", key}, members...)))
 	return err
 }
@@ -69,7 +77,7 @@ func (r *redisServer) select_(server string) [][]string {
 	return [][]string{{"select", strconv.Itoa(base)}}
 }
 
-// do sends commands, and returns their replies, without those that are no integers.
+// do sends commands, with mu held or before a world is there, and returns their replies, without those that are no integers.
 func (r *redisServer) do(commands [][]string) (replies [][]int64, err error) {
 	var b []byte
 	for _, args := range commands {

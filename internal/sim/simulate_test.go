@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/limiter"
 )
 
 // TestSimulate runs one fleet after the other for as long as SIM says, by default 6 fleets
@@ -65,4 +67,36 @@ func counted(counts map[string]int) string {
 		all = append(all, fmt.Sprintf("%s %d", k, counts[k]))
 	}
 	return strings.Join(all, ", ")
+}
+
+// TestServersRedirect: servers of a cluster answer as real ones do where they do not have the
+// keys, so that the worlds in which they are clusters hold what they seem to.
+func TestServersRedirect(t *testing.T) {
+	limits := []Limit{{Limit: limiter.GCRA(limiter.PerSecond(100), 50)}, {Limit: limiter.GCRA(limiter.PerMinute(600), 300)}}
+	seen := map[string]int{}
+	for _, shape := range []Shape{OneShard, Cluster, WrappedCluster} {
+		p := Plan{
+			Seed: 1, Shape: shape, Processes: 4, Callers: 4, Keys: 4, Limits: limits, Life: 2 * time.Minute, Think: 30 * time.Millisecond,
+			Faults: []Fault{{Kind: FailedOver, At: 60 * time.Second, For: 10 * time.Second, On: 1}},
+		}
+		for i := range shape.servers() - 1 {
+			p.Faults = append(p.Faults, Fault{Kind: Migrated, At: time.Duration(20+20*i) * time.Second, For: 10 * time.Second, On: i})
+		}
+		if shape == OneShard { // callers of several keys share a command when many are in flight
+			p.Callers, p.Life = 16, time.Minute
+			p.Faults = []Fault{{Kind: Sluggish, At: 20 * time.Second, For: 2 * time.Second, By: time.Millisecond}}
+		}
+		rep := Run(t, p, false)
+		for _, v := range rep.Violations {
+			t.Errorf("%v: %v", shape, v)
+		}
+		for word, n := range rep.Redirects {
+			seen[word] += n
+		}
+	}
+	for _, word := range []string{"MOVED", "ASK", "TRYAGAIN", "CROSSSLOT"} {
+		if seen[word] == 0 {
+			t.Errorf("no server answered %s: %v", word, seen)
+		}
+	}
 }

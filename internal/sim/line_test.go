@@ -141,13 +141,13 @@ func TestOnePartIsCharged(t *testing.T) {
 			cancel()
 			time.Sleep(time.Second)
 			if n := charged() - before; n > 1 || res.Allowed || err != nil {
-				t.Errorf("%d commands were charged for one decision, allowed: %v (%v)", n, res.Allowed, err)
+				t.Errorf("%d commands were charged for one decision: %+v (%v), %d processes", n, res, err, l.limiters[0].Health().Processes)
 			}
 			l.net.set("p0", l.srv.address(), func(p *Path) { p.RepliesLost = false })
 			time.Sleep(5 * time.Second)
 			_, _ = l.limiters[0].Allow(t.Context(), "k")
 		}
-	}, limiter.WithKeyShards(4))
+	}, limiter.WithKeyShards(4), limiter.WithShare(0.5))
 }
 
 // TestRedisFailsInAWait: the line goes on with the local limit, and with that of Redis soon

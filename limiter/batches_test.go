@@ -42,7 +42,7 @@ func crowded(t *testing.T, limit limiter.Limit, opts ...limiter.Option) (*limite
 	t.Helper()
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{})
-	opts = append([]limiter.Option{limiter.WithShare(1), limiter.WithBudget(2 * time.Second)}, opts...)
+	opts = append([]limiter.Option{limiter.WithShare(1), unhurried()}, opts...)
 	lim := newLimiter(t, rdb, limit, opts...)
 	if _, err := lim.Peek(t.Context(), "warm"); err != nil {
 		t.Fatal(err)

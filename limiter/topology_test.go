@@ -46,9 +46,8 @@ func TestClusterMasterKilled(t *testing.T) {
 		sources(t, lim, keys)
 		return len(lim.Health().Servers) == 3
 	})
-	if n := sources(t, lim, keys); n[limiter.SourceRedis] != keys {
-		t.Fatalf("decisions before: %v", n)
-	}
+	// On a busy machine a decision may be late, which is not what this is about.
+	until(t, "all keys are on Redis", func() bool { return sources(t, lim, keys)[limiter.SourceRedis] == keys })
 
 	must(t, c.Masters[0].Kill())
 	until(t, "the dead master's breaker opens", func() bool {

@@ -78,3 +78,39 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("in process: %v allocations a decision", n)
 	}
 }
+
+// TestClaimsAllocateNothing: in an outage each key has a claim of its own, and a decision
+// within it needs no memory, however many they are.
+func TestClaimsAllocateNothing(t *testing.T) {
+	srv := redistest.Start(t)
+	lim := newLimiter(t, redistest.Client(t, srv), limiter.GCRA(limiter.PerSecond(1000), 1000), unhurried(), hasty(time.Hour), limiter.WithProcess("a"))
+	other := newLimiter(t, redistest.Client(t, srv), limiter.GCRA(limiter.PerSecond(1000), 1000), unhurried(), limiter.WithProcess("b"))
+	until(t, "there are two processes", func() bool {
+		_, err := lim.Allow(t.Context(), "k")
+		must(t, err)
+		_, err = other.Allow(t.Context(), "k")
+		must(t, err)
+		return lim.Health().Processes == 2
+	})
+	for i, key := range keys[:100] {
+		if _, err := lim.AllowN(t.Context(), key, 10+i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, srv.Kill())
+	claims := map[float64]bool{}
+	i := 0
+	decide := func() {
+		res, err := lim.Allow(t.Context(), keys[i%100])
+		if i++; err != nil {
+			t.Fatal(err)
+		}
+		claims[res.Claim] = true
+	}
+	for range 200 {
+		decide()
+	}
+	if n := testing.AllocsPerRun(500, decide); n != 0 || len(claims) < 50 {
+		t.Errorf("%v allocations a decision, of %d claims", n, len(claims))
+	}
+}

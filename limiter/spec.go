@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/critical"
 	"github.com/holdfast-go/holdfast/internal/lua"
-	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // maxKeyShards is the most parts of a key whose slots are certain to differ.
@@ -43,7 +42,6 @@ type spec struct {
 	critical *spec
 
 	tuning tuning
-	scaled *redislink.PerShare[algo.Params]
 }
 
 func newSpec(l Limit, t tuning) (*spec, error) {
@@ -66,12 +64,8 @@ func newSpec(l Limit, t tuning) (*spec, error) {
 	if q, fits := t.leasable(p); fits {
 		p, s.leased = q, true
 	}
-	s.set(p)
+	s.args = lua.NewArgs(p)
 	return s, s.split()
-}
-
-func (s *spec) set(p algo.Params) {
-	s.args, s.scaled = lua.NewArgs(p), new(redislink.PerShare[algo.Params])
 }
 
 // split gives s its parts: each a limit of its own, which together are
@@ -92,8 +86,7 @@ func (s *spec) split() error {
 		if err != nil {
 			return invalid("key shards", n, "makes parts too small for exact arithmetic: %v", err)
 		}
-		s.parts[i] = spec{limit: s.limit, tuning: s.tuning, leased: s.leased}
-		s.parts[i].set(p)
+		s.parts[i] = spec{limit: s.limit, args: lua.NewArgs(p), tuning: s.tuning, leased: s.leased}
 	}
 	return nil
 }
@@ -164,7 +157,7 @@ func (s *spec) boundedBy(most time.Duration) *spec {
 
 // local returns the parameters for a process with a claim.
 func (s *spec) local(claim float64) algo.Params {
-	p := s.scaled.Get(claim, s.args.Params.Scale)
+	p := s.args.Params.Scale(claim)
 	p.MaxDelay = s.args.MaxDelay
 	return p
 }

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
@@ -18,6 +20,7 @@ import (
 // fixed, or whose policy is another one, do not wait. What was used meanwhile is charged then.
 func TestFleetReturnsTogether(t *testing.T) {
 	t.Parallel()
+	three := func(context.Context) (int, error) { return 3, nil }
 	for name, c := range map[string]struct {
 		opts    []limiter.Option
 		longest time.Duration
@@ -26,6 +29,7 @@ func TestFleetReturnsTogether(t *testing.T) {
 		"the last one returns":  {nil, time.Minute, true},
 		"the last one does not": {nil, 20 * time.Millisecond, false},
 		"each has a share":      {[]limiter.Option{limiter.WithShare(0.3)}, time.Minute, false},
+		"another policy":        {[]limiter.Option{limiter.WithFallback(fallback.Open), limiter.WithPeerCount(three)}, time.Minute, false},
 		"leases":                {[]limiter.Option{limiter.WithLease(10, time.Minute)}, time.Minute, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +80,8 @@ func TestFleetReturnsTogether(t *testing.T) {
 				back := true
 				for i, lim := range lims {
 					s := source(lim)
-					back = back && (i == 2 && !c.waits || s != limiter.SourceLocal && lim.Health().Owed == 0)
+					decided := s == limiter.SourceRedis || s == limiter.SourceCache || s == limiter.SourceLease
+					back = back && (i == 2 && !c.waits || decided && lim.Health().Owed == 0)
 				}
 				return back
 			})

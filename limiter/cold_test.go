@@ -210,7 +210,8 @@ func TestPeersFromDNS(t *testing.T) {
 
 // TestLearntOnce: Redis is believed before what was expected, also when it knows fewer.
 func TestLearntOnce(t *testing.T) {
-	lim := newLimiter(t, redistest.Client(t, redistest.Start(t)), good, limiter.WithExpectedProcesses(10), unhurried())
+	srv := redistest.Start(t)
+	lim := newLimiter(t, redistest.Client(t, srv), good, limiter.WithExpectedProcesses(10), unhurried())
 	if h := lim.Health(); h.Processes != 10 || h.Share != 0.1 || h.ShareOrigin != "assumed" {
 		t.Errorf("%+v", h)
 	}
@@ -220,5 +221,10 @@ func TestLearntOnce(t *testing.T) {
 	})
 	if h := lim.Health(); h.Share != 1 || h.ShareOrigin != "learnt" {
 		t.Errorf("%+v", h)
+	}
+	// Who is alone may use all of a key, whatever Redis has granted of it.
+	must(t, srv.Kill())
+	if res, err := lim.Allow(t.Context(), "new"); err != nil || res.Source != limiter.SourceLocal || res.Claim != 1 {
+		t.Errorf("%+v, %v", res, err)
 	}
 }

@@ -36,12 +36,14 @@ func TestFleetReturnsTogether(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
 			proxies := make([]*faultproxy.Proxy, 3)
-			lims := make([]*limiter.Limiter, len(proxies))
+			lims, multis := make([]*limiter.Limiter, len(proxies)), make([]*limiter.Multi, len(proxies))
 			for i := range proxies {
 				var rdb *redis.Client
 				proxies[i], rdb = behind(t, srv, redis.Options{})
 				lims[i] = newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(1000), 1000), append(c.opts, unhurried(), limiter.WithProcess(fmt.Sprint("p", i)),
 					limiter.WithBreaker(breaker.Settings{MinRequests: 1, FailureRatio: 0.01, OpenMin: 10 * time.Millisecond, OpenMax: c.longest}))...)
+				hourly := newLimiter(t, rdb, limiter.FixedWindow(limiter.PerHour(1000)), limiter.WithPrefix("hourly"), unhurried())
+				multis[i] = newMulti(t, limiter.Part{Name: "a", Limiter: lims[i]}, limiter.Part{Name: "b", Limiter: hourly})
 			}
 			source := func(lim *limiter.Limiter) limiter.Source {
 				res, err := lim.Allow(t.Context(), "k")
@@ -70,6 +72,9 @@ func TestFleetReturnsTogether(t *testing.T) {
 				for i := range 2 {
 					if c.waits && source(lims[i]) == limiter.SourceRedis {
 						t.Fatal("Redis decides although a process is not back")
+					}
+					if res, err := multis[i].Allow(t.Context(), "m"); c.waits && (err != nil || res.Source != limiter.SourceLocal) {
+						t.Fatalf("of several limits: %+v, %v", res, err)
 					}
 				}
 			}

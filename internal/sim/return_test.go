@@ -4,6 +4,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -113,6 +114,37 @@ func TestReturnIsGentle(t *testing.T) {
 					}
 				}
 			})
+		})
+	}
+}
+
+// TestReturnThatIsCutShort: Redis is lost again while some of the processes are back and wait
+// for the others. Their wait ends with it, and begins again with the next return, so that
+// that is gentle, too.
+func TestReturnThatIsCutShort(t *testing.T) {
+	for _, second := range []time.Duration{2 * time.Second, 4 * time.Second, 20 * time.Second} {
+		standing(t, 1, 4, limiter.GCRA(limiter.PerSecond(400), 40), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+			all := []int{0, 1, 2, 3}
+			l.ask(t, 400, 30*time.Second, all...)
+			lose := func(down bool) {
+				l.srv.set(func(h *Health) { h.Down = down })
+				if down {
+					l.srv.crash()
+				}
+			}
+			lose(true)
+			l.ask(t, 400, 20*time.Second, all...)
+			lose(false)
+			l.ask(t, 400, 2*time.Second, all...)
+			lose(true)
+			l.ask(t, 400, second, all...)
+			lose(false)
+			got := perSecond(l.ask(t, 400, 10*time.Second, all...))
+			t.Log(got)
+			// A burst beside the limit, as Redis may have refilled in between.
+			if n := sum(got); n > 10*400+40 || slices.Min(got) < 360 {
+				t.Errorf("after another %v: %d of 4000 in 10 s: %v", second, n, got)
+			}
 		})
 	}
 }

@@ -21,8 +21,9 @@ type window struct {
 const far = 10 * time.Millisecond // there and back
 
 type asks struct {
-	of *window
-	n  int
+	of  *window
+	n   int
+	own bool // nothing is said of others
 }
 
 func (w asks) Ask() (wait.Answer, error) {
@@ -35,9 +36,12 @@ func (w asks) Ask() (wait.Answer, error) {
 		w.of.start, w.of.left = now.Truncate(time.Second), w.of.units
 	}
 	if w.n > w.of.left {
-		return wait.Answer{After: w.of.start.Add(time.Second).Sub(now)}, nil
+		return wait.Answer{After: w.of.start.Add(time.Second).Sub(now), Own: w.own}, nil
 	}
 	w.of.left -= w.n
+	if w.own {
+		return wait.Answer{Go: true, Own: true}, nil
+	}
 	return wait.Answer{Go: true, Room: w.of.left}, nil
 }
 
@@ -67,7 +71,7 @@ func TestRoomIsUsedAtOnce(t *testing.T) {
 		var at []time.Duration
 		for range 80 {
 			all.Go(func() {
-				if err := lines.Wait("k", 1, false, asks{w, 1}); err != nil {
+				if err := lines.Wait("k", 1, false, asks{of: w, n: 1}); err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
@@ -90,5 +94,27 @@ func TestRoomIsUsedAtOnce(t *testing.T) {
 			t.Errorf("%d of 50 were admitted within three answers, of %d", n, asked)
 		}
 		all.Wait()
+	})
+}
+
+// TestNoRoomForUnknownCosts: those whose costs cannot be compared, which stand for 0 units,
+// ask one after the other, and not all of them whenever one goes.
+func TestNoRoomForUnknownCosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &window{start: time.Now(), units: 50}
+		var lines wait.Lines[string]
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				if err := lines.Wait("k", 0, false, asks{of: w, n: 1, own: true}); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(far + 1)
+		}
+		all.Wait()
+		if w.asked > 2*100 {
+			t.Errorf("asked %d times for 100", w.asked)
+		}
 	})
 }

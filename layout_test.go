@@ -30,7 +30,7 @@ var imports = map[string][]string{
 	"internal/critical":         nil,
 	"internal/wait":             {"internal/random"},
 	"retry":                     {"internal/chain", "internal/configerr", "internal/enum", "internal/random", "internal/wait"},
-	"internal/redislink":        {"internal/random", "internal/algo", "internal/configerr", "internal/lua", "breaker", "fallback"},
+	"internal/redislink":        {"internal/chain", "internal/random", "internal/algo", "internal/configerr", "internal/lua", "breaker", "fallback"},
 	"internal/denial":           {"internal/algo"},
 	"internal/lease":            {"internal/algo", "internal/lua"},
 	"internal/outbox":           {"internal/random", "internal/algo", "internal/lua", "internal/redislink", "fallback"},

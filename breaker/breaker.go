@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -96,7 +97,7 @@ func (b *Breaker) Acquire() (Permit, bool) {
 	}
 	b.mu.Lock()
 	t := b.admit()
-	b.changes.Unlock(&b.mu, b.cfg.OnChange)
+	b.changes.Unlock(&b.mu, b.changed)
 	if t == nil {
 		return Permit{}, false
 	}
@@ -187,8 +188,11 @@ func (p Permit) Report(c Class, proof Proof, took time.Duration) {
 		t.use++
 		b.blanks = append(b.blanks, t)
 	}
-	b.changes.Unlock(&b.mu, b.cfg.OnChange)
+	b.changes.Unlock(&b.mu, b.changed)
 }
+
+// changed calls the hook.
+func (b *Breaker) changed(ch Change) { b.cfg.OnChange(context.Background(), ch) }
 
 // blank returns a ticket on which no result can be reported. mu is held.
 func (b *Breaker) blank() *ticket {

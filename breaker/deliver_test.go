@@ -1,6 +1,7 @@
 package breaker_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -12,7 +13,7 @@ import (
 func TestOnChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []breaker.Change
-		b := newBreaker(t, breaker.Settings{Name: "shard-1", OnChange: func(c breaker.Change) { got = append(got, c) }})
+		b := newBreaker(t, breaker.Settings{Name: "shard-1", OnChange: func(_ context.Context, c breaker.Change) { got = append(got, c) }})
 		var want []breaker.Change
 		made, outage := time.Now(), time.Time{}
 		expect := func(from, to breaker.State, cause breaker.Class) {
@@ -59,7 +60,7 @@ func TestOnChangeMayUseTheBreaker(t *testing.T) {
 		var b *breaker.Breaker
 		var states []breaker.State
 		inside := false
-		b = newBreaker(t, breaker.Settings{OnChange: func(c breaker.Change) {
+		b = newBreaker(t, breaker.Settings{OnChange: func(_ context.Context, c breaker.Change) {
 			if inside {
 				t.Error("called within itself")
 			}
@@ -87,7 +88,7 @@ func TestOnChangeMayUseTheBreaker(t *testing.T) {
 func TestSlowOnChangeHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var states []breaker.State
-		b := newBreaker(t, breaker.Settings{OnChange: func(c breaker.Change) {
+		b := newBreaker(t, breaker.Settings{OnChange: func(_ context.Context, c breaker.Change) {
 			if len(states) == 0 {
 				time.Sleep(time.Hour)
 			}
@@ -113,7 +114,7 @@ func TestSlowOnChangeHoldsNobodyUp(t *testing.T) {
 func TestPanickingOnChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var states []breaker.State
-		b := newBreaker(t, breaker.Settings{OnChange: func(c breaker.Change) {
+		b := newBreaker(t, breaker.Settings{OnChange: func(_ context.Context, c breaker.Change) {
 			states = append(states, c.To)
 			if len(states) <= 2 {
 				panic("callback")
@@ -155,7 +156,7 @@ func TestDeliveryGoesOnAfterAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *breaker.Breaker
 		var states []breaker.State
-		b = newBreaker(t, breaker.Settings{OnChange: func(c breaker.Change) {
+		b = newBreaker(t, breaker.Settings{OnChange: func(_ context.Context, c breaker.Change) {
 			states = append(states, c.To)
 			if len(states) == 1 {
 				time.Sleep(time.Minute)

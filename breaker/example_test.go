@@ -12,7 +12,7 @@ import (
 func ExampleNew() {
 	b, err := breaker.New(breaker.Settings{
 		Name: "redis-1:6379",
-		OnChange: func(c breaker.Change) {
+		OnChange: func(_ context.Context, c breaker.Change) {
 			fmt.Printf("%s: %v -> %v (%v)\n", c.Name, c.From, c.To, c.Cause)
 		},
 	})

@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
@@ -52,13 +53,13 @@ type Settings struct {
 	SlowCall time.Duration
 
 	// OnChange, if not nil, is called for every transition exactly once and in
-	// order. It runs on the goroutine of the Acquire or Done that made the
+	// order, with a context that never ends. It runs on the goroutine of the Acquire or Done that made the
 	// change, or on one that is already delivering, but outside every lock: it
 	// may call any method of the breaker and of its permits. It should be
 	// quick, that goroutine is serving a request. If it panics, the panic goes
 	// to that goroutine, the breaker stays intact, and the permit that Acquire
 	// was about to return is lost, which ProbeTimeout covers.
-	OnChange func(Change)
+	OnChange func(context.Context, Change)
 }
 
 const (

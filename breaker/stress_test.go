@@ -1,6 +1,7 @@
 package breaker_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -66,7 +67,7 @@ func TestStressTransitions(t *testing.T) {
 		b = newBreaker(t, breaker.Settings{
 			Window: 10 * time.Millisecond, MinRequests: 5, OpenMin: time.Millisecond, OpenMax: 4 * time.Millisecond,
 			ProbeTimeout: time.Millisecond, SlowCall: 150 * time.Microsecond,
-			OnChange: func(c breaker.Change) {
+			OnChange: func(_ context.Context, c breaker.Change) {
 				if inside.Add(1) != 1 {
 					t.Error("two deliveries at once")
 				}

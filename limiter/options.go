@@ -173,12 +173,9 @@ func WithLogger(l *slog.Logger) RedisOption {
 // all are called, in order.
 func WithHooks(h Hooks) HooksOption {
 	return options.Set(func(c *config) {
-		c.Decision = chain.Two(c.Decision, h.Decision)
+		c.Decision, c.Link.OnChange = chain.Two(c.Decision, h.Decision), chain.Two(c.Link.OnChange, h.BreakerChange)
 		if h.Call != nil {
-			c.Link.OnCall = chain.One(c.Link.OnCall, func(info redislink.Call) { h.Call(context.Background(), CallInfo(info)) })
-		}
-		if h.BreakerChange != nil {
-			c.Link.OnChange = chain.One(c.Link.OnChange, func(ch breaker.Change) { h.BreakerChange(context.Background(), ch) })
+			c.Link.OnCall = chain.Two(c.Link.OnCall, func(ctx context.Context, info redislink.Call) { h.Call(ctx, CallInfo(info)) })
 		}
 	}, nil)
 }

@@ -58,9 +58,8 @@ type Limiter struct {
 	interval time.Duration
 	topKeys  int
 
-	limit  limiter.Limit // a token bucket of what an interval lets through
-	params algo.Params   // of the limit
-	scaled redislink.PerShare[algo.Params]
+	limit  limiter.Limit   // a token bucket of what an interval lets through
+	params algo.Params     // of the limit
 	store  *fallback.Store // of keys beyond the top
 	units  float64         // of the rate, in an interval
 
@@ -166,10 +165,8 @@ func (s *Limiter) decide(ctx context.Context, key string, n int) (limiter.Result
 		return limiter.Result{}, err
 	}
 	k, h := s.table.find(key)
-	if k == nil {
-		if n > 0 {
-			k = s.track(key, h)
-		}
+	if k == nil && n > 0 {
+		k = s.track(key)
 	}
 	if s.unanswered.Load() {
 		// Its key is still tracked, so that the end of the outage is noticed.
@@ -205,11 +202,11 @@ func (s *Limiter) decide(ctx context.Context, key string, n int) (limiter.Result
 }
 
 // track begins to track a key, by the share.
-func (s *Limiter) track(key string, h uint64) *sample {
+func (s *Limiter) track(key string) *sample {
 	if s.table.count.Load() >= s.table.max {
 		return nil
 	}
-	k, made := s.table.add(key, h, s.prepare)
+	k, made := s.table.add(key, s.prepare)
 	if made {
 		s.startTicking()
 	}
@@ -220,7 +217,7 @@ func (s *Limiter) track(key string, h uint64) *sample {
 // state has not seen them used.
 func (s *Limiter) prepare(k *sample) {
 	share := s.redis.Share()
-	units, p := first(s.units, share), s.local(share)
+	units, p := first(s.units, share), s.params.Scale(share)
 	if left := s.store.Decide(k.key, p, 0).Remaining; left < p.Cap {
 		units = min(units, float64(left))
 	}
@@ -234,15 +231,10 @@ func (s *Limiter) prepare(k *sample) {
 // is rarely asked for would begin again each time.
 func (s *Limiter) drop(k *sample) {
 	s.table.drop(k)
-	p := s.local(s.redis.Share())
+	p := s.params.Scale(s.redis.Share())
 	if used := s.store.Decide(k.key, p, 0).Remaining - max(0, k.left.Load()); used > 0 {
 		s.store.Decide(k.key, p, used)
 	}
-}
-
-// local returns the parameters for a process with the given share.
-func (s *Limiter) local(share float64) algo.Params {
-	return s.scaled.Get(share, s.params.Scale)
 }
 
 // beyond decides on a key that is not tracked, and counts some of its requests.
@@ -254,10 +246,10 @@ func (s *Limiter) beyond(key string, h uint64, n int) limiter.Result {
 		s.candidates.Load().Add(h, key, int64(n))
 	}
 	s.counts[1].Add(uint64(n))
-	d := s.store.Decide(key, s.local(s.redis.Share()), int64(n))
+	d := s.store.Decide(key, s.params.Scale(s.redis.Share()), int64(n))
 	return limiter.Result{
 		Allowed: d.Allowed, Limit: s.limit, Remaining: int(d.Remaining), Source: limiter.SourceLocal,
-		RetryAfter: time.Duration(d.RetryAfter) * time.Microsecond, ResetAfter: time.Duration(d.ResetAfter) * time.Microsecond,
+		RetryAfter: algo.Duration(d.RetryAfter), ResetAfter: algo.Duration(d.ResetAfter),
 	}
 }
 
@@ -441,7 +433,7 @@ func (s *Limiter) choose(all []*sample, own map[*sample]float64, scale float64) 
 			s.drop(kept[last])
 			kept = kept[:last]
 		}
-		k, made := s.table.add(c.Key, c.Hash, s.prepare)
+		k, made := s.table.add(c.Key, s.prepare)
 		if made {
 			own[k] = rate
 			kept = slices.Insert(kept, 0, k)

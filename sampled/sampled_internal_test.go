@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"slices"
 	"strings"
@@ -232,5 +233,18 @@ func TestChoose(t *testing.T) {
 	s.candidates.Load().Add(h, "another", 1)
 	if kept, gone = s.choose(kept, own, 1./candidateEvery); len(gone) > 0 || !slices.Contains(names(kept), "another") {
 		t.Errorf("kept %v, gone %v", names(kept), names(gone))
+	}
+}
+
+// TestDroppedKeysAreNotFound: a caller that has found a key and stores it for the next one
+// while the key is dropped must not bring it back, since nothing would fill its units again.
+func TestDroppedKeysAreNotFound(t *testing.T) {
+	table := sampleTable{seed: maphash.MakeSeed(), max: 1}
+	k, _ := table.add("key", func(*sample) {})
+	_, h := table.find("key")
+	table.drop(k)
+	table.remember(k, h)
+	if again, _ := table.find("key"); again != nil {
+		t.Error("a key was found after it was dropped")
 	}
 }

@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	tableCells   = 4096
-	tableStripes = 64
+	tableCells = 4096
 	// always is the threshold of a key of which everything is admitted.
 	always = math.MaxUint64
 )
@@ -36,76 +35,65 @@ type sample struct {
 	denied atomic.Int64
 }
 
-// sampleTable finds samples without a lock, mostly.
+// sampleTable finds samples without a lock: those that were found last by one load.
 type sampleTable struct {
-	seed    maphash.Seed
-	max     int64
-	count   atomic.Int64
-	cells   [tableCells]atomic.Pointer[sample]
-	stripes [tableStripes]struct {
-		mu    sync.RWMutex
-		byKey map[string]*sample
-	}
+	seed  maphash.Seed
+	max   int64
+	count atomic.Int64
+	cells [tableCells]atomic.Pointer[sample]
+	byKey sync.Map // string → *sample
 }
 
 // find returns the sample of a key; nil when it is not tracked.
 func (t *sampleTable) find(key string) (*sample, uint64) {
 	h := maphash.String(t.seed, key)
-	cell := &t.cells[h%tableCells]
-	if k := cell.Load(); k != nil && k.key == key {
+	if k := t.cells[h%tableCells].Load(); k != nil && k.key == key {
 		return k, h
 	}
-	st := &t.stripes[h%tableStripes]
-	st.mu.RLock()
-	k := st.byKey[key]
-	st.mu.RUnlock()
-	if k != nil {
-		cell.Store(k)
+	v, ok := t.byKey.Load(key)
+	if !ok {
+		return nil, h
 	}
-	return k, h
+	t.remember(v.(*sample), h)
+	return v.(*sample), h
+}
+
+// remember lets find return k by one load, unless k was dropped since it was found.
+func (t *sampleTable) remember(k *sample, h uint64) {
+	cell := &t.cells[h%tableCells]
+	cell.Store(k)
+	if now, _ := t.byKey.Load(k.key); now != k {
+		cell.CompareAndSwap(k, nil)
+	}
 }
 
 // add tracks a key, unless there are too many. made is false when it was there.
-func (t *sampleTable) add(key string, h uint64, start func(*sample)) (k *sample, made bool) {
-	st := &t.stripes[h%tableStripes]
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if k = st.byKey[key]; k != nil {
-		return k, false
-	}
+func (t *sampleTable) add(key string, start func(*sample)) (k *sample, made bool) {
 	if t.count.Add(1) > t.max {
 		t.count.Add(-1)
 		return nil, false
 	}
 	k = &sample{key: key, id: lua.EncodeID(key)}
 	start(k)
-	if st.byKey == nil {
-		st.byKey = make(map[string]*sample)
+	v, there := t.byKey.LoadOrStore(key, k)
+	if there {
+		t.count.Add(-1)
 	}
-	st.byKey[key] = k
-	return k, true
+	return v.(*sample), !there
 }
 
 func (t *sampleTable) drop(k *sample) {
-	h := maphash.String(t.seed, k.key)
-	st := &t.stripes[h%tableStripes]
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	delete(st.byKey, k.key)
-	t.cells[h%tableCells].CompareAndSwap(k, nil)
+	t.byKey.Delete(k.key)
+	t.cells[maphash.String(t.seed, k.key)%tableCells].CompareAndSwap(k, nil)
 	t.count.Add(-1)
 }
 
 func (t *sampleTable) all() []*sample {
 	out := make([]*sample, 0, t.count.Load())
-	for i := range t.stripes {
-		st := &t.stripes[i]
-		st.mu.RLock()
-		for _, k := range st.byKey {
-			out = append(out, k)
-		}
-		st.mu.RUnlock()
-	}
+	t.byKey.Range(func(_, k any) bool {
+		out = append(out, k.(*sample))
+		return true
+	})
 	return out
 }
 

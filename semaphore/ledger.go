@@ -30,16 +30,12 @@ type ledger struct {
 	headroom float64 // the part for critical callers
 	ttl      time.Duration
 	patience time.Duration // defaultPatience, but in tests
-	shared   redislink.PerShare[part]
 
 	mu    sync.Mutex
 	keys  map[string]*key
 	held  int
 	timer *time.Timer // of the heartbeat; nil while it is stopped
 }
-
-// part is what a share leaves of the permits, and of those kept for critical callers.
-type part struct{ permits, keep int }
 
 // enter returns what is known of a key, which stays until leave.
 func (l *ledger) enter(name string) *key {
@@ -118,23 +114,23 @@ func (l *ledger) fallBack(k *key, caller string, critical bool, cause error) (*P
 	case fallback.Closed:
 		return l.denied(k, 0, limiter.SourceClosed), fmt.Errorf("%w: %w", limiter.ErrUnavailable, cause)
 	}
-	own := l.shared.Get(l.redis.UseShare(), l.part)
+	permits, keep := l.part(l.redis.UseShare())
 	if critical {
-		own.keep = 0
+		keep = 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	room := own.permits - len(k.holding)
-	if room <= own.keep {
+	room := permits - len(k.holding)
+	if room <= keep {
 		return l.denied(k, 0, limiter.SourceLocal), nil
 	}
 	return l.hold(k, caller, room-1, limiter.SourceLocal), nil
 }
 
-// part is this process's part of the permits.
-func (l *ledger) part(share float64) part {
+// part is what a share leaves of the permits, and of those kept for critical callers.
+func (l *ledger) part(share float64) (permits, keep int) {
 	n := max(1, int(float64(l.permits)*share+1e-9))
-	return part{n, min(keptOf(n, l.headroom), n-1)}
+	return n, min(keptOf(n, l.headroom), n-1)
 }
 
 // keptOf is the part f of n, rounded up but for what floating point adds.

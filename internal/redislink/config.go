@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
@@ -45,8 +46,8 @@ type Config struct {
 	Logger *slog.Logger
 	// OnCall, if set, is called after each call, and OnChange for each change of a
 	// breaker's state.
-	OnCall   func(Call)
-	OnChange func(breaker.Change)
+	OnCall   func(context.Context, Call)
+	OnChange func(context.Context, breaker.Change)
 }
 
 // Call is a call to Redis that has ended.
@@ -99,7 +100,7 @@ func (c *Config) fits() error {
 
 // breakerSettings completes the settings of the breakers. changed is called for each
 // change of a state, before the function of the user.
-func (c *Config) breakerSettings(changed func(breaker.Change)) breaker.Settings {
+func (c *Config) breakerSettings(changed func(context.Context, breaker.Change)) breaker.Settings {
 	set := c.Breaker
 	set.Name = cmp.Or(set.Name, c.Prefix)
 	if set.ProbeTimeout == 0 {
@@ -114,12 +115,6 @@ func (c *Config) breakerSettings(changed func(breaker.Change)) breaker.Settings 
 		set.OpenMax = max(5*time.Second, set.OpenMin)
 	}
 	set.SlowCall = cmp.Or(set.SlowCall, c.Budget/2)
-	users := set.OnChange
-	set.OnChange = func(ch breaker.Change) {
-		changed(ch)
-		if users != nil {
-			users(ch)
-		}
-	}
+	set.OnChange = chain.Two(changed, set.OnChange)
 	return set
 }

@@ -1,6 +1,7 @@
 package redislink
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 
@@ -13,15 +14,15 @@ type events struct {
 	logger   *slog.Logger
 	prefix   string
 	policy   fallback.Policy
-	onCall   func(Call)           // nil without
-	onChange func(breaker.Change) // nil without
+	onCall   func(context.Context, Call)           // nil without
+	onChange func(context.Context, breaker.Change) // nil without
 
 	denied, evalOnly, guessed sync.Once
 }
 
 // changed reports a change of a breaker's state. An outage is one line when it begins and
 // one when it is over; the probes in between are for debugging.
-func (e *events) changed(ch breaker.Change) {
+func (e *events) changed(ctx context.Context, ch breaker.Change) {
 	args := []any{"breaker", ch.Name, "from", ch.From, "to", ch.To, "since", ch.Since}
 	switch {
 	case ch.To == breaker.Closed:
@@ -32,14 +33,14 @@ func (e *events) changed(ch breaker.Change) {
 		e.logger.Debug("holdfast: redis circuit half-open", append(args, "cause", ch.Cause, "open_for", ch.OpenFor)...)
 	}
 	if e.onChange != nil {
-		e.onChange(ch)
+		e.onChange(ctx, ch)
 	}
 }
 
 // called reports a call that has ended. The first call that the ACL rejects is logged.
 func (e *events) called(c Call) {
 	if e.onCall != nil {
-		e.onCall(c)
+		e.onCall(context.Background(), c)
 	}
 	if c.Class == breaker.ClassPermission {
 		e.denied.Do(func() {

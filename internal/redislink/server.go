@@ -2,6 +2,7 @@ package redislink
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -84,9 +85,9 @@ func (s *servers) make(name string) *Server {
 		set.Name += "@" + name
 	}
 	srv := &Server{Name: set.Name, Addr: name}
-	set.OnChange = func(ch breaker.Change) {
+	set.OnChange = func(ctx context.Context, ch breaker.Change) {
 		s.changed(srv, ch)
-		s.settings.OnChange(ch)
+		s.settings.OnChange(ctx, ch)
 	}
 	srv.Breaker, _ = breaker.New(set) // the settings were checked
 	srv.queue = newQueue(s.wire, set.Name, srv.Breaker, s.oneSlot)

@@ -29,6 +29,7 @@ type flight struct {
 	fly  func() // runs it, in memory that is used again
 
 	sameSlot bool // a command has keys of one hash slot only
+	own      bool // runs in the goroutine of its only caller, and ends at its deadline
 	ops      []*Op
 	of       []place // where the answer for the request at the same index stands
 	waits    []bool
@@ -78,7 +79,7 @@ func (f *flight) clear() {
 	clear(f.errs)
 	f.ops, f.of, f.cmds, f.errs = f.ops[:0], f.of[:0], f.cmds[:0], f.errs[:0]
 	f.used, f.keys, f.work, f.took, f.answered, f.crossedSlots = 0, 0, 0, 0, false, false
-	f.peeks, f.after = true, false
+	f.peeks, f.after, f.own = true, false, false
 	f.permit, f.deadline = breaker.Permit{}, time.Time{}
 	f.sending.state.Store(unsent)
 }
@@ -196,6 +197,9 @@ func (f *flight) send() (breaker.Class, error) {
 	// Not a part of f: the client may dial on with it when f is long used again.
 	ctx := &flightCtx{Context: f.ops[0].ctx, deadline: f.deadline, gone: f.gone}
 	f.call(ctx)
+	if f.own {
+		f.outOfTime()
+	}
 	for i, c := range f.commands[:f.used] {
 		c.err = f.errs[i]
 	}
@@ -227,6 +231,19 @@ func (f *flight) call(ctx context.Context) {
 				f.errs[i+1+k] = &unsentError{cmp.Or(err, ctx.Err())}
 			}
 			return
+		}
+	}
+}
+
+// outOfTime says that the budget was over where the client says that a connection's deadline
+// was, which is the same.
+func (f *flight) outOfTime() {
+	for i, err := range f.errs {
+		if timedOut(err) && !time.Now().Before(f.deadline) {
+			f.errs[i] = errBudget
+			if f.sending.withdraw() {
+				f.errs[i] = errUnsent
+			}
 		}
 	}
 }
@@ -382,7 +399,7 @@ func (f *flight) answer(i int, o *Op) {
 }
 
 // flightCtx carries the first caller's values, the call's deadline, and an end that costs
-// no timer: the last caller closes gone when it leaves.
+// no timer of its own: gone is closed when the last caller has left.
 type flightCtx struct {
 	context.Context
 	deadline time.Time

@@ -41,12 +41,14 @@ func New(c Config) (*Link, error) {
 	background := newBackground()
 	w := &wire{
 		lua: lua.NewClient(c.Client), functions: c.Functions, names: lua.NewNamer(c.Prefix),
-		inFlight: c.MaxInFlight, closed: background.ctx.Done(), events: e,
+		inFlight: c.MaxInFlight, events: e,
+	}
+	if plain, ok := c.Client.(*redis.Client); ok {
+		w.plain, w.ends = true, keepsToDeadlines(plain.Options())
 	}
 	w.connections = connections(c.Client)
 	w.nonces.process = randomName()
 	w.pools.init()
-	_, w.plain = c.Client.(*redis.Client)
 	if c.Functions {
 		w.lua.UseFunctions(c.Client)
 	}
@@ -62,6 +64,14 @@ func New(c Config) (*Link, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// keepsToDeadlines reports that a client with these options ends a call at the deadline of its
+// context. Without timeouts it sets no deadlines, and functions of the user's that make a
+// connection ready may take their time.
+func keepsToDeadlines(opt *redis.Options) bool {
+	return opt.ContextTimeoutEnabled && opt.ReadTimeout >= 0 && opt.WriteTimeout >= 0 &&
+		opt.OnConnect == nil && opt.CredentialsProvider == nil && opt.CredentialsProviderContext == nil && opt.StreamingCredentialsProvider == nil
 }
 
 // Now is the time since New, by a clock that never steps.
@@ -165,12 +175,12 @@ func (l *Link) Ask(ctx context.Context, srv *Server, o *Op, budget time.Duration
 func (l *Link) AskAll(ctx context.Context, ops []*Op) []error {
 	errs, begun := make([]error, len(ops)), make([]*queue, len(ops))
 	for i, o := range ops {
-		switch srv := l.Server(o.ID); {
-		case srv.Breaker.Refuses():
+		srv := l.Server(o.ID)
+		if srv.Breaker.Refuses() {
 			errs[i] = &Error{breaker.ClassUnavailable, ErrOpen}
-		case srv.queue.start(ctx, o, l.Budget):
+		} else if _, ok := srv.queue.start(ctx, o, l.Budget, false); ok {
 			begun[i] = srv.queue
-		default:
+		} else {
 			errs[i] = failure(l.ended(o.Class, o.Err))
 		}
 	}

@@ -68,7 +68,21 @@ type Op struct {
 	deadline time.Time
 	state    opState
 	flight   *flight
-	done     chan struct{}
+	done     chan struct{} // is sent to once: when it is answered, or its time is over
+	// What the caller gets whose time was over. The fields above are then still those of
+	// the call.
+	dismissed struct {
+		class breaker.Class
+		err   error
+	}
+}
+
+// result is what came of the request, once done was sent to.
+func (o *Op) result() (breaker.Class, error) {
+	if o.state == left {
+		return o.dismissed.class, o.dismissed.err
+	}
+	return o.Class, o.Err
 }
 
 type opState uint8
@@ -82,16 +96,9 @@ const (
 
 // pools keep memory for the next use. Each link has its own: nothing of one link, least of
 // all a channel, is ever used by another.
-type pools struct{ ops, timers sync.Pool }
+type pools struct{ ops sync.Pool }
 
-func (p *pools) init() {
-	p.ops.New = func() any { return new(Op) }
-	p.timers.New = func() any {
-		t := time.NewTimer(time.Hour)
-		t.Stop()
-		return t
-	}
-}
+func (p *pools) init() { p.ops.New = func() any { return new(Op) } }
 
 // finished reports to the caller that waits.
 func (o *Op) finished(answered bool) {
@@ -144,6 +151,9 @@ func (q *fifo) pop() *Op {
 	}
 	return nil
 }
+
+// all returns those that came, also such as have left.
+func (q *fifo) all() []*Op { return q.waiting[q.head:] }
 
 // take offers the first n that wait, in order. What was not accepted keeps its place.
 func (q *fifo) take(n int, accept func(*Op) bool) {

@@ -3,6 +3,7 @@ package redislink
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,19 +29,22 @@ const (
 
 // queue sends the requests to one server: up to depth calls they are sent as they come;
 // those that come while as many are in flight wait, in order, and leave together as soon
-// as one is back. There is no timer, and no request waits for others to arrive.
+// as one is back. No request waits for others to arrive. One timer, for the deadline that
+// comes first, sends home those whose time is over.
 type queue struct {
 	wire    *wire
 	server  string // its name
 	breaker *breaker.Breaker
-	max     int // calls in flight, those included whose callers have left
-	flights sync.Pool
+	max     int       // calls in flight, those included whose callers have left
+	unused  sync.Pool // flights
 
 	mu      sync.Mutex
-	flying  int
-	stuck   int // of those, how many have lost all their callers
-	landing int // calls that have ended, and whose After is being called
+	flights []*flight // those in flight
+	stuck   int       // of those, how many have lost all their callers
+	landing int       // calls that have ended, and whose After is being called
 	waiting fifo
+	timer   *time.Timer
+	wake    time.Time     // when it fires; zero when it does not
 	trip    time.Duration // about the least recent round trip
 	// The shortest of the last learnt%memory calls, and of the memory calls before.
 	least, before time.Duration
@@ -48,156 +52,236 @@ type queue struct {
 	sameSlot      bool // the server takes keys of one hash slot only
 	closing       bool // only what lasts is taken
 	closed        bool
-	landed        sync.Cond // flying or landing has become less
+	landed        sync.Cond // flights or landing has become less
 }
 
 func newQueue(w *wire, server string, b *breaker.Breaker, sameSlot bool) *queue {
 	q := &queue{wire: w, server: server, breaker: b, max: w.inFlight, sameSlot: sameSlot}
 	q.landed.L = &q.mu
-	q.flights.New = func() any {
+	q.unused.New = func() any {
 		f := newFlight(w)
-		f.fly = func() { q.run(f) }
+		f.fly = func() { q.fly(f) }
 		return f
 	}
+	q.timer = time.AfterFunc(time.Hour, q.sendHome)
+	q.timer.Stop()
 	return q
 }
 
-// do makes the request within the budget.
+// do makes the request within the budget. A caller that finds no call in flight makes its
+// own in its own goroutine, where the client ends a call at its deadline: a second goroutine
+// costs about as much as the call. Such a caller sees that its context is cancelled when the
+// call ends.
 func (q *queue) do(ctx context.Context, o *Op, budget time.Duration) (breaker.Class, error) {
-	if q.start(ctx, o, budget) {
-		return q.await(ctx, o)
+	f, ok := q.start(ctx, o, budget, q.wire.ends)
+	if !ok {
+		return o.Class, o.Err
 	}
-	return o.Class, o.Err
+	if f != nil {
+		if next := q.run(f); next != nil {
+			go next.fly()
+		}
+	}
+	return q.await(ctx, o)
 }
 
-// start begins a request, and reports whether there is something to await. A caller whose
-// context ends before the budget has three quarters of what is left.
-func (q *queue) start(ctx context.Context, o *Op, budget time.Duration) bool {
+// start begins a request, and reports whether there is something to await. A flight that
+// it returns is for the caller to run: only where own is set. A caller whose context ends
+// before the budget has three quarters of what is left.
+func (q *queue) start(ctx context.Context, o *Op, budget time.Duration, own bool) (*flight, bool) {
 	if o.Taken != nil && o.Taken.Params.Kind == algo.LeakyBucketShaping {
 		// It takes nothing back, so there is nothing to ask. A call without a command
 		// would count as an answer of the server.
 		o.fail(breaker.ClassOK, nil)
 		o.state = left
 		o.finished(false)
-		return false
+		return nil, false
 	}
 	if o.done == nil {
 		o.done = make(chan struct{}, 1)
 	}
-	o.ctx, o.deadline = ctx, time.Now().Add(budget)
+	now := time.Now()
+	o.ctx, o.deadline = ctx, now.Add(budget)
 	if end, ok := ctx.Deadline(); ok && end.Before(o.deadline) {
-		o.deadline = time.Now().Add(time.Until(end) * 3 / 4)
+		o.deadline = now.Add(end.Sub(now) * 3 / 4)
 	}
-	if err := q.add(o); err != nil {
+	f, err := q.add(o, own)
+	if err != nil {
 		o.fail(q.classify(ctx, err, 0), err)
 		o.state = left
 		o.finished(false)
-		return false
+		return nil, false
 	}
-	return true
+	return f, true
 }
 
 // await returns what came of a request when it is known, or its time is over.
 func (q *queue) await(ctx context.Context, o *Op) (breaker.Class, error) {
-	timer := q.wire.pools.timers.Get().(*time.Timer)
-	timer.Reset(time.Until(o.deadline))
-	defer func() {
-		timer.Stop()
-		q.wire.pools.timers.Put(timer)
-	}()
-	closed := q.wire.closed
-	if o.Lasts {
-		closed = nil
+	if ctx.Done() == nil {
+		<-o.done
+		return o.result()
 	}
-	var why error
 	select {
 	case <-o.done:
-		return o.Class, o.Err
-	case <-timer.C:
-		why = errBudget
+		return o.result()
 	case <-ctx.Done():
-		why = ctx.Err()
-	case <-closed:
-		why = ErrClosed
+		return q.leave(ctx, o, ctx.Err())
 	}
-	return q.leave(ctx, o, why)
 }
 
 func (q *queue) classify(ctx context.Context, err error, took time.Duration) breaker.Class {
 	return classify(ctx, err, took, q.wire.fair)
 }
 
-// add sends o, or lets it wait for its turn.
-func (q *queue) add(o *Op) error {
+// add sends o, or lets it wait for its turn. Where own is set, and nothing else is in flight,
+// the caller sends the flight that it gets.
+func (q *queue) add(o *Op, own bool) (*flight, error) {
 	q.mu.Lock()
 	switch {
 	case q.closed, q.closing && !o.Lasts:
 		q.mu.Unlock()
-		return ErrClosed
+		return nil, ErrClosed
 	case q.waiting.len() == 0 && q.ready():
+		own = own && len(q.flights) == 0
 		f := q.gather(o)
+		f.own = own
+		q.wakeAt(o.deadline)
 		q.mu.Unlock()
+		if own {
+			return f, nil
+		}
 		go f.fly()
-		return nil
+		return nil, nil
 	case q.stuck >= q.max:
 		q.mu.Unlock()
-		return errNoTurn
+		return nil, errNoTurn
 	}
 	q.waiting.push(o)
+	q.wakeAt(o.deadline)
 	f, late := q.next()
 	q.mu.Unlock()
 	q.sendOff(f, late)
-	return nil
+	return nil, nil
+}
+
+// wakeAt sets the timer, unless it fires sooner. mu is held.
+func (q *queue) wakeAt(t time.Time) {
+	if q.wake.IsZero() || t.Before(q.wake) {
+		q.wake = t
+		q.timer.Reset(time.Until(t))
+	}
+}
+
+// sendHome is called by the timer, for those whose time is over.
+func (q *queue) sendHome() {
+	now := time.Now()
+	q.dismiss(errBudget, func(o *Op) bool { return !o.deadline.After(now) })
+}
+
+// dismiss sends home those who wait or fly and are meant, and sets the timer for the others.
+func (q *queue) dismiss(why error, meant func(*Op) bool) {
+	var gone []departure
+	var first time.Time
+	each := func(o *Op) {
+		switch {
+		case o.state != queued && o.state != flying:
+		case meant(o):
+			gone = append(gone, q.depart(o, why))
+		case first.IsZero() || o.deadline.Before(first):
+			first = o.deadline
+		}
+	}
+	q.mu.Lock()
+	for _, f := range q.flights {
+		for _, o := range f.ops {
+			each(o)
+		}
+	}
+	for _, o := range q.waiting.all() {
+		each(o)
+	}
+	q.wake = time.Time{}
+	if !first.IsZero() {
+		q.wakeAt(first)
+	}
+	f, late := q.next()
+	q.mu.Unlock()
+	q.sendOff(f, late)
+	for _, d := range gone {
+		d.op.dismissed.class, d.op.dismissed.err = q.report(d.op.ctx, &d)
+		d.op.done <- struct{}{}
+	}
+}
+
+// departure is a caller who leaves before there is an answer.
+type departure struct {
+	op     *Op
+	why    error
+	unsent bool // it waited for its turn
+	last   bool // of its call
+	peeks  bool
+	permit breaker.Permit
+	took   time.Duration
+}
+
+// depart takes o out of the queue or of its call. mu is held.
+func (q *queue) depart(o *Op, why error) departure {
+	d := departure{op: o, why: why, unsent: o.state == queued}
+	o.state = left
+	if d.unsent {
+		if why == errBudget { //nolint:errorlint // it is not wrapped
+			d.why = errNoTurn
+		}
+		return d
+	}
+	f := o.flight
+	f.callers--
+	d.permit, d.took, d.last, d.peeks = f.permit, time.Since(f.sent), f.callers == 0, f.peeks
+	if d.last {
+		if f.sending.withdraw() && why == errBudget { //nolint:errorlint // the same
+			d.why = errUnsent
+		}
+		close(f.gone)
+		q.stuck++
+	}
+	return d
+}
+
+// report says what a departure means, to the breaker too.
+func (q *queue) report(ctx context.Context, d *departure) (breaker.Class, error) {
+	class := q.classify(ctx, d.why, d.took)
+	switch {
+	case d.unsent:
+		d.op.fail(class, d.why)
+		d.op.finished(false)
+	case d.last || class.Failure():
+		// That one caller is gone says nothing of the call, that Redis is late does.
+		d.permit.Report(class, proofOf(d.peeks), d.took)
+	}
+	return class, d.why
 }
 
 // leave is for a caller that does not wait any longer.
 func (q *queue) leave(ctx context.Context, o *Op, why error) (breaker.Class, error) {
 	q.mu.Lock()
-	switch o.state {
-	case answered:
+	if o.state == answered || o.state == left {
 		q.mu.Unlock()
 		<-o.done
-		return o.Class, o.Err
-	case queued:
-		o.state = left
-		q.mu.Unlock()
-		if why == errBudget { //nolint:errorlint // it is not wrapped
-			why = errNoTurn
-		}
-		o.fail(q.classify(ctx, why, 0), why)
-		o.finished(false)
-		return o.Class, why
+		return o.result()
 	}
-	o.state = left
-	f := o.flight
-	f.callers--
-	permit, took, last, peeks := f.permit, time.Since(f.sent), f.callers == 0, f.peeks
-	var next *flight
-	var late []*Op
-	if last {
-		if f.sending.withdraw() && why == errBudget { //nolint:errorlint // the same
-			why = errUnsent
-		}
-		close(f.gone)
-		q.stuck++
-		next, late = q.next()
-	}
+	d := q.depart(o, why)
+	f, late := q.next()
 	q.mu.Unlock()
-	q.sendOff(next, late)
-	class := q.classify(ctx, why, took)
-	// That one caller is gone says nothing of the call, that Redis is late does.
-	if last || class.Failure() {
-		permit.Report(class, proofOf(peeks), took)
-	}
-	return class, why
+	q.sendOff(f, late)
+	return q.report(ctx, &d)
 }
 
 // ready reports whether one more may fly. Those that are stuck do not count as flying,
 // only against max. Full calls leave some connections to others. mu is held.
 func (q *queue) ready() bool {
-	flying := q.flying - q.stuck
+	flying := len(q.flights) - q.stuck
 	full := q.waiting.len() >= callKeys && min(q.least, cmp.Or(q.before, q.least)) >= far
-	return q.flying < q.max && (flying < depth || full && flying < q.wire.connections*3/4)
+	return len(q.flights) < q.max && (flying < depth || full && flying < q.wire.connections*3/4)
 }
 
 // learn notes how long a call took. mu is held.
@@ -232,7 +316,7 @@ func (q *queue) next() (f *flight, late []*Op) {
 // it would take the place of one who can wait. While nothing is in flight every request is
 // sent, so that it is noticed when round trips become shorter. mu is held.
 func (q *queue) tooLate(o *Op, now time.Time) bool {
-	return q.flying-q.stuck > 0 && o.deadline.Sub(now) < q.trip
+	return len(q.flights) > q.stuck && o.deadline.Sub(now) < q.trip
 }
 
 func (q *queue) sendOff(f *flight, late []*Op) {
@@ -246,41 +330,42 @@ func (q *queue) sendOff(f *flight, late []*Op) {
 
 // gather makes a call of o and those who wait and can go with it. mu is held.
 func (q *queue) gather(o *Op) *flight {
-	q.flying++
-	f := q.flight()
+	f := q.unused.Get().(*flight)
+	f.sameSlot = q.sameSlot
 	f.add(o)
-	now := time.Now()
-	q.waiting.take(callOps-1, func(next *Op) bool { return !q.tooLate(next, now) && f.add(next) })
+	if q.waiting.len() > 0 {
+		now := time.Now()
+		q.waiting.take(callOps-1, func(next *Op) bool { return !q.tooLate(next, now) && f.add(next) })
+	}
+	q.flights = append(q.flights, f)
 	f.callers = len(f.ops)
 	return f
 }
 
-// flight returns an empty one. mu is held.
-func (q *queue) flight() *flight {
-	f := q.flights.Get().(*flight)
-	f.sameSlot = q.sameSlot
-	return f
+// fly sends f, and then what has gathered meanwhile, until there is no more.
+func (q *queue) fly(f *flight) {
+	for f != nil {
+		f = q.run(f)
+	}
 }
 
-// run sends f, and then what has gathered meanwhile, until there is no more.
-func (q *queue) run(f *flight) {
-	for f != nil {
-		permit, ok := q.breaker.Acquire()
-		switch {
-		case !ok:
-			f.failAll(breaker.ClassUnavailable, ErrOpen)
-		case !q.begin(f, permit):
-			permit.Done(breaker.ClassAborted, 0)
-			f.failAll(breaker.ClassAborted, errUnsent)
-		default:
-			class, err := f.send()
-			if f.crossedSlots {
-				q.oneSlot()
-			}
-			q.wire.called(q.server, class, err, f.took)
+// run sends f and returns the call to make next.
+func (q *queue) run(f *flight) *flight {
+	permit, ok := q.breaker.Acquire()
+	switch {
+	case !ok:
+		f.failAll(breaker.ClassUnavailable, ErrOpen)
+	case !q.begin(f, permit):
+		permit.Done(breaker.ClassAborted, 0)
+		f.failAll(breaker.ClassAborted, errUnsent)
+	default:
+		class, err := f.send()
+		if f.crossedSlots {
+			q.oneSlot()
 		}
-		f = q.finish(f)
+		q.wire.called(q.server, class, err, f.took)
 	}
+	return q.finish(f)
 }
 
 // begin notes that f is about to be sent, unless all its callers have left.
@@ -317,7 +402,8 @@ func (q *queue) finish(f *flight) *flight {
 	if f.answered {
 		q.learn(f.took)
 	}
-	q.flying--
+	i := slices.Index(q.flights, f)
+	q.flights = slices.Delete(q.flights, i, i+1)
 	after := f.after
 	if after {
 		q.landing++
@@ -338,7 +424,7 @@ func (q *queue) finish(f *flight) *flight {
 	}
 	if whole {
 		f.clear()
-		q.flights.Put(f)
+		q.unused.Put(f)
 	}
 	return next
 }
@@ -350,13 +436,19 @@ func (q *queue) oneSlot() {
 	q.sameSlot = true
 }
 
-// drain waits until nothing flies. Then nothing starts again but what lasts, and after all
-// not even that.
+// drain sends home those whose request does not last, and waits until nothing flies. Then
+// nothing starts again but what lasts, and after all not even that.
 func (q *queue) drain(all bool) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	q.closing, q.closed = true, all
-	for q.flying+q.landing > 0 {
+	q.mu.Unlock()
+	q.dismiss(ErrClosed, func(o *Op) bool { return !o.Lasts })
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.flights)+q.landing > 0 {
 		q.landed.Wait()
+	}
+	if all {
+		q.timer.Stop()
 	}
 }

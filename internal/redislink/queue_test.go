@@ -52,6 +52,15 @@ func decision(a *lua.Args, id string, cost int64) *Op {
 	return o
 }
 
+// inFlight is n calls in flight.
+func inFlight(n int) []*flight {
+	all := make([]*flight, n)
+	for i := range all {
+		all[i] = newFlight(nil)
+	}
+	return all
+}
+
 // only is the queue of a link with one server.
 func only(l *Link) *queue { return l.servers.only.queue }
 
@@ -65,11 +74,11 @@ func TestBudgetIsExact(t *testing.T) {
 		} {
 			synctest.Test(t, func(t *testing.T) {
 				q, a := only(unused(t, 128)), args(t, algo.GCRA)
-				q.flying = depth // so that nothing is sent
+				q.flights = inFlight(depth) // so that nothing is sent
 				ctx, cancel := context.WithTimeout(t.Context(), left)
 				defer cancel()
 				start, o := time.Now(), decision(a, "a", 1)
-				if !q.start(ctx, o, 50*time.Millisecond) {
+				if _, ok := q.start(ctx, o, 50*time.Millisecond, true); !ok {
 					t.Fatal("nothing to await")
 				}
 				if sent {
@@ -148,7 +157,7 @@ func TestItems(t *testing.T) {
 	} {
 		for kind, merges := range map[algo.Kind]bool{algo.GCRA: true, algo.LeakyBucketShaping: false} {
 			a := args(t, kind)
-			f := only(unused(t, 128)).flight()
+			f := newFlight(nil)
 			for _, s := range strings.Fields(asked) {
 				f.add(decision(a, s[:1], int64(s[1]-'0')))
 			}
@@ -174,7 +183,7 @@ func TestItems(t *testing.T) {
 	// Another limit is another question.
 	one, two := args(t, algo.GCRA), args(t, algo.GCRA)
 	two.Cap++
-	f := only(unused(t, 128)).flight()
+	f := newFlight(nil)
 	f.add(decision(one, "a", 1))
 	f.add(decision(two, "a", 1))
 	if n := len(f.commands[0].decide.Items); n != 2 {
@@ -209,7 +218,8 @@ func TestCommands(t *testing.T) {
 	} {
 		q := only(unused(t, 128))
 		q.sameSlot = c.oneSlot
-		f := q.flight()
+		f := newFlight(q.wire)
+		f.sameSlot = q.sameSlot
 		for _, o := range c.ops() {
 			if !f.add(o) {
 				t.Errorf("%s: no place for %s", name, o.ID)
@@ -220,7 +230,7 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	// A call is bounded by its work, but takes any request alone.
-	f := only(unused(t, 128)).flight()
+	f := newFlight(nil)
 	if !f.add(decision(log, "a", -2*callWork)) || f.add(decision(log, "b", -1)) {
 		t.Error("a call is not bounded by its work")
 	}
@@ -282,7 +292,7 @@ func fly(l *Link, ops ...*Op) {
 	}
 	f := q.gather(ops[0])
 	q.mu.Unlock()
-	q.run(f)
+	q.fly(f)
 }
 
 // TestWhatWasChargedApartIsAnswered: when the keys of a command are sent apart and the
@@ -414,12 +424,12 @@ func TestHotKeyTakesOnePlace(t *testing.T) {
 // callers, waiting for a turn is in vain; where one has not, it is not.
 func TestAllStuckIsAtOnce(t *testing.T) {
 	q, a := only(unused(t, 2)), args(t, algo.GCRA)
-	q.flying, q.stuck = 2, 2
-	if err := q.add(decision(a, "a", 1)); err != errNoTurn {
+	q.flights, q.stuck = inFlight(2), 2
+	if _, err := q.add(decision(a, "a", 1), true); err != errNoTurn {
 		t.Errorf("with all stuck: %v", err)
 	}
 	q.stuck = 1
-	if err := q.add(decision(a, "a", 1)); err != nil || q.waiting.len() != 1 {
+	if _, err := q.add(decision(a, "a", 1), true); err != nil || q.waiting.len() != 1 {
 		t.Errorf("with one that is not: %v, %d waiting", err, q.waiting.len())
 	}
 }
@@ -449,7 +459,7 @@ func TestFullCallsDoNotWait(t *testing.T) {
 		for range memory {
 			q.learn(c.trip + time.Second)
 		}
-		q.wire.connections, q.flying = c.connections, c.flying
+		q.wire.connections, q.flights = c.connections, inFlight(c.flying)
 		for range c.waiting {
 			q.waiting.push(decision(a, "a", 1))
 		}
@@ -464,7 +474,7 @@ func TestFullCallsDoNotWait(t *testing.T) {
 func TestNobodyIsSentTooLate(t *testing.T) {
 	for flying, want := range map[int]string{1: "patient", 0: "in a hurry"} {
 		q, a := only(unused(t, 128)), args(t, algo.GCRA)
-		q.trip, q.flying = 10*time.Millisecond, flying
+		q.trip, q.flights = 10*time.Millisecond, inFlight(flying)
 		hurried, patient := decision(a, "in a hurry", 1), decision(a, "patient", 1)
 		hurried.deadline = time.Now().Add(5 * time.Millisecond)
 		q.mu.Lock()

@@ -33,7 +33,7 @@ func TestShapingReturnsNothing(t *testing.T) {
 	if state := srv.Breaker.State(); d.calls != 0 || state != breaker.Open {
 		t.Errorf("%d calls; after 10 consecutive failures the breaker is %v", d.calls, state)
 	}
-	if srv.queue.flying != 0 {
+	if len(srv.queue.flights) != 0 {
 		t.Error("a call is in flight")
 	}
 }

@@ -14,11 +14,11 @@ type wire struct {
 	lua         *lua.Client
 	functions   bool // the Config asks for functions
 	names       *lua.Namer
-	fair        time.Duration   // an answer that took longer is slow
-	plain       bool            // there is one server, as far as the client knows
-	inFlight    int             // the most calls per server
-	connections int             // of the client, to a server; 0 if that is not known
-	closed      <-chan struct{} // closed when the link is
+	fair        time.Duration // an answer that took longer is slow
+	plain       bool          // there is one server, as far as the client knows
+	inFlight    int           // the most calls per server
+	connections int           // of the client, to a server; 0 if that is not known
+	ends        bool          // the client ends a call at the deadline of its context
 	nonces      nonces
 	pools       pools
 	events      *events

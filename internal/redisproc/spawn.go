@@ -43,7 +43,7 @@ func (s *Server) args() []string {
 	} else {
 		args = append(args, "--port", "0", "--tls-port", number, "--tls-auth-clients", "no",
 			"--tls-cert-file", filepath.Join(s.dir, serverCert), "--tls-key-file", filepath.Join(s.dir, serverKey),
-			"--tls-ca-cert-file", filepath.Join(s.dir, authority))
+			"--tls-ca-cert-file", filepath.Join(s.dir, serverCert))
 	}
 	for _, c := range s.opts.Config {
 		args = append(append(args, "--"+c[0]), c[1:]...)

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
@@ -17,39 +18,27 @@ import (
 
 // Files in the server's folder.
 const (
-	authority  = "ca.crt"
 	serverCert = "tls.crt"
 	serverKey  = "tls.key"
 )
 
-// certify makes an authority and writes a certificate of it for loopback into
-// the server's folder. The authority's key is kept nowhere.
+// certify writes a certificate for loopback, which is its own authority, into the server's
+// folder.
 func (s *Server) certify() error {
 	now := time.Now()
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "holdfast test authority"},
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "holdfast test server"},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "holdfast test server"},
-		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
-	}
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
-	if err != nil {
-		return err
-	}
-	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
 	if err != nil {
 		return err
 	}
@@ -57,24 +46,13 @@ func (s *Server) certify() error {
 	if err != nil {
 		return err
 	}
-	for _, f := range []struct {
-		name, kind string
-		der        []byte
-	}{{authority, "CERTIFICATE", caDER}, {serverCert, "CERTIFICATE", leafDER}, {serverKey, "PRIVATE KEY", keyDER}} {
-		block := pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der})
-		if err := os.WriteFile(filepath.Join(s.dir, f.name), block, 0o600); err != nil {
-			return err
-		}
-	}
-	root, err := x509.ParseCertificate(caDER)
-	if err != nil {
-		return err
-	}
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 	roots := x509.NewCertPool()
-	roots.AddCert(root)
+	roots.AppendCertsFromPEM(certPEM)
 	// The name is the server's also for a client that dials a proxy.
 	s.tls = &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
-	return nil
+	return errors.Join(os.WriteFile(filepath.Join(s.dir, serverCert), certPEM, 0o600), os.WriteFile(filepath.Join(s.dir, serverKey), keyPEM, 0o600))
 }
 
 // TLSConfig is what a client needs to trust the server; nil without TLS.

@@ -5,62 +5,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"reflect"
-	"strings"
 	"testing"
 	"testing/synctest"
 )
-
-// image is all of a request that a wrapper might be tempted to change.
-func image(r *http.Request) map[string]any {
-	return map[string]any{
-		"Method": r.Method, "URL": r.URL.String(), "Header": r.Header.Clone(), "Body": r.Body,
-		"ContentLength": r.ContentLength, "Host": r.Host, "Close": r.Close, "RequestURI": r.RequestURI,
-		"TransferEncoding": append([]string(nil), r.TransferEncoding...), "Trailer": r.Trailer.Clone(),
-		"Context": r.Context(), "GetBody": reflect.ValueOf(r.GetBody).Pointer(),
-	}
-}
-
-func requestNotModified(t *testing.T, newTransport Make) {
-	for _, steps := range [][]step{
-		{{status: 200}},
-		{{status: 503}, {status: 429}, {status: 200}},
-		{{status: 503}},
-	} {
-		f := &fake{steps: steps}
-		rt := newTransport(t, f)
-		r, _ := newRequest(t, http.MethodPut, "hello")
-		r.Header["X-Odd-case"] = []string{"1", "2"}
-		before := image(r)
-		do(t, rt, r).Body.Close()
-		for k, v := range image(r) {
-			if !reflect.DeepEqual(v, before[k]) {
-				t.Errorf("%s was changed from %v to %v", k, before[k], v)
-			}
-		}
-		for i, s := range f.sent() {
-			if !reflect.DeepEqual(s.header["X-Odd-case"], []string{"1", "2"}) {
-				t.Errorf("attempt %d was sent with the headers %v", i+1, s.header)
-			}
-		}
-	}
-}
-
-func sentBodyClosed(t *testing.T, newTransport Make) {
-	for _, steps := range [][]step{
-		{{status: 200}},
-		{{status: 503}, {status: 503}, {status: 200}},
-		{{status: 503}},
-		{{err: errRefused}},
-	} {
-		rt := newTransport(t, &fake{steps: steps})
-		r, b := newRequest(t, http.MethodPut, "hello")
-		if resp, err := rt.RoundTrip(r); err == nil {
-			resp.Body.Close()
-		}
-		b.wantClosed(t)
-	}
-}
 
 func unsentBodyClosed(t *testing.T, newTransport Make) {
 	f := &fake{steps: []step{{status: 200}}}
@@ -148,27 +95,4 @@ func replayFails(t *testing.T, newTransport Make) {
 	f.wantSent(t, 1)
 	f.wantClosed(t)
 	b.wantClosed(t)
-}
-
-func noBodyReplayed(t *testing.T, newTransport Make) {
-	f := &fake{steps: []step{{status: 503}, {status: 200}}}
-	r, _ := newRequest(t, http.MethodPut, "")
-	r.Body = http.NoBody
-	resp := do(t, newTransport(t, f), r)
-	resp.Body.Close()
-	wantStatus(t, resp, 200)
-	f.wantSent(t, 2)
-}
-
-func contentLengthKept(t *testing.T, newTransport Make) {
-	f := &fake{steps: []step{{status: 503}, {status: 503}, {status: 200}}}
-	text := strings.Repeat("x", 1000)
-	r, _ := newRequest(t, http.MethodPut, text)
-	do(t, newTransport(t, f), r).Body.Close()
-	f.wantSent(t, 3)
-	for i, s := range f.sent() {
-		if s.length != 1000 || s.body != text {
-			t.Errorf("attempt %d: ContentLength %d and %d bytes, want 1000", i+1, s.length, len(s.body))
-		}
-	}
 }

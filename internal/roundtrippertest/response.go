@@ -10,20 +10,6 @@ import (
 	"time"
 )
 
-func responseMeansNilError(t *testing.T, newTransport Make) {
-	for _, status := range []int{408, 429, 500, 502, 503, 504} {
-		f := &fake{steps: []step{{status: status, body: "no"}}}
-		r, _ := newRequest(t, http.MethodGet, "")
-		resp := do(t, newTransport(t, f), r)
-		wantStatus(t, resp, status)
-		if n := len(f.sent()); n < 3 || n > 20 {
-			t.Errorf("status %d was tried %d times, want 3 to 20", status, n)
-		}
-		resp.Body.Close()
-		f.wantClosed(t)
-	}
-}
-
 func lastResponseWhole(t *testing.T, newTransport Make) {
 	steps := make([]step, 20)
 	for i := range steps {
@@ -38,16 +24,6 @@ func lastResponseWhole(t *testing.T, newTransport Make) {
 	}
 	if got := finish(t, resp); got != "try "+n {
 		t.Errorf("body %q, want %q", got, "try "+n)
-	}
-	f.wantClosed(t)
-}
-
-func largeLastResponseWhole(t *testing.T, newTransport Make) {
-	text := strings.Repeat("0123456789abcdef", 64<<10) // 1 MiB
-	f := &fake{steps: []step{{status: 503, body: text}}}
-	r, _ := newRequest(t, http.MethodGet, "")
-	if got := finish(t, do(t, newTransport(t, f), r)); got != text {
-		t.Errorf("%d bytes of %d", len(got), len(text))
 	}
 	f.wantClosed(t)
 }
@@ -79,17 +55,6 @@ func droppedResponsesClosed(t *testing.T, newTransport Make) {
 		t.Errorf("it took %v", d)
 	}
 	f.wantClosed(t)
-}
-
-func redirectsNotFollowed(t *testing.T, newTransport Make) {
-	for _, status := range []int{301, 302, 303, 307, 308} {
-		f := &fake{steps: []step{{status: status, header: map[string]string{"Location": "/other"}}}}
-		r, _ := newRequest(t, http.MethodGet, "")
-		resp := do(t, newTransport(t, f), r)
-		wantStatus(t, resp, status)
-		resp.Body.Close()
-		f.wantSent(t, 1)
-	}
 }
 
 func successNotDelayed(t *testing.T, newTransport Make) {
@@ -142,15 +107,4 @@ func cutBodyNotRetried(t *testing.T, newTransport Make) {
 	resp.Body.Close()
 	wantStatus(t, resp, 200)
 	f.wantClosed(t)
-}
-
-func otherStatusesFinal(t *testing.T, newTransport Make) {
-	for _, status := range []int{200, 201, 204, 206, 304, 400, 401, 404, 409, 422, 501, 505} {
-		f := &fake{steps: []step{{status: status}}}
-		r, _ := newRequest(t, http.MethodGet, "")
-		resp := do(t, newTransport(t, f), r)
-		wantStatus(t, resp, status)
-		resp.Body.Close()
-		f.wantSent(t, 1)
-	}
 }

@@ -28,16 +28,8 @@ func (s State) String() string { return enum.Name(stateNames[:], s, "state") }
 // MarshalText returns the state's name, for JSON and logs.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-func fromGobreaker(s gobreaker.State) State {
-	switch s {
-	case gobreaker.StateOpen:
-		return Open
-	case gobreaker.StateHalfOpen:
-		return HalfOpen
-	default:
-		return Closed
-	}
-}
+// fromGobreaker has the state for each of gobreaker's.
+var fromGobreaker = [...]State{gobreaker.StateClosed: Closed, gobreaker.StateOpen: Open, gobreaker.StateHalfOpen: HalfOpen}
 
 // Change is one transition of a [Breaker].
 type Change struct {

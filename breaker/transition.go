@@ -23,7 +23,7 @@ func (b *Breaker) readyToTrip(c gobreaker.Counts) bool {
 // Allow and done, so mu is held and cb must not be called.
 func (b *Breaker) onStateChange(_ string, from, to gobreaker.State) {
 	now := time.Now()
-	ch := Change{Name: b.cfg.Name, From: fromGobreaker(from), To: fromGobreaker(to), At: now, Since: b.phase}
+	ch := Change{Name: b.cfg.Name, From: fromGobreaker[from], To: fromGobreaker[to], At: now, Since: b.phase}
 	if ch.From == Closed || ch.To == Closed {
 		b.phase = now
 	}

@@ -87,16 +87,7 @@ func (s *Semaphore) Permits() int { return s.ledger.permits }
 // The error is limiter.ErrInvalidKey, limiter.ErrClosed, limiter.ErrState, the context's
 // own error, or, only under the policy fallback.Closed, limiter.ErrUnavailable.
 func (s *Semaphore) TryAcquire(ctx context.Context, key string) (*Permit, error) {
-	return s.report(ctx, key, s.tryAcquire)
-}
-
-func (s *Semaphore) tryAcquire(ctx context.Context, key string) (*Permit, error) {
-	k, err := s.enter(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	defer s.ledger.leave(k)
-	return s.ask(ctx, k, s.newWaiter(), false)
+	return s.report(ctx, key, false)
 }
 
 // Acquire waits for a permit. Those who wait get theirs in the order in which they
@@ -107,23 +98,38 @@ func (s *Semaphore) tryAcquire(ctx context.Context, key string) (*Permit, error)
 //
 // The error is the context's own when it ends before, or one of TryAcquire.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (*Permit, error) {
-	return s.report(ctx, key, s.acquire)
+	return s.report(ctx, key, true)
 }
 
-func (s *Semaphore) acquire(ctx context.Context, key string) (*Permit, error) {
+// report acquires a permit and calls the hook.
+func (s *Semaphore) report(ctx context.Context, key string, wait bool) (*Permit, error) {
+	if s.decision == nil {
+		return s.acquire(ctx, key, wait)
+	}
+	start := time.Now()
+	permit, err := s.acquire(ctx, key, wait)
+	info := limiter.DecisionInfo{Key: key, Cost: 1, Err: err, Took: time.Since(start)}
+	if permit != nil {
+		info.Result = permit.Result
+	}
+	s.decision(ctx, info)
+	return permit, err
+}
+
+// acquire asks once or, to wait, stands in the queue until there is a permit.
+func (s *Semaphore) acquire(ctx context.Context, key string, wait bool) (*Permit, error) {
 	k, err := s.enter(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	defer s.ledger.leave(k)
-	w := s.newWaiter()
-	rank := 1
+	w, rank := s.newWaiter(), 1
 	if critical.Is(ctx) {
 		rank = 0
 	}
-	if s.first(k, rank) {
-		permit, err := s.ask(ctx, k, w, true)
-		if err != nil || permit.Allowed {
+	if !wait || s.first(k, rank) {
+		permit, err := s.ask(ctx, k, w, wait)
+		if !wait || err != nil || permit.Allowed {
 			return permit, err
 		}
 		w.asked = true
@@ -139,21 +145,6 @@ func (s *Semaphore) acquire(ctx context.Context, key string) (*Permit, error) {
 	}
 	s.unqueue(k, w, rank)
 	return nil, err
-}
-
-// report calls the hook for what acquire decides.
-func (s *Semaphore) report(ctx context.Context, key string, acquire func(context.Context, string) (*Permit, error)) (*Permit, error) {
-	if s.decision == nil {
-		return acquire(ctx, key)
-	}
-	start := time.Now()
-	permit, err := acquire(ctx, key)
-	info := limiter.DecisionInfo{Key: key, Cost: 1, Err: err, Took: time.Since(start)}
-	if permit != nil {
-		info.Result = permit.Result
-	}
-	s.decision(ctx, info)
-	return permit, err
 }
 
 // InFlight returns how many permits of key are held. While Redis cannot be asked
@@ -371,33 +362,27 @@ func (s *Semaphore) askFor(ctx context.Context, k *key, batch []*waiter, critica
 		w.asked = true
 		switch {
 		case err == nil && reply.Granted[i]:
-			s.settle(k, w, func() { w.permit = s.ledger.hold(k, w.caller, s.ledger.permits-int(reply.Held), limiter.SourceRedis) })
+			s.settle(k, w, s.ledger.grant(k, w.caller, s.ledger.permits-int(reply.Held)), nil)
 		case redislink.FallsBack(err):
-			permit, err := s.ledger.fallBack(k, w.caller, critical, err)
-			if err != nil {
-				s.fail(k, w, err)
-			} else if permit.Allowed {
-				s.settle(k, w, func() { w.permit = permit })
+			if permit, err := s.ledger.fallBack(k, w.caller, critical, err); err != nil || permit.Allowed {
+				s.settle(k, w, permit, err)
 			}
 		case err != nil && ctx.Err() == nil:
-			s.fail(k, w, redislink.CallerError(ctx, k.name, err))
+			s.settle(k, w, nil, redislink.CallerError(ctx, k.name, err))
 		}
 	}
 	return reply.Ahead
 }
 
-// fail ends the wait of w with an error, and its place.
-func (s *Semaphore) fail(k *key, w *waiter, err error) {
-	s.settle(k, w, func() {
-		w.err = err
-		k.left = append(k.left, w.caller)
-	})
-}
-
-// settle ends the wait of w. The permit of one that has left meanwhile is released.
-func (s *Semaphore) settle(k *key, w *waiter, settle func()) {
+// settle ends the wait of w with a permit, or with an error that also ends its place. The
+// permit of one that has left meanwhile is released.
+func (s *Semaphore) settle(k *key, w *waiter, permit *Permit, err error) {
 	s.ledger.mu.Lock()
-	settle()
+	if w.err = err; err == nil {
+		w.permit = permit
+	} else {
+		k.left = append(k.left, w.caller)
+	}
 	here := false
 	for r := range k.waiting {
 		k.waiting[r] = slices.DeleteFunc(k.waiting[r], func(other *waiter) bool {
@@ -407,7 +392,7 @@ func (s *Semaphore) settle(k *key, w *waiter, settle func()) {
 	}
 	close(w.done)
 	s.ledger.mu.Unlock()
-	if !here && w.permit != nil {
+	if !here && err == nil {
 		_ = w.permit.Release()
 	}
 }

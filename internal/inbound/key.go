@@ -67,15 +67,18 @@ func Join[R any](keys []Key[R]) Key[R] {
 		}
 	}
 	return KeyFunc(func(ctx context.Context, req R) (string, error) {
-		var joined Joined
+		var joined []byte
 		for _, k := range keys {
 			part, err := k.Of(ctx, req)
 			if err != nil {
 				return "", err
 			}
-			joined.Add(part)
+			// With its length, so that no two different lists are the same.
+			part = Short(part)
+			joined = append(strconv.AppendInt(joined, int64(len(part)), 10), ':')
+			joined = append(joined, part...)
 		}
-		return joined.String(), nil
+		return string(joined), nil
 	})
 }
 
@@ -140,17 +143,3 @@ func Bearer(authorization string) string {
 	}
 	return strings.TrimSpace(credential)
 }
-
-// Joined is several keys as one.
-type Joined struct{ b strings.Builder }
-
-// Add adds a key, with its length, so that no two different lists are the same.
-func (j *Joined) Add(key string) {
-	key = Short(key)
-	j.b.WriteString(strconv.Itoa(len(key)))
-	j.b.WriteByte(':')
-	j.b.WriteString(key)
-}
-
-// String returns all of them.
-func (j *Joined) String() string { return j.b.String() }

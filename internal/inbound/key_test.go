@@ -1,6 +1,7 @@
 package inbound_test
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 	"testing"
@@ -55,13 +56,20 @@ func FuzzJoined(f *testing.F) {
 	f.Add("1:1", "1", "1", "1:1")
 	f.Add("", "", "", "0:")
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
-		var x, y inbound.Joined
-		x.Add(a)
-		x.Add(b)
-		y.Add(c)
-		y.Add(d)
-		if same := a == c && b == d; (x.String() == y.String()) != same {
-			t.Errorf("%q, %q and %q, %q: %q and %q", a, b, c, d, x.String(), y.String())
+		join := func(parts ...string) string {
+			var keys []inbound.Key[int]
+			for _, part := range parts {
+				keys = append(keys, inbound.Key[int]{Of: func(context.Context, int) (string, error) { return part, nil }})
+			}
+			joined, err := inbound.Join(keys).Of(t.Context(), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return joined
+		}
+		x, y := join(a, b), join(c, d)
+		if same := a == c && b == d; (x == y) != same {
+			t.Errorf("%q, %q and %q, %q: %q and %q", a, b, c, d, x, y)
 		}
 	})
 }

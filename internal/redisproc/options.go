@@ -34,11 +34,6 @@ type Options struct {
 	// {"maxmemory", "2mb"} or {"user", "app", "on", ">secret", "~*", "+@all"}.
 	// A later one wins; those that may repeat, do.
 	Config [][]string
-	// Port is the port to listen on; 0 is any free one.
-	Port int
-	// Dir is the server's folder, which then outlives it; empty is a new one in
-	// the folder for temporary files, removed by Close.
-	Dir string
 	// TLS makes the server speak TLS only, with a certificate of its own.
 	TLS bool
 
@@ -57,9 +52,6 @@ func (o Options) validate() error {
 		if name := strings.ToLower(c[0]); slices.Contains(reserved, name) {
 			return fmt.Errorf("redisproc: Config must not set %q: the server depends on it", name)
 		}
-	}
-	if o.Port < 0 || o.Port > 65535 {
-		return fmt.Errorf("redisproc: Port is %d, must be in 0..65535", o.Port)
 	}
 	return nil
 }

@@ -22,38 +22,24 @@ type port struct {
 	holds  []hold
 }
 
-// reservePort takes the wanted port, or any if that is 0.
-func reservePort(want int, bus bool) (*port, error) {
-	if want != 0 {
-		p, err := tryPort(want, true, bus)
-		if err != nil {
-			return nil, fmt.Errorf("redisproc: port %d: %w", want, err)
-		}
-		return p, nil
-	}
-	var err error
+// reservePort takes any port that is free.
+func reservePort(bus bool) (p *port, err error) {
 	for range 200 {
-		var p *port
-		if p, err = tryPort(firstPort+rand.IntN(countPort), false, bus); err == nil {
+		if p, err = tryPort(firstPort+rand.IntN(countPort), bus); err == nil {
 			return p, nil
 		}
 	}
 	return nil, fmt.Errorf("redisproc: no free port: %w", err)
 }
 
-func tryPort(number int, reuse, bus bool) (*port, error) {
+func tryPort(number int, bus bool) (*port, error) {
 	p := &port{number: number}
 	numbers := []int{number}
 	if bus {
 		numbers = append(numbers, number+busOffset)
 	}
 	for _, n := range numbers {
-		if n < 1 || n > 65535 {
-			return nil, fmt.Errorf("%d is not in 1..65535", n)
-		}
-	}
-	for _, n := range numbers {
-		h, err := holdPort(n, reuse)
+		h, err := holdPort(n)
 		if err != nil {
 			return nil, errors.Join(err, p.release())
 		}

@@ -10,29 +10,20 @@ import (
 // redis-server, can listen there again and again.
 type hold int
 
-// holdPort binds without SO_REUSEADDR by default: with it, a port
-// that someone holds in the same way would seem free. A port that the caller
-// chose is bound with it, or connections in TIME_WAIT would be an obstacle.
-func holdPort(number int, reuse bool) (hold, error) {
+// holdPort binds without SO_REUSEADDR: with it, a port that another process holds in the
+// same way would seem free. Afterwards the socket gets it, so that the server may have it, too.
+func holdPort(number int) (hold, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, os.NewSyscallError("socket", err)
 	}
-	share := func() error {
-		return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))
+	err = os.NewSyscallError("bind", syscall.Bind(fd, &syscall.SockaddrInet4{Port: number, Addr: [4]byte{127, 0, 0, 1}}))
+	if err == nil {
+		err = os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))
 	}
-	bind := func() error {
-		return os.NewSyscallError("bind", syscall.Bind(fd, &syscall.SockaddrInet4{Port: number, Addr: [4]byte{127, 0, 0, 1}}))
-	}
-	steps := []func() error{bind, share}
-	if reuse {
-		steps = []func() error{share, bind}
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			_ = syscall.Close(fd)
-			return 0, err
-		}
+	if err != nil {
+		_ = syscall.Close(fd)
+		return 0, err
 	}
 	return hold(fd), nil
 }

@@ -11,7 +11,7 @@ import (
 // The port was free when it was asked for, and that has to do.
 type hold struct{}
 
-func holdPort(number int, _ bool) (hold, error) {
+func holdPort(number int) (hold, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(number)))
 	if err != nil {
 		return hold{}, err

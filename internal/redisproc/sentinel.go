@@ -1,7 +1,6 @@
 package redisproc
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -14,8 +13,7 @@ const MasterName = "holdfast"
 // Sentinel is a master with replicas, watched by sentinels. Its methods are
 // safe for concurrent use.
 type Sentinel struct {
-	// Master and Replicas are what they were when all was started;
-	// CurrentMaster returns the one of now.
+	// Master and Replicas are what they were when all was started.
 	Master    *Server
 	Replicas  []*Server
 	Sentinels []*Server
@@ -80,72 +78,6 @@ func (s *Sentinel) form(replicas, sentinels int) error {
 		}
 	}
 	return nil
-}
-
-// CurrentMaster returns the master that the sentinels name: of those that
-// answer, the one that has seen the latest failover is right.
-func (s *Sentinel) CurrentMaster() (*Server, error) {
-	name, newest := "", int64(-1)
-	for _, n := range s.Sentinels {
-		if !n.Running() {
-			continue
-		}
-		addr, epoch, err := watched(n)
-		if err == nil && epoch > newest {
-			name, newest = addr, epoch
-		}
-	}
-	for _, srv := range s.servers() {
-		if srv.Addr() == name {
-			return srv, nil
-		}
-	}
-	return nil, errors.New("redisproc: no sentinel names a master")
-}
-
-// watched is the master's address in the eyes of a sentinel, and its epoch.
-func watched(n *Server) (addr string, epoch int64, err error) {
-	client := admin(n)
-	defer client.Close()
-	ctx := context.Background()
-	m, err := client.Do(ctx, "sentinel", "master", MasterName).Result()
-	if err != nil {
-		return "", 0, err
-	}
-	// A map in RESP3, as go-redis decodes it, a flat list in RESP2.
-	field := map[string]string{}
-	switch m := m.(type) {
-	case map[any]any:
-		for k, v := range m {
-			field[fmt.Sprint(k)] = fmt.Sprint(v)
-		}
-	case []any:
-		for i := 0; i+1 < len(m); i += 2 {
-			field[fmt.Sprint(m[i])] = fmt.Sprint(m[i+1])
-		}
-	}
-	epoch, err = strconv.ParseInt(field["config-epoch"], 10, 64)
-	return field["ip"] + ":" + field["port"], epoch, err
-}
-
-// NewMaster waits until the sentinels name another master than the given one,
-// and it acts as one.
-func (s *Sentinel) NewMaster(old *Server) (*Server, error) {
-	var srv *Server
-	err := poll(settle, func() (err error) {
-		if srv, err = s.CurrentMaster(); err != nil {
-			return err
-		}
-		if srv == old {
-			return fmt.Errorf("redisproc: the sentinels still name %s", old.Addr())
-		}
-		info, err := text(srv, "info", "replication")
-		if err == nil && !strings.Contains(info, "role:master") {
-			err = fmt.Errorf("redisproc: %s is not a master yet", srv.Addr())
-		}
-		return err
-	})
-	return srv, err
 }
 
 // servers returns master and replicas.

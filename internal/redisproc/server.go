@@ -49,24 +49,22 @@ func Start(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{path: path, opts: opts, guards: guardsItself(path), dir: opts.Dir}
-	if s.dir == "" {
-		if s.dir, err = os.MkdirTemp("", "holdfast-redis-"); err != nil {
-			return nil, err
-		}
+	s := &Server{path: path, opts: opts, guards: guardsItself(path)}
+	if s.dir, err = os.MkdirTemp("", "holdfast-redis-"); err != nil {
+		return nil, err
 	}
 	if err := s.prepare(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	for attempt := 1; ; attempt++ {
-		if s.port, err = reservePort(opts.Port, opts.cluster()); err != nil {
+		if s.port, err = reservePort(opts.cluster()); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 		if err = s.Restart(); err == nil {
 			return s, nil
 		}
 		// Where ports can't be held, one that was free may be taken by now.
-		if opts.Port != 0 || attempt == 5 || !strings.Contains(s.Logs(), "Address already in use") {
+		if attempt == 5 || !strings.Contains(s.Logs(), "Address already in use") {
 			return nil, errors.Join(err, s.Close())
 		}
 		if err := s.port.release(); err != nil {
@@ -191,7 +189,7 @@ func (s *Server) change(f func(*process) error) error {
 }
 
 // Close kills the server, frozen or not, gives its port back and removes its
-// folder unless the caller chose it. Only the first call does anything.
+// folder. Only the first call does anything.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,8 +204,5 @@ func (s *Server) Close() error {
 	if s.port != nil {
 		errs = append(errs, s.port.release())
 	}
-	if s.opts.Dir == "" {
-		errs = append(errs, os.RemoveAll(s.dir))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }

@@ -36,18 +36,6 @@ func (c *Cluster) MasterOf(slot int) (*Server, error) {
 	return nil, fmt.Errorf("redisproc: no master serves slot %d", slot)
 }
 
-// NewMaster waits until a slot is served by another node than the given one.
-func (c *Cluster) NewMaster(slot int, old *Server) (*Server, error) {
-	var s *Server
-	err := poll(settle, func() (err error) {
-		if s, err = c.MasterOf(slot); err == nil && s == old {
-			err = fmt.Errorf("redisproc: slot %d is still served by %s", slot, old.Addr())
-		}
-		return err
-	})
-	return s, err
-}
-
 // claim is what one node says about who serves a slot.
 type claim struct {
 	port  int

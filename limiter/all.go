@@ -48,10 +48,10 @@ func (a *multiDecision) decide(ctx context.Context, most time.Duration) (failed 
 	for i, ask := range a.asks {
 		l := a.parts[i].Limiter
 		s := l.limits.live.Load().of(ctx)
-		if err := l.redis.one.enter(ctx, s, ask.key, ask.n); err != nil {
+		if err := l.redis.decider.enter(ctx, s, ask.key, ask.n); err != nil {
 			return i, err
 		}
-		a.requests[i] = l.redis.one.request(l.redis.one.redis.Budget, s.boundedBy(most), ask.key, ask.n, nil)
+		a.requests[i] = l.redis.decider.request(l.redis.decider.redis.Budget, s.boundedBy(most), ask.key, ask.n, nil)
 		budget = max(budget, a.requests[i].budget)
 	}
 	a.end = time.Now().Add(budget)
@@ -103,7 +103,7 @@ func (a *multiDecision) known() (denied bool) {
 			continue
 		}
 		r.unknown = r.s.leased // what is held is spent first
-		if res, known := a.parts[i].Limiter.redis.one.knows(r); known {
+		if res, known := a.parts[i].Limiter.redis.decider.knows(r); known {
 			a.set(i, res)
 			denied = true
 		}
@@ -156,7 +156,7 @@ func (a *multiDecision) together(i, j int) bool {
 // ask decides a group: all of it or nothing.
 func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, err error) {
 	first := g.parts[0]
-	r, d := &a.requests[first], a.parts[first].Limiter.redis.one
+	r, d := &a.requests[first], a.parts[first].Limiter.redis.decider
 	r.budget = min(d.redis.Budget, time.Until(a.end))
 	if g.alone {
 		var res Result
@@ -171,7 +171,7 @@ func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, 
 	items := make([]lua.Item, len(g.parts))
 	asking := make([]denial.Asking, len(g.parts))
 	for k, i := range g.parts {
-		r, d := &a.requests[i], a.parts[i].Limiter.redis.one
+		r, d := &a.requests[i], a.parts[i].Limiter.redis.decider
 		items[k] = lua.Item{Keys: d.redis.Names.KeysOf(r.s.args.Kind, r.id), Params: r.s.args, Cost: int64(r.n)}
 		asking[k] = d.denials.Ask(r.id)
 	}
@@ -226,7 +226,7 @@ func (a *multiDecision) decided(g group, items []lua.Item, asking []denial.Askin
 		ok = ok && d.Allowed
 	}
 	for k, i := range g.parts {
-		r, d, out := &a.requests[i], a.parts[i].Limiter.redis.one, all[k]
+		r, d, out := &a.requests[i], a.parts[i].Limiter.redis.decider, all[k]
 		// That it was charged puts an older denial right, too.
 		if !out.Allowed || ok && out.Remaining < int64(r.n)+r.s.args.Keep {
 			d.remember(asking[k], r.s, r.n, out, start, end)
@@ -249,7 +249,7 @@ func (a *multiDecision) decided(g group, items []lua.Item, asking []denial.Askin
 func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (bool, int, error) {
 	ok := true
 	for _, i := range g.parts {
-		r, d := &a.requests[i], a.parts[i].Limiter.redis.one
+		r, d := &a.requests[i], a.parts[i].Limiter.redis.decider
 		if d.policy != fallback.Local {
 			continue
 		}
@@ -267,7 +267,7 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 		return false, 0, nil
 	}
 	for k, i := range g.parts {
-		r, d := &a.requests[i], a.parts[i].Limiter.redis.one
+		r, d := &a.requests[i], a.parts[i].Limiter.redis.decider
 		a.receive(i)
 		res, err := d.fallBack(r, cause)
 		if err == nil && res.Allowed {
@@ -284,7 +284,7 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 // sameClient reports whether two limiters have one client. Clients that cannot be compared
 // count as different ones.
 func sameClient(a, b *Limiter) bool {
-	x, y := a.redis.one.redis.Client, b.redis.one.redis.Client
+	x, y := a.redis.decider.redis.Client, b.redis.decider.redis.Client
 	return reflect.ValueOf(x).Comparable() && reflect.ValueOf(y).Comparable() && x == y
 }
 
@@ -297,7 +297,7 @@ func (a *multiDecision) giveUp(ctx context.Context, groups []group) {
 			r := &a.requests[i]
 			if r.n > 0 && a.results[i].Source != SourceOpen {
 				r.rc.end = a.end
-				_ = a.parts[i].Limiter.redis.one.giveUp(ctx, r.rc, r.n)
+				_ = a.parts[i].Limiter.redis.decider.giveUp(ctx, r.rc, r.n)
 			}
 			*r.rc = receipt{}
 		}

@@ -79,7 +79,7 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 	if one.policy == fallback.Local {
 		link.OnReturn(one.outbox.Settle)
 	}
-	e := &shared{one: one}
+	e := &shared{decider: one}
 	l := &Limiter{hook: c.Decision, engine: e, redis: e}
 	if err := l.limits.set(limit, tuningOf(c)); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Res
 		},
 	}
 	if l.redis != nil {
-		w.processes = l.redis.one.redis.Processes
+		w.processes = l.redis.decider.redis.Processes
 	}
 	return w.wait(&l.lines, l.limits.line(key, limit))
 }

@@ -54,8 +54,8 @@ func NewMulti(parts ...Part) (*Multi, error) {
 			switch {
 			case other.Name == p.Name:
 				return nil, invalid("name", p.Name, "must be used for one part only")
-			case other.Limiter.redis.one.redis.Prefix == p.Limiter.redis.one.redis.Prefix && sameClient(other.Limiter, p.Limiter):
-				return nil, invalid("prefix", p.Limiter.redis.one.redis.Prefix, "is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)
+			case other.Limiter.redis.decider.redis.Prefix == p.Limiter.redis.decider.redis.Prefix && sameClient(other.Limiter, p.Limiter):
+				return nil, invalid("prefix", p.Limiter.redis.decider.redis.Prefix, "is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)
 			}
 		}
 		m.observed = m.observed || p.Limiter.hook != nil
@@ -88,11 +88,11 @@ func (m *Multi) AllowN(ctx context.Context, key string, n int) (Result, error) {
 // charged, as Limiter.Wait says.
 func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult, error) {
 	var last MultiResult
-	link, n := m.parts[0].Limiter.redis.one.redis, 1
+	link, n := m.parts[0].Limiter.redis.decider.redis, 1
 	closed, end := context.WithCancel(context.Background()) // it ends with any part
 	defer end()
 	for _, p := range m.parts {
-		defer context.AfterFunc(p.Limiter.redis.one.redis.Life(), end)()
+		defer context.AfterFunc(p.Limiter.redis.decider.redis.Life(), end)()
 	}
 	if len(cost) > 0 {
 		n = int(slices.Min(cost)) // at least so much of each part
@@ -173,7 +173,7 @@ func (m *Multi) Reserve(ctx context.Context, key string, cost ...Cost) (*MultiRe
 		return r, nil
 	}
 	for i, p := range res.Parts {
-		r.parts = append(r.parts, &Reservation{Result: p.Result, of: m.parts[i].Limiter.redis.one, receipt: receipts[i], cost: costAt(cost, i)})
+		r.parts = append(r.parts, &Reservation{Result: p.Result, of: m.parts[i].Limiter.redis.decider, receipt: receipts[i], cost: costAt(cost, i)})
 	}
 	return r, nil
 }

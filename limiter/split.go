@@ -40,18 +40,14 @@ const partsAsked = 2
 
 // shared decides in Redis, or by the fallback, on keys that may be split.
 type shared struct {
-	one  *decider // on keys that are not
-	name *redislink.Name
+	*decider // on keys that are not
+	name     *redislink.Name
 	// turns says, for keys by their hash, which part is asked first.
 	turns [1024]atomic.Uint32
 }
 
-func (p *shared) enter(ctx context.Context, s *spec, key string, n int) error {
-	return p.one.enter(ctx, s, key, n)
-}
-
 func (p *shared) decide(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
-	return p.within(ctx, p.one.redis.Budget, s, key, n, rc)
+	return p.within(ctx, p.redis.Budget, s, key, n, rc)
 }
 
 // within decides with a budget for all calls together. Of a split key it asks the part
@@ -59,14 +55,14 @@ func (p *shared) decide(ctx context.Context, s *spec, key string, n int, rc *rec
 func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
 	switch {
 	case s.parts == nil:
-		return p.one.decide(ctx, p.one.request(budget, s, key, n, rc))
+		return p.decider.decide(ctx, p.request(budget, s, key, n, rc))
 	case n == 0:
 		rc.of(&s.parts[0], partKey(key, 0))
 		return p.peek(ctx, s, key)
 	}
 	parts := uint32(len(s.parts))
 	var res Result
-	turn := &p.turns[p.one.denials.Hash(key)%uint64(len(p.turns))]
+	turn := &p.turns[p.denials.Hash(key)%uint64(len(p.turns))]
 	first := turn.Add(1) - 1
 	soonest, asked, unsure := first, 0, false
 	end := time.Now().Add(budget)
@@ -75,9 +71,9 @@ func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key 
 		if k > 0 {
 			budget = time.Until(end)
 		}
-		r := p.one.request(budget, &s.parts[i], partKey(key, int(i)), n, rc)
+		r := p.request(budget, &s.parts[i], partKey(key, int(i)), n, rc)
 		r.unsure = &unsure
-		other, err := p.one.decide(ctx, r)
+		other, err := p.decider.decide(ctx, r)
 		if err != nil || other.Allowed || unsure { // no second part is charged
 			return other, redislink.OfKey(err, key)
 		}
@@ -103,7 +99,7 @@ func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key 
 // recount counts a decision that was made of those on parts, which count
 // themselves, as one.
 func (p *shared) recount(key string, part uint32, s Source, by int64) {
-	p.one.redis.Server(lua.EncodeID(partKey(key, int(part)))).Counts[s].Add(uint64(by))
+	p.redis.Server(lua.EncodeID(partKey(key, int(part)))).Counts[s].Add(uint64(by))
 }
 
 // either is the result of asking two parts which denied.
@@ -119,7 +115,7 @@ func either(a, b Result) Result {
 func (p *shared) peek(ctx context.Context, s *spec, key string) (Result, error) {
 	all := make([]Result, len(s.parts))
 	err := each(s, key, func(i int, s *spec, part string) (err error) {
-		all[i], err = p.one.decide(ctx, p.one.request(p.one.redis.Budget, s, part, 0, nil))
+		all[i], err = p.decider.decide(ctx, p.request(p.redis.Budget, s, part, 0, nil))
 		return err
 	})
 	if err != nil {
@@ -135,21 +131,13 @@ func (p *shared) peek(ctx context.Context, s *spec, key string) (Result, error) 
 	return best, nil
 }
 
-func (p *shared) giveUp(ctx context.Context, rc *receipt, n int) error {
-	return p.one.giveUp(ctx, rc, n)
-}
-
-func (p *shared) charge(ctx context.Context, rc *receipt, n int) error {
-	return p.one.charge(ctx, rc, n)
-}
-
 func (p *shared) refund(ctx context.Context, s *spec, key string, n int64) error {
 	if s.parts == nil {
-		_, err := p.one.refund(ctx, s, key, n)
+		_, err := p.decider.refund(ctx, s, key, n)
 		return err
 	}
 	for i := 0; i < len(s.parts) && n > 0; i++ {
-		given, err := p.one.refund(ctx, &s.parts[i], partKey(key, i), n)
+		given, err := p.decider.refund(ctx, &s.parts[i], partKey(key, i), n)
 		if err != nil {
 			return redislink.OfKey(err, key)
 		}
@@ -159,21 +147,21 @@ func (p *shared) refund(ctx context.Context, s *spec, key string, n int64) error
 }
 
 func (p *shared) block(ctx context.Context, s *spec, key string, us int64) error {
-	return each(s, key, func(_ int, s *spec, name string) error { return p.one.block(ctx, s, name, us) })
+	return each(s, key, func(_ int, s *spec, name string) error { return p.decider.block(ctx, s, name, us) })
 }
 
 func (p *shared) reset(ctx context.Context, s *spec, key string) error {
-	return each(s, key, func(_ int, s *spec, name string) error { return p.one.reset(ctx, s, name) })
+	return each(s, key, func(_ int, s *spec, name string) error { return p.decider.reset(ctx, s, name) })
 }
 
 func (p *shared) changed(limit Limit) { p.name.Change(limit.Algorithm(), limit) }
 
 func (p *shared) health() Health {
-	link := p.one.redis
+	link := p.redis
 	servers, decisions := redislink.Health[Source](link)
 	h := Health{
 		Share: link.Share(), ShareOrigin: link.ShareOrigin(), Processes: link.Processes(), Decisions: decisions,
-		Reconciled: p.one.outbox.Reconciled(), Owed: p.one.local.Owed(), LocalKeys: p.one.local.Len(),
+		Reconciled: p.outbox.Reconciled(), Owed: p.local.Owed(), LocalKeys: p.local.Len(),
 		FunctionsError: link.FunctionsError(),
 	}
 	for _, srv := range servers {
@@ -182,11 +170,11 @@ func (p *shared) health() Health {
 	return h
 }
 
-func (p *shared) done() <-chan struct{} { return p.one.redis.Life().Done() }
+func (p *shared) done() <-chan struct{} { return p.redis.Life().Done() }
 
 func (p *shared) close() {
-	p.one.redis.Close(func() {
-		p.one.close()
+	p.redis.Close(func() {
+		p.decider.close()
 		p.name.Release()
 	})
 }

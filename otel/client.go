@@ -37,17 +37,17 @@ func (cs *clients) client(policy attribute.KeyValue) *client {
 	for r := range c.waited {
 		c.waited[r] = []metric.RecordOption{with(c.policy, reasonKey.String(retry.WaitReason(r).String()))}
 	}
-	c.own = []metric.AddOption{with(c.policy)}
 	return c
 }
-
-const numReasons = int(retry.WaitAdaptive) + 1
 
 type client struct {
 	*clients
 	policy attribute.KeyValue
-	waited [numReasons][]metric.RecordOption
-	own    []metric.AddOption
+	waited [int(retry.WaitAdaptive) + 1][]metric.RecordOption
+}
+
+func (c *client) cooldown(ctx context.Context, _ httpclient.CooldownInfo) {
+	c.cooldowns.Add(ctx, 1, metric.WithAttributes(c.policy))
 }
 
 func (c *client) attempt(ctx context.Context, a httpclient.AttemptInfo) {
@@ -70,10 +70,6 @@ func (c *client) wait(ctx context.Context, w httpclient.WaitInfo) {
 		c.waits.Record(ctx, w.For.Seconds(), c.waited[w.Why]...)
 	}
 	event(ctx, "holdfast.wait", c.policy, reasonKey.String(w.Why.String()), waitKey.Float64(w.For.Seconds()), headerKey.String(w.Source))
-}
-
-func (c *client) cooldown(ctx context.Context, _ httpclient.CooldownInfo) {
-	c.cooldowns.Add(ctx, 1, c.own...)
 }
 
 func (c *client) giveUp(ctx context.Context, g httpclient.GiveUpInfo) {

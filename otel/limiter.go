@@ -184,7 +184,7 @@ type callLabels struct {
 	class  breaker.Class
 }
 
-func (l *limited) call(_ context.Context, c limiter.CallInfo) {
+func (l *limited) call(ctx context.Context, c limiter.CallInfo) {
 	key := callLabels{c.Server, c.Class}
 	opts, ok := l.called.Load(key)
 	if !ok {
@@ -194,17 +194,13 @@ func (l *limited) call(_ context.Context, c limiter.CallInfo) {
 		}
 		opts, _ = l.called.LoadOrStore(key, []metric.RecordOption{with(labels...)})
 	}
-	l.calls.Record(context.Background(), c.Took.Seconds(), opts.([]metric.RecordOption)...)
+	l.calls.Record(ctx, c.Took.Seconds(), opts.([]metric.RecordOption)...)
 }
 
-func (l *limited) changed(_ context.Context, c breaker.Change) {
-	l.transitions.Add(context.Background(), 1, metric.WithAttributes(append(transition(c), l.policy, serverKey.String(c.Name))...))
-}
-
-func transition(c breaker.Change) []attribute.KeyValue {
-	labels := []attribute.KeyValue{stateKey.String(c.To.String())}
+func (l *limited) changed(ctx context.Context, c breaker.Change) {
+	labels := []attribute.KeyValue{l.policy, serverKey.String(c.Name), stateKey.String(c.To.String())}
 	if c.To == breaker.Open {
 		labels = append(labels, causeKey.String(c.Cause.String()))
 	}
-	return labels
+	l.transitions.Add(ctx, 1, metric.WithAttributes(labels...))
 }

@@ -48,7 +48,7 @@ func Begin(ctx context.Context, c *Client, host, key string) Call {
 		c:     c, ctx: ctx,
 	}
 	if c.paces != nil && key != "" {
-		x.pace = c.paces.GetOrAdd(key, newPace)
+		x.pace = c.paces.GetOrAdd(key, func() *pace { return &pace{epoch: time.Now()} })
 	}
 	return x
 }
@@ -184,13 +184,15 @@ func (x *Call) Cool(c Cooldown) time.Duration {
 		x.c.logger.LogAttrs(x.ctx, slog.LevelInfo, "holdfast: cooling down",
 			slog.String("host", x.Host.Name), slog.Duration("for", d), slog.Time("until", time.Now().Add(d)), slog.String("source", c.Source))
 	}
-	if x.c.block != nil && prolongs(longer, d) {
-		// When Redis is unavailable this process still waits for the gate, which is all
-		// that can be done.
-		_ = x.c.block.Block(x.ctx, key, d)
+	if longer <= d/10 {
+		return d // many requests come back with one rejection: each prolongs it by a moment
 	}
-	if x.Learnt != nil && prolongs(longer, d) {
-		_ = x.Learnt.Block(x.ctx, key, d)
+	// When Redis is unavailable this process still waits for the gate, which is all that can
+	// be done.
+	for _, b := range []blocker{x.c.block, x.Learnt} {
+		if b != nil {
+			_ = b.Block(x.ctx, key, d)
+		}
 	}
 	return d
 }
@@ -273,9 +275,6 @@ func (x *Call) throttle() *Stop {
 
 // adapt waits for the turn of adaptive pacing.
 func (x *Call) adapt() *Stop {
-	if x.pace == nil {
-		return nil
-	}
 	d, ok := x.pace.delay(x.Allow.Most(x.ctx))
 	if ok && d == 0 {
 		return nil

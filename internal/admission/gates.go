@@ -70,21 +70,6 @@ func (gs *Gates) Close(key string, asked time.Duration, said any) (wasOpen bool,
 	if g == nil {
 		return false, 0
 	}
-	return g.close(asked, said)
-}
-
-// prolongs reports whether the fleet needs to know a cooldown of d that lasts
-// longer by longer than the one before. Of many requests that come back with one
-// rejection each prolongs it by a moment.
-func prolongs(longer, d time.Duration) bool { return longer > d/10 }
-
-func (g *gate) cooling() cooling {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return cooling{time.Until(g.until), g.spread, time.Until(g.asked), g.said}
-}
-
-func (g *gate) close(asked time.Duration, said any) (wasOpen bool, longer time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
@@ -104,4 +89,10 @@ func (g *gate) close(asked time.Duration, said any) (wasOpen bool, longer time.D
 		g.spread = d / 2
 	}
 	return old == 0, d - old
+}
+
+func (g *gate) cooling() cooling {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return cooling{time.Until(g.until), g.spread, time.Until(g.asked), g.said}
 }

@@ -24,7 +24,7 @@ const (
 	maxPaces = 1 << 14
 )
 
-// pace is the adaptive rate of one key. Make it with newPace. Until the first
+// pace is the adaptive rate of one key, made with its epoch. Until the first
 // throttling it only counts. It is safe for concurrent use.
 type pace struct {
 	mu    sync.Mutex
@@ -41,8 +41,6 @@ type pace struct {
 	grown time.Duration // until when growth has been added
 	next  time.Duration // the first free turn
 }
-
-func newPace() *pace { return &pace{epoch: time.Now()} }
 
 // newPaces returns the bounded map of them by key.
 func newPaces(max int) *Table[pace] {

@@ -10,7 +10,7 @@ import (
 
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPace()
+		p := &pace{epoch: time.Now()}
 		var at time.Duration
 		for range 100 {
 			if d, ok := p.delay(0); d != 0 || !ok {

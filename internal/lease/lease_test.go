@@ -17,10 +17,11 @@ type box struct {
 	got []lua.Taken
 }
 
-func (b *box) GiveBack(items []lua.Taken) {
+func (b *box) GiveBack(items []lua.Taken) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.got = append(b.got, items...)
+	return true
 }
 
 func (b *box) GiveBackSoon(items []lua.Taken) { b.GiveBack(items) }

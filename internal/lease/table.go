@@ -27,8 +27,8 @@ const (
 
 // Outbox takes units that were not spent back to Redis.
 type Outbox interface {
-	// GiveBack waits until that has happened, or cannot happen now.
-	GiveBack([]lua.Taken)
+	// GiveBack waits until that has happened, which it reports, or cannot happen now.
+	GiveBack([]lua.Taken) bool
 	// GiveBackSoon does not wait.
 	GiveBackSoon([]lua.Taken)
 }

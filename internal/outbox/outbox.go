@@ -152,7 +152,7 @@ func (b *Outbox) returnAll(ctx context.Context) {
 	for _, srv := range b.link.Servers() {
 		for ctx.Err() == nil && srv.Answers() {
 			back := b.take(srv)
-			if len(back) == 0 || !b.giveBack(back) {
+			if len(back) == 0 || !b.GiveBack(back) {
 				break
 			}
 		}
@@ -208,11 +208,6 @@ func (b *Outbox) debt(of fallback.Debtor) (items []adjustment) {
 	return items
 }
 
-// GiveBack returns units to Redis, each at most once, so what is lost with a reply stays
-// charged; what was not executed is kept until Redis answers. Close waits for it, within
-// the budget.
-func (b *Outbox) GiveBack(items []lua.Taken) { b.giveBack(items) }
-
 // GiveBackSoon is GiveBack in the background, or when the link is closing as a part of
 // that.
 func (b *Outbox) GiveBackSoon(items []lua.Taken) {
@@ -224,8 +219,10 @@ func (b *Outbox) GiveBackSoon(items []lua.Taken) {
 	}
 }
 
-// giveBack is GiveBack, and reports whether Redis took all of the units.
-func (b *Outbox) giveBack(back []lua.Taken) bool {
+// GiveBack returns units to Redis, each at most once, so what is lost with a reply stays
+// charged; what was not executed is kept until Redis answers. It reports whether Redis took
+// all of the units. Close waits for it, within the budget.
+func (b *Outbox) GiveBack(back []lua.Taken) bool {
 	items := make([]adjustment, len(back))
 	for i := range back {
 		op := &redislink.Op{ID: back[i].Keys.ID(), Taken: &back[i], Lasts: true}

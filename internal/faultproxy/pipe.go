@@ -13,6 +13,9 @@ import (
 // the sender is slowed down, as by a network's full buffers.
 const maxQueued = 8 << 20
 
+// coarse is how exact timers are.
+const coarse = 1100 * time.Microsecond
+
 // chunk is what was read at once. It ends the stream if end is set: io.EOF is
 // the sender's orderly end, anything else a broken connection.
 type chunk struct {
@@ -138,7 +141,12 @@ func (w *pipe) wait(s step) bool {
 	if s.wait <= 0 {
 		return true
 	}
-	timer := time.NewTimer(s.wait)
+	// Timers of an idle program are up to a millisecond late: the last one is slept through.
+	if s.wait <= coarse {
+		nap(s.wait)
+		return true
+	}
+	timer := time.NewTimer(s.wait - coarse)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

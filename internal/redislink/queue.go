@@ -16,8 +16,8 @@ const (
 	// call leaves: holding it back would only make it later. More calls are smaller ones,
 	// fewer leave the server waiting; 3 was the best of 1 to 16 by bench/redis.
 	depth = 3
-	// far is the round trip from which a full call does not wait for others: they are on
-	// their way, and the server, which takes about 0.2 ms for one, is idle. Near by more
+	// far is the round trip from which calls need not wait for others: they are on their
+	// way, and the server, which takes about 0.2 ms for a full one, is idle. Near by more
 	// calls in flight only keep each other waiting.
 	far = time.Millisecond
 	// memory is for how many calls at least the shortest one is remembered. On a busy
@@ -276,12 +276,29 @@ func (q *queue) leave(ctx context.Context, o *Op, why error) (breaker.Class, err
 	return q.report(ctx, &d)
 }
 
-// ready reports whether one more may fly. Those that are stuck do not count as flying,
-// only against max. Full calls leave some connections to others. mu is held.
+// ready reports whether one more may fly. Those that are stuck do not count as flying, only
+// against max. To a server that is far, more than depth fly when the next call is full, or
+// when all who ask could have a connection each; some connections are left to others. mu is
+// held.
 func (q *queue) ready() bool {
-	flying := len(q.flights) - q.stuck
-	full := q.waiting.len() >= callKeys && min(q.least, cmp.Or(q.before, q.least)) >= far
-	return len(q.flights) < q.max && (flying < depth || full && flying < q.wire.connections*3/4)
+	flying, most := len(q.flights)-q.stuck, q.wire.connections*3/4
+	switch {
+	case len(q.flights) >= q.max:
+		return false
+	case flying < depth:
+		return true
+	}
+	isFar := min(q.least, cmp.Or(q.before, q.least)) >= far
+	return isFar && flying < most && (q.waiting.len() >= callKeys || q.asking() < most)
+}
+
+// asking is how many callers wait or fly. mu is held.
+func (q *queue) asking() int {
+	n := q.waiting.len()
+	for _, f := range q.flights {
+		n += f.callers
+	}
+	return n
 }
 
 // learn notes how long a call took. mu is held.

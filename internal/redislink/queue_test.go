@@ -57,6 +57,7 @@ func inFlight(n int) []*flight {
 	all := make([]*flight, n)
 	for i := range all {
 		all[i] = newFlight(nil)
+		all[i].callers = 1
 	}
 	return all
 }
@@ -434,9 +435,10 @@ func TestAllStuckIsAtOnce(t *testing.T) {
 	}
 }
 
-// TestFullCallsDoNotWait: with a server that is far, a full call leaves although others are
-// in flight, as long as that leaves connections to others; and only then.
-func TestFullCallsDoNotWait(t *testing.T) {
+// TestFarCallsDoNotWait: with a server that is far, a full call leaves although others are in
+// flight, and so does any where there are connections for all who ask, as long as that
+// leaves some to others; and only then.
+func TestFarCallsDoNotWait(t *testing.T) {
 	for _, c := range []struct {
 		trip                         time.Duration
 		connections, waiting, flying int
@@ -450,6 +452,13 @@ func TestFullCallsDoNotWait(t *testing.T) {
 		{far, 20, callKeys, 15, false},
 		{far, 0, callKeys, depth, false},
 		{far - 1, 20, callKeys, depth, false},
+		// Those in flight have a caller each.
+		{far, 20, 1, depth, true},
+		{far, 20, 11, depth, true},
+		{far, 20, 12, depth, false},
+		{far, 20, 1, 13, true},
+		{far, 20, 1, 14, false},
+		{far - 1, 20, 1, depth, false},
 	} {
 		q, a := only(unused(t, 128)), args(t, algo.GCRA)
 		q.learn(0)

@@ -7,7 +7,7 @@ import "github.com/holdfast-go/holdfast/internal/algo"
 type Debt struct {
 	ID    string
 	Limit algo.Params // in Redis
-	Units int64
+	Uses  []algo.Use
 
 	own algo.Params
 }
@@ -28,16 +28,27 @@ type debtKey struct {
 
 type debt struct {
 	home, own algo.Params
-	state     algo.State
-	sending   int // parts of it that are being charged
-	full      int64
+	// state is what weighs: of a bucket the level of the local one, which also holds what was
+	// used before Redis was lost, because that drains first there as it does in Redis.
+	state   algo.State
+	units   int64 // admitted, and not charged: no more weigh
+	sending int   // parts of it that are being charged
 }
 
-// drained is the time as of which the debt has drained. While a bucket in Redis refills what
-// was used there before, it does not refill what was used here.
-func (d *debt) drained(now int64) int64 {
-	if d.own.Kind.Bucket() {
-		return max(now, d.full)
+// owed is what weighs of the debt at now.
+func (d *debt) owed(now int64) []algo.Use {
+	if d.units == 0 {
+		return nil
 	}
-	return now
+	all := algo.Owed(d.own, &d.state, now)
+	if len(all) == 1 {
+		all[0].Units = min(all[0].Units, d.units)
+	}
+	return all
+}
+
+// forgive takes n units back of those that were admitted at a time.
+func (d *debt) forgive(now, at, admitted, n int64) {
+	algo.Forgive(d.own, &d.state, now, at, admitted, n)
+	d.units = max(0, d.units-n)
 }

@@ -24,11 +24,8 @@ type entry struct {
 	// begins again from it; otherwise it is only lowered to it.
 	seenCap, seenLeft, seenUntil int64
 	restart                      bool
-	// full is when a bucket in Redis is full again after what Redis said before that.
-	full int64
-
-	grants grants
-	unsent *algo.Params // the limit in Redis of a block that Redis does not know
+	grants                       grants
+	unsent                       *algo.Params // the limit in Redis of a block that Redis does not know
 }
 
 // alone notes that this process decides alone.
@@ -61,7 +58,7 @@ func (e *entry) debit(p algo.Params, now, n int64) {
 			d = e.tokenBucket(p, now, left-1, 0) // rounding made it too many by one
 		}
 	} else {
-		d = algo.Debit(p, &e.state, now, n)
+		d = algo.Debit(p, &e.state, now, n, 0)
 	}
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 }
@@ -172,7 +169,7 @@ func (e *entry) revive(p algo.Params, now int64) {
 		left = min(p.Cap, int64(float64(e.seenLeft)*float64(p.Cap)/float64(e.seenCap)))
 	}
 	restart := e.restart
-	e.full, e.seenUntil, e.restart = e.seenUntil, 0, false
+	e.seenUntil, e.restart = 0, false
 	if !restart && e.remaining(p, now) <= left {
 		return
 	}
@@ -184,6 +181,18 @@ func (e *entry) revive(p algo.Params, now int64) {
 		e.state, e.bucket = algo.Warm(p, now, left), nil
 	}
 	e.state.Until, e.state.Length = until, length
+}
+
+// level is what is used of the key's own bucket, in 1/p.Den units, and 0 where it has none.
+func (e *entry) level(p algo.Params, now int64) int64 {
+	switch {
+	case e.id == "" || p.Kind.Windowed():
+		return 0
+	case p.Kind == algo.TokenBucket:
+		used := float64(p.Cap) - e.bucket.TokensAt(time.UnixMicro(now))
+		return max(0, int64(math.Ceil((used-1e-9)*float64(p.Den))))
+	}
+	return p.Read(&e.state, now, 0).Level
 }
 
 // remaining is what is left of the state, whether or not the key is blocked.

@@ -105,7 +105,7 @@ func TestDebtOfARefill(t *testing.T) {
 				t.Fatalf("%v: a unit that was refilled is denied", kind)
 			}
 		}
-		if d := takeDebts(s, 1); len(d) != 1 || d[0].Units != 10 {
+		if d := takeDebts(s, 1); len(d) != 1 || units(d[0]) != 10 {
 			t.Errorf("%v: %+v is owed of 30 units that were used as they were refilled", kind, d)
 		}
 	}
@@ -121,7 +121,7 @@ func TestDebtUnderWay(t *testing.T) {
 		s.Take("k", home, 1, &home, nil)
 	}
 	d, ok := s.TakeDebt(s.Debtors()[0])
-	if !ok || d.Units != 6 || s.Owed() != 1 {
+	if !ok || units(d) != 6 || s.Owed() != 1 {
 		t.Fatalf("%+v, %v; %d keys owe", d, ok, s.Owed())
 	}
 	told := algo.Decision{Allowed: true, Remaining: 9, ResetAfter: 360 * sec}
@@ -129,7 +129,7 @@ func TestDebtUnderWay(t *testing.T) {
 	if d := s.Decide("k", home, 0); d.Remaining != 4 {
 		t.Errorf("%d left while the debt is under way", d.Remaining)
 	}
-	s.Settled(d, 0)
+	s.Settled(d, nil)
 	s.Observe("k", home, told, 1)
 	if d := s.Decide("k", home, 0); d.Remaining != 9 || s.Owed() != 0 {
 		t.Errorf("%d left after it, %d keys owe", d.Remaining, s.Owed())
@@ -165,12 +165,27 @@ func TestBlockSentInPart(t *testing.T) {
 	}
 }
 
+// units are those of a debt.
+func units(d Debt) (n int64) {
+	for _, use := range d.Uses {
+		n += use.Units
+	}
+	return n
+}
+
 // takeDebts takes all that still weigh. Of each some units are not charged.
 func takeDebts(s *Store, failed int64) (out []Debt) {
 	for _, k := range s.Debtors() {
 		if d, ok := s.TakeDebt(k); ok {
 			out = append(out, d)
-			s.Settled(d, min(failed, d.Units))
+			var back []algo.Use
+			failed := failed
+			for _, use := range d.Uses {
+				if n := min(failed, use.Units); n > 0 {
+					back, failed = append(back, algo.Use{Units: n, Age: use.Age}), failed-n
+				}
+			}
+			s.Settled(d, back)
 		}
 	}
 	return out
@@ -193,23 +208,23 @@ func TestDebts(t *testing.T) {
 			t.Errorf("%v: nothing is owed", kind)
 		}
 		now += 2 * sec
-		want, units := 10, int64(0)
+		want, owed := 10, int64(0)
 		if !kind.Windowed() {
 			want = 8 // two have drained
 		}
 		for _, d := range takeDebts(s, 3) {
 			switch {
 			case d.ID == "k" && d.Limit == home:
-				units = d.Units
+				owed = units(d)
 			case d.ID != "drained" || !kind.Windowed():
 				t.Errorf("%v: %+v is owed", kind, d)
 			}
 		}
-		if units != int64(want) {
-			t.Errorf("%v: %d units owed, want %d", kind, units, want)
+		if owed != int64(want) {
+			t.Errorf("%v: %d units owed, want %d", kind, owed, want)
 		}
 		for _, d := range takeDebts(s, 0) {
-			if d.Units != 3 && d.ID == "k" {
+			if units(d) != 3 && d.ID == "k" {
 				t.Errorf("%v: %+v is owed, want the 3 that were not charged", kind, d)
 			}
 		}

@@ -79,6 +79,7 @@ func (s *Store) Decide(id string, p algo.Params, n int64) algo.Decision {
 func (s *Store) Peek(id string, p algo.Params, n int64) algo.Decision {
 	st, now := s.lock(id)
 	defer st.mu.Unlock()
+	p = st.part(id, p, now)
 	e := st.at(id, p, now, 0)
 	d := e.decide(p, now, 0)
 	if n == 0 || d.Allowed && d.Remaining >= n+p.Keep {
@@ -93,6 +94,7 @@ func (s *Store) Take(id string, p algo.Params, n int64, home *algo.Params, rc *R
 	st, now := s.lock(id)
 	defer st.mu.Unlock()
 
+	p = st.part(id, p, now)
 	if n > 0 && n+p.Keep > p.Cap {
 		return st.at(id, p, now, 0).denied(p, now, n)
 	}
@@ -104,7 +106,7 @@ func (s *Store) Take(id string, p algo.Params, n int64, home *algo.Params, rc *R
 	}
 	var owed *debt
 	if home != nil {
-		owed = st.owe(id, p, now, n, e.full, home)
+		owed = st.owe(id, p, now, algo.Use{Units: n}, e.level(p, now), home)
 	}
 	if rc != nil {
 		*rc = Receipt{entry: e, age: e.age, debt: owed, params: p, at: now, units: n}
@@ -162,7 +164,7 @@ func (s *Store) GiveBack(id string, rc *Receipt, n int64) int64 {
 	st, now := s.lock(id)
 	defer st.mu.Unlock()
 	if d := rc.debt; d != nil && st.debts[debtKey{rc.params.Kind, id}] == d {
-		algo.Forgive(d.own, &d.state, d.drained(now), d.drained(rc.at), rc.units, n)
+		d.forgive(now, rc.at, rc.units, n)
 	}
 	e := rc.entry
 	if e.age != rc.age || e.restart {
@@ -176,7 +178,7 @@ func (s *Store) Refund(id string, p algo.Params, n int64) {
 	st, now := s.lock(id)
 	defer st.mu.Unlock()
 	if d := st.debts[debtKey{p.Kind, id}]; d != nil {
-		algo.Forgive(d.own, &d.state, d.drained(now), d.drained(now), n, n)
+		d.forgive(now, now, n, n)
 	}
 	e := st.keys[p.Kind][id]
 	switch {
@@ -191,15 +193,15 @@ func (s *Store) Refund(id string, p algo.Params, n int64) {
 // Charge takes up to n units of id, as many as there is room for, whatever they
 // are kept for. With a home all of them are owed.
 func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
-	now := s.now()
-	p.Keep, p.MaxDelay = 0, 0
-	st, _ := s.lock(id)
+	st, now := s.lock(id)
 	defer st.mu.Unlock()
+	p = st.part(id, p, now)
+	p.Keep, p.MaxDelay = 0, 0
 	e := st.at(id, p, now, min(n, p.Cap))
 	e.alone(now)
 	e.debit(p, now, n)
 	if home != nil {
-		st.owe(id, p, now, n, e.full, home)
+		st.owe(id, p, now, algo.Use{Units: n}, e.level(p, now), home)
 	}
 }
 
@@ -368,19 +370,19 @@ func (s *Store) TakeDebt(of Debtor) (Debt, bool) {
 	if d == nil {
 		return Debt{}, false
 	}
-	units := algo.Owed(d.own, &d.state, d.drained(now))
-	d.state = algo.State{}
-	if units == 0 {
+	uses := d.owed(now)
+	d.state, d.units = algo.State{}, 0
+	if len(uses) == 0 {
 		st.settle(of.k, now)
 		return Debt{}, false
 	}
 	d.sending++
-	return Debt{ID: of.k.id, Limit: d.home, Units: units, own: d.own}, true
+	return Debt{ID: of.k.id, Limit: d.home, Uses: uses, own: d.own}, true
 }
 
-// Settled says what came of a debt that was taken: units of it were not charged, and are
-// owed again.
-func (s *Store) Settled(d Debt, units int64) {
+// Settled says what came of a debt that was taken: some of it was not charged, and is owed
+// again.
+func (s *Store) Settled(d Debt, back []algo.Use) {
 	st, now := s.lock(d.ID)
 	defer st.mu.Unlock()
 	k := debtKey{d.own.Kind, d.ID}
@@ -388,8 +390,8 @@ func (s *Store) Settled(d Debt, units int64) {
 		return // the key was reset
 	}
 	st.debts[k].sending--
-	if units > 0 {
-		st.owe(d.ID, d.own, now, units, 0, &d.Limit)
+	for _, use := range back {
+		st.owe(d.ID, d.own, now, use, 0, &d.Limit)
 	}
 	st.settle(k, now)
 }

@@ -438,8 +438,8 @@ func TestRefundForgivesADebt(t *testing.T) {
 		if len(of) != 1 {
 			t.Fatalf("%v: %d debts", kind, len(of))
 		}
-		if d, ok := s.TakeDebt(of[0]); !ok || d.Units != 4 {
-			t.Errorf("%v: %d units are owed, want 4", kind, d.Units)
+		if d, ok := s.TakeDebt(of[0]); !ok || units(d) != 4 {
+			t.Errorf("%v: %d units are owed, want 4", kind, units(d))
 		}
 	}
 }

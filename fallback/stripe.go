@@ -31,6 +31,18 @@ type stripe struct {
 	_        [64]byte // keeps the locks of neighbours on different cache lines
 }
 
+// part is what counts at now of a process's part of a limit.
+func (st *stripe) part(id string, p algo.Params, now int64) algo.Params {
+	if p.Frac == 0 {
+		return p
+	}
+	since := now
+	if e := st.keys[p.Kind][id]; e != nil && e.grants.lost != 0 {
+		since = e.grants.lost
+	}
+	return p.In(now, since)
+}
+
 // at returns the entry of id: its own, a new one, or the shared one. A peek,
 // with a cost of 0, makes no entry.
 func (st *stripe) at(id string, p algo.Params, now, n int64) *entry {
@@ -84,9 +96,9 @@ func (st *stripe) sent(e *entry) {
 	}
 }
 
-// owe adds n units to the debt of id, of which the bucket in Redis is full at a time. There are at most as many debts in a
-// stripe as keys; beyond that they are forgotten.
-func (st *stripe) owe(id string, own algo.Params, now, n, full int64, home *algo.Params) *debt {
+// owe adds units to the debt of id. A level above 0 is that of the bucket of id after them. There are at most as many debts in a stripe
+// as keys; beyond that they are forgotten.
+func (st *stripe) owe(id string, own algo.Params, now int64, use algo.Use, level int64, home *algo.Params) *debt {
 	k := debtKey{own.Kind, id}
 	d := st.debts[k]
 	if d == nil {
@@ -100,14 +112,19 @@ func (st *stripe) owe(id string, own algo.Params, now, n, full int64, home *algo
 		st.debts[k] = d
 		st.totals.owed.Add(1)
 	}
-	d.home, d.own, d.full = *home, own, max(d.full, full)
-	algo.Owe(own, &d.state, d.drained(now), n)
+	d.home, d.own, d.units = *home, own, d.units+use.Units
+	if level > 0 {
+		algo.OweLevel(own, &d.state, now, level)
+	} else {
+		algo.Owe(own, &d.state, now, use.Units, use.Age)
+	}
 	return d
 }
 
 // settle drops a debt of which nothing is left.
 func (st *stripe) settle(k debtKey, now int64) {
-	if d := st.debts[k]; d.sending <= 0 && algo.Owed(d.own, &d.state, d.drained(now)) == 0 {
+	d := st.debts[k]
+	if d.sending <= 0 && len(d.owed(now)) == 0 {
 		delete(st.debts, k)
 		st.totals.owed.Add(-1)
 	}

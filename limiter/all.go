@@ -254,7 +254,7 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 			continue
 		}
 		d.redis.UseShare()
-		res := r.s.result(d.local.Peek(r.id, r.s.local(d.claim(r.s, r.id)), int64(r.n)), SourceLocal)
+		res := r.s.result(d.local.Peek(r.id, r.s.local(d.claim(r.s, r.id), d.phase), int64(r.n)), SourceLocal)
 		a.set(i, res)
 		ok = ok && res.Allowed
 	}

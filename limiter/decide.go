@@ -22,6 +22,7 @@ type decider struct {
 	policy   fallback.Policy
 	askAgain bool    // WithoutDenialCache
 	equal    float64 // WithEqualShare; 1 where the share is fixed
+	phase    int64   // in which windows fractions of units are used
 	local    *fallback.Store
 	outbox   *outbox.Outbox
 	denials  *denial.Cache
@@ -251,7 +252,7 @@ func (d *decider) knows(r *request) (Result, bool) {
 		if !open {
 			d.outbox.Send()
 		}
-		if out := d.local.Peek(r.id, r.s.local(d.claim(r.s, r.id)), int64(r.n)); !out.Allowed {
+		if out := d.local.Peek(r.id, r.s.local(d.claim(r.s, r.id), d.phase), int64(r.n)); !out.Allowed {
 			return count(r.srv, r.s.result(out, SourceLocal)), true
 		}
 	}
@@ -331,7 +332,7 @@ func (d *decider) fallBack(r *request, cause error) (Result, error) {
 	}
 	d.redis.UseShare()
 	claim := d.claim(s, r.id)
-	res := s.result(d.local.Take(r.id, s.local(claim), int64(r.n), owed, r.rc.forLocal()), SourceLocal)
+	res := s.result(d.local.Take(r.id, s.local(claim, d.phase), int64(r.n), owed, r.rc.forLocal()), SourceLocal)
 	res.Claim = claim
 	return count(srv, res), nil
 }
@@ -386,7 +387,7 @@ func (d *decider) charge(ctx context.Context, rc *receipt, n int) error {
 		return redislink.CallerError(ctx, rc.key, err)
 	case d.policy == fallback.Local:
 		d.redis.UseShare()
-		d.local.Charge(id, s.local(d.claim(s, id)), int64(n), home(s, err))
+		d.local.Charge(id, s.local(d.claim(s, id), d.phase), int64(n), home(s, err))
 	}
 	return nil
 }
@@ -394,7 +395,7 @@ func (d *decider) charge(ctx context.Context, rc *receipt, n int) error {
 // refund gives units of a key back that were taken by any process, and returns how many.
 func (d *decider) refund(ctx context.Context, s *spec, key string, n int64) (int64, error) {
 	id := lua.EncodeID(key)
-	d.local.Refund(id, s.local(d.claim(s, id)), n)
+	d.local.Refund(id, s.local(d.claim(s, id), d.phase), n)
 	defer d.denials.Forget(id)
 	o := &redislink.Op{ID: id, Taken: &lua.Taken{Keys: d.redis.Names.KeysOf(s.args.Kind, id), Params: s.args, Units: n}}
 	if err := d.redis.Ask(ctx, d.redis.Server(id), o, d.redis.Budget); err != nil {

@@ -70,7 +70,7 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 		return nil, err
 	}
 	one := &decider{
-		redis: link, policy: c.Link.Policy, askAgain: c.AskAgain, equal: c.EqualShare,
+		redis: link, policy: c.Link.Policy, askAgain: c.AskAgain, equal: c.EqualShare, phase: link.Phase(),
 		local: local, outbox: outbox.New(link, local), denials: denial.New(),
 	}
 	if c.Link.Share > 0 {

@@ -155,10 +155,10 @@ func (s *spec) boundedBy(most time.Duration) *spec {
 	return &bounded
 }
 
-// local returns the parameters for a process with a claim.
-func (s *spec) local(claim float64) algo.Params {
-	p := s.args.Params.Scale(claim)
-	p.MaxDelay = s.args.MaxDelay
+// local returns the parameters for a process with a claim, and its phase.
+func (s *spec) local(claim float64, phase int64) algo.Params {
+	p := s.args.Scale(claim)
+	p.Phase = phase
 	return p
 }
 

@@ -115,11 +115,12 @@ func TestDebitsAreOne(t *testing.T) {
 			Block(&s, now, sec)
 		}
 		n := rapid.Int64Range(1, 2*p.Cap).Draw(t, "n")
+		age := rapid.Int64Range(0, 3*p.Den).Draw(t, "age")
 		apart := s.clone()
-		Debit(p, &s, now, n)
+		Debit(p, &s, now, n, age)
 		for n > 0 {
 			part := rapid.Int64Range(1, n).Draw(t, "part")
-			Debit(p, &apart, now, part)
+			Debit(p, &apart, now, part, age)
 			n -= part
 		}
 		if got, want := apart.clone(), s.clone(); !reflect.DeepEqual(got, want) {

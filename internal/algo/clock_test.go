@@ -177,7 +177,7 @@ func TestShapingDelays(t *testing.T) {
 		}
 	}
 	// Debts are charged whatever the delay.
-	if d := Debit(p, &s, t0, 3); !d.Allowed || d.Remaining != 3 {
+	if d := Debit(p, &s, t0, 3, 0); !d.Allowed || d.Remaining != 3 {
 		t.Errorf("%+v", d)
 	}
 }

@@ -23,6 +23,24 @@ type Params struct {
 	// Keep is how many units must remain after a request was admitted: a reserve
 	// for others. It is below Cap.
 	Keep int64
+	// Frac is what a process's part of a window has beyond Cap, in 1/wholes of a unit. Phase says
+	// in which windows it has a whole unit more: below wholes, and another one in each process.
+	Frac, Phase int64
+}
+
+// wholes is how exact a part of a window is.
+const wholes = 1 << 20
+
+// In returns the part of the window that counts at now, in whole units: of the window in which
+// the part was used first, at since, rounded down, so that the parts of all processes are not
+// more than the limit there. In any number of windows, one after the other, the fractions add
+// up to less than one unit more than they are.
+func (p Params) In(now, since int64) Params {
+	if p.Frac > 0 && now/p.Den != since/p.Den && (now/p.Den%wholes*p.Frac+p.Phase)%wholes >= wholes-p.Frac {
+		p.Cap++
+	}
+	p.Frac, p.Phase = 0, 0
+	return p
 }
 
 // exact reports whether 2·Cap·Den + Num stays below 2^53.
@@ -54,18 +72,19 @@ func (p Params) Grants() (length, most float64) {
 	return length, rate*length + burst
 }
 
-// Scale returns the part of the limit that share of it allows, rounded down
-// but never below one unit: the local limit of one process among several.
-// Share is in (0, 1].
+// Scale returns the part of the limit that share of it allows, never below one unit: the
+// local limit of one process among several. A burst is rounded down; what a window has beyond
+// whole units is its Frac. Share is in (0, 1].
 func (p Params) Scale(share float64) Params {
 	if share >= 1 || !(share > 0) {
 		return p
 	}
 	// A hair more than the product, so that a share of 1/k gives exact parts.
-	q := p
-	q.Cap = max(1, int64(float64(p.Cap)*share+1e-9))
+	q, size := p, float64(p.Cap)*share+1e-9
+	q.Cap = max(1, int64(size))
 	q.Keep = p.keepOf(q.Cap)
 	if p.Kind.Windowed() {
+		q.Frac = max(0, int64((size-float64(q.Cap))*wholes))
 		return q
 	}
 	// The rate shrinks by a longer Den; a common factor keeps the rounding of

@@ -27,7 +27,7 @@ func TestReadingIsTheDecision(t *testing.T) {
 		fits := p.Read(&s, now, n).Level <= most
 		var want Decision
 		if n < 0 {
-			want = Debit(p, &s, now, -n)
+			want = Debit(p, &s, now, -n, rapid.Int64Range(0, 3*p.Den).Draw(t, "age"))
 		} else {
 			want = Decide(p, &s, now, n)
 		}

@@ -46,6 +46,33 @@ func TestScaleIsThePart(t *testing.T) {
 	}
 }
 
+// TestFractionsOfWindows: in any number of windows a part has its fractions, to a unit
+// or two, in whatever phase, and no part of a unit in the first. Where less than one unit is left, it has one in each window.
+func TestFractionsOfWindows(t *testing.T) {
+	for _, share := range []float64{0.5, 0.3, 1.0 / 7, 0.123456, 0.1, 0.0999, 0.001} {
+		for phase := int64(0); phase < wholes; phase += wholes / 16 {
+			p := Params{Kind: FixedWindow, Cap: 10, Num: 1, Den: sec}.Scale(share)
+			p.Phase = phase
+			for _, first := range []int64{0, 7, t0} {
+				all := int64(0)
+				for n := range int64(3000) {
+					q := p.In((first+n)*sec, first*sec)
+					if n == 0 && q.Cap != p.Cap {
+						t.Fatalf("%+v has %d in the first window", p, q.Cap)
+					}
+					if all += q.Cap; q.Frac != 0 || q.Phase != 0 || q.Cap < 1 || q.Cap > 10 {
+						t.Fatalf("%+v is %+v", p, q)
+					}
+					want := max(1, 10*share) * float64(n+1)
+					if got := float64(all); got <= want-2-want/wholes || got >= want+1 {
+						t.Fatalf("%v of 10 has %v in %d windows, want %v", share, got, n+1, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestScaleTooSlow: where no exact rate is left, one unit at a time is: at most as often as
 // the part of the rate says, or once in the longest period.
 func TestScaleTooSlow(t *testing.T) {

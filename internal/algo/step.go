@@ -11,7 +11,7 @@ func Step(p Params, s *State, now, n int64) Decision {
 	case FixedWindow:
 		return stepFixedWindow(p, s, now, n)
 	case SlidingWindowLog:
-		return stepLog(p, s, now, n)
+		return stepLog(p, s, now, n, 0)
 	case SlidingWindowCounter:
 		return stepCounter(p, s, now, n)
 	default:
@@ -42,10 +42,23 @@ func Decide(p Params, s *State, now, n int64) Decision {
 
 // Debit charges as many of n units as there is room for, whatever they are kept for
 // and also while the key is blocked. Several debits at one time are the same as one. It
-// is never denied, nor delayed: what it is for has happened.
-func Debit(p Params, s *State, now, n int64) Decision {
+// is never denied, nor delayed: what it is for has happened, age µs ago. A log and a counter
+// charge it to that time, others to now.
+func Debit(p Params, s *State, now, n, age int64) Decision {
 	p.MaxDelay = 0
-	d := Step(p, s, now, min(n, Step(p, s, now, 0).Remaining))
+	room := min(n, Step(p, s, now, 0).Remaining)
+	var d Decision
+	switch p.Kind {
+	case SlidingWindowLog:
+		if age >= p.Den {
+			room = 0
+		}
+		d = stepLog(p, s, now, room, age)
+	case SlidingWindowCounter:
+		d = debitCounter(p, s, now, n, age)
+	default:
+		d = Step(p, s, now, room)
+	}
 	d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 	return d
 }

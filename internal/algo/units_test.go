@@ -153,39 +153,39 @@ func TestForgive(t *testing.T) {
 		p := params(t, Limit{Kind: kind, N: 10, Per: 3600 * sec, Burst: 10})
 		var s State
 		start := t0 - t0%(3600*sec)
-		Owe(p, &s, start, 8)
+		Owe(p, &s, start, 8, 0)
 		Forgive(p, &s, start, start, 8, 3)
-		if got := Owed(p, &s, start); got != 5 {
+		if got := owedUnits(p, &s, start); got != 5 {
 			t.Errorf("%v: %d owed of 8 less 3", kind, got)
 		}
 		Forgive(p, &s, start, start, 8, 50)
-		if got := Owed(p, &s, start); got != 0 {
+		if got := owedUnits(p, &s, start); got != 0 {
 			t.Errorf("%v: %d owed of nothing", kind, got)
 		}
-		Owe(p, &s, start, 8)
+		Owe(p, &s, start, 8, 0)
 		if p.Kind.Windowed() {
 			Forgive(p, &s, start+2*3600*sec, start, 8, 8)
-			if got := Owed(p, &s, start); got != 8 {
+			if got := owedUnits(p, &s, start); got != 8 {
 				t.Errorf("%v: %d owed in that window, forgiven later", kind, got)
 			}
 			continue
 		}
 		// After half an hour 5 of the 8 have drained: 3 are left, and all of them are forgiven.
 		Forgive(p, &s, start+1800*sec, start, 8, 8)
-		if got := Owed(p, &s, start+1800*sec); got != 0 {
+		if got := owedUnits(p, &s, start+1800*sec); got != 0 {
 			t.Errorf("%v: %d owed", kind, got)
 		}
 		// Of 4 that were taken, nothing is left then.
 		s = State{}
-		Owe(p, &s, start, 4)
-		Owe(p, &s, start+1800*sec, 4)
+		Owe(p, &s, start, 4, 0)
+		Owe(p, &s, start+1800*sec, 4, 0)
 		Forgive(p, &s, start+1800*sec, start, 4, 4)
-		if got := Owed(p, &s, start+1800*sec); got != 4 {
+		if got := owedUnits(p, &s, start+1800*sec); got != 4 {
 			t.Errorf("%v: %d owed of what was taken later", kind, got)
 		}
 		// Another period: whole units carry over, rounded up.
 		faster := params(t, Limit{Kind: kind, N: 10, Per: 1800 * sec, Burst: 10})
-		if got := Owed(faster, &s, start+1800*sec); got != 4 {
+		if got := owedUnits(faster, &s, start+1800*sec); got != 4 {
 			t.Errorf("%v: %d owed at another rate", kind, got)
 		}
 	}

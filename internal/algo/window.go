@@ -51,8 +51,8 @@ func (p Params) answerWindow(left, count, n int64, allowed bool) Decision {
 }
 
 // stepLog remembers the time of every admitted unit of the last window. What has left
-// it counts no more, and is taken out bit by bit.
-func stepLog(p Params, s *State, now, n int64) Decision {
+// it counts no more, and is taken out bit by bit. What is charged is age µs old.
+func stepLog(p Params, s *State, now, n, age int64) Decision {
 	w := p.Den
 	log, count := s.Log, s.V
 	for len(log) > 0 && log[0].T <= now-w {
@@ -74,7 +74,7 @@ func stepLog(p Params, s *State, now, n int64) Decision {
 		d.RetryAfter = nth(log, count+n-p.Cap) + w - now
 	}
 	if added > 0 {
-		log = insert(log, Cell{now, n})
+		log = insert(log, Cell{now - age, n})
 		count += n
 	}
 	if n > 0 && (d.Allowed || rebased) {
@@ -150,6 +150,27 @@ func stepCounter(p Params, s *State, now, n int64) Decision {
 		s.write(now, end, cur, prev)
 	}
 	return p.answerWindows(end-now, cur, prev, n, allowed)
+}
+
+// debitCounter charges as many of n units as there is room for to the window that counted
+// age µs ago.
+func debitCounter(p Params, s *State, now, n, age int64) Decision {
+	end, cur, prev, _ := p.windows(s, now)
+	left, begin := min(p.Den, end-now), end-p.Den
+	before := int64(0)
+	switch {
+	case now-age >= begin:
+		n = max(0, min(n, p.Cap-cur-ceilDiv(prev*left, p.Den)))
+	case now-age >= begin-p.Den:
+		n, before = 0, max(0, min(n, p.Cap-prev, (p.Cap-cur)*p.Den/left-prev))
+	default:
+		n = 0
+	}
+	if n+before > 0 {
+		cur, prev = cur+n, prev+before
+		s.write(now, end, cur, prev)
+	}
+	return p.answerWindows(end-now, cur, prev, 0, true)
 }
 
 // windows is the window that counts at now, by its end, and the units counted in it and

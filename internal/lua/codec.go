@@ -12,6 +12,8 @@ type Item struct {
 	Keys   Keys
 	Params Args
 	Cost   int64
+	// Age is how many µs ago a debt was used.
+	Age int64
 	// Count is how many callers ask for Cost each; less than 2 is one. It must
 	// be one for shaping, where each has a delay of its own, and for a Cost
 	// that is not positive.
@@ -219,7 +221,7 @@ func encode(d *Decide) *wire {
 	same, several := true, d.Repeats
 	for i := range items {
 		w.state(&items[i].Keys)
-		same = same && items[i].Cost == items[0].Cost && items[i].Params.Params == items[0].Params.Params
+		same = same && items[i].Cost == items[0].Cost && items[i].Age == items[0].Age && items[i].Params.Params == items[0].Params.Params
 		several = several || items[i].Count > 1
 	}
 	w.sealKeys()
@@ -243,6 +245,9 @@ func encode(d *Decide) *wire {
 // limit adds what a script needs to know of a request.
 func (w *wire) limit(it *Item) {
 	cost, most := it.Params.charge(it.Cost)
+	if it.Cost < 0 {
+		most = it.Age
+	}
 	w.args = append(w.args, cost, most, it.Params.full, it.Params.limit, it.Params.drain)
 }
 

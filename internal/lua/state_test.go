@@ -161,7 +161,7 @@ func TestLogIsSweptBitByBit(t *testing.T) {
 		now += c.pause
 		var want algo.Decision
 		if c.n < 0 {
-			want = algo.Debit(d.p.Params, s, now, -c.n)
+			want = algo.Debit(d.p.Params, s, now, -c.n, 0)
 		} else {
 			want = algo.Decide(d.p.Params, s, now, c.n)
 		}

@@ -65,6 +65,9 @@ func newTracer(t *testing.T, rdb *redis.Client) *tracer {
 func (tr *tracer) step(p algo.Params, key string, now, n int64) {
 	tr.calls++
 	item := lua.Item{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Cost: n}
+	if n < 0 && p.Kind.Windowed() && tr.rng.IntN(2) == 0 {
+		item.Age = tr.rng.Int64N(5 * p.Den / 2)
+	}
 	at, out, err := tr.lua.Decide(context.Background(), now, fmt.Sprint("n", tr.calls), []lua.Item{item}, nil)
 	if err != nil {
 		tr.t.Fatalf("step %d, key %q, cost %d: %v", tr.calls, key, n, err)
@@ -73,7 +76,7 @@ func (tr *tracer) step(p algo.Params, key string, now, n int64) {
 	before := *s
 	var want algo.Decision
 	if n < 0 {
-		want = algo.Debit(p, s, at, -n)
+		want = algo.Debit(p, s, at, -n, item.Age)
 	} else {
 		want = algo.Decide(p, s, at, n)
 	}

@@ -180,20 +180,25 @@ func (b *Outbox) debt(of fallback.Debtor) (items []adjustment) {
 	if !ok {
 		return nil
 	}
-	piece := d.Units
+	pieces := d.Uses
 	if d.Limit.Kind == algo.SlidingWindowLog {
-		piece = min(piece, debtPiece)
+		pieces = nil
+		for _, use := range d.Uses {
+			for ; use.Units > debtPiece; use.Units -= debtPiece {
+				pieces = append(pieces, algo.Use{Units: debtPiece, Age: use.Age})
+			}
+			pieces = append(pieces, use)
+		}
 	}
 	args, keys := lua.NewArgs(d.Limit), b.link.Names.KeysOf(d.Limit.Kind, d.ID)
-	waiting, failed, back := int64(0), false, int64(0)
-	for left := d.Units; left > 0; left -= piece {
-		units := min(left, piece)
-		waiting++
-		items = append(items, adjustment{&redislink.Op{ID: keys.ID(), Args: &args, Keys: keys, Cost: -units}, func(err error) {
+	waiting, failed := len(pieces), false
+	var back []algo.Use
+	for _, use := range pieces {
+		items = append(items, adjustment{&redislink.Op{ID: keys.ID(), Args: &args, Keys: keys, Cost: -use.Units, Age: use.Age}, func(err error) {
 			if err != nil {
 				failed = true
 				if redislink.NeverExecuted(err) {
-					back += units
+					back = append(back, use)
 				}
 			}
 			if waiting--; waiting > 0 {

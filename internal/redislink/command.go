@@ -61,7 +61,7 @@ func (c *command) add(o *Op) int {
 		if o.Cost <= 0 {
 			count = 1
 		}
-		c.decide.Items = append(c.decide.Items, lua.Item{Keys: o.Keys, Params: *o.Args, Cost: o.Cost, Count: count})
+		c.decide.Items = append(c.decide.Items, lua.Item{Keys: o.Keys, Params: *o.Args, Cost: o.Cost, Age: o.Age, Count: count})
 	case o.Taken != nil:
 		c.back.Items = append(c.back.Items, *o.Taken)
 	case o.Keep != nil:

@@ -2,6 +2,7 @@ package redislink
 
 import (
 	"context"
+	"hash/crc32"
 	"sync"
 	"time"
 
@@ -254,6 +255,9 @@ func (l *Link) deregister() {
 		l.Last(&Op{ID: l.Names.Peers(), Command: &lua.Beat{Key: l.Names.Peers(), ID: l.fleet.id}})
 	}
 }
+
+// Phase is an algo.Params.Phase: a number of this process.
+func (l *Link) Phase() int64 { return int64(crc32.ChecksumIEEE([]byte(l.fleet.id)) >> 12) }
 
 // Processes is as how many this process counts itself and the others: what was learnt
 // last, or what is assumed until then.

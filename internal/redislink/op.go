@@ -18,10 +18,11 @@ type Op struct {
 	ID string
 
 	// A decision: Cost units of Keys under Args, for each of Count callers. A cost of 0
-	// is a peek, a negative one a debt.
+	// is a peek, a negative one a debt that was used Age µs ago.
 	Args  *lua.Args
 	Keys  lua.Keys
 	Cost  int64
+	Age   int64
 	Count int64
 	// Named asks for Member.
 	Named bool

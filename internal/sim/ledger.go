@@ -415,9 +415,19 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		claim float64
 	}
 	r := a.rule
-	// A share is rounded down, but never below one unit.
+	b := 1.0
+	if r.aligned {
+		b = 2
+	}
+	// A share is never below one unit, and of a window up to one unit more than it is.
 	rate, burst, least := r.over(from, to)
 	unit := r.parts / least
+	begun := func(claim float64) float64 {
+		if claim > unit && r.windowed {
+			return claim + unit/b
+		}
+		return max(claim, unit)
+	}
 	last := map[int]memory{}
 	var admitted int64
 	var local, claims float64 // Σ claim·t in seconds, Σ claim·T
@@ -437,7 +447,7 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		if !seen {
 			m = memory{from, e.local, e.claim}
 			if e.local {
-				claims += max(e.claim, unit)
+				claims += begun(e.claim)
 			}
 		}
 		claim := max(m.claim, e.claim)
@@ -451,7 +461,7 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 			spans = append(spans, [2]time.Duration{m.at, e.at})
 		}
 		if e.local && !m.local {
-			claims += max(claim, unit)
+			claims += begun(claim)
 		}
 		last[e.process] = memory{e.at, e.local, e.claim}
 	}
@@ -476,10 +486,6 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		if at >= from-r.late && at <= to {
 			losses++
 		}
-	}
-	b := 1.0
-	if r.aligned {
-		b = 2
 	}
 	// A decision is counted when its caller knows it.
 	away := float64(gaps(spans, from, to)) // times in which no process reached Redis

@@ -180,8 +180,12 @@ func (r *run) decide(kind algo.Kind, keys, argv []string) []int64 {
 		var admitted int64
 		switch {
 		case n < 0:
-			room := algo.Step(p, &v.state, r.now, 0).Remaining
-			d = algo.Debit(p, &v.state, r.now, -n)
+			room, had := algo.Step(p, &v.state, r.now, 0).Remaining, p.Read(&v.state, r.now, 0)
+			d = algo.Debit(p, &v.state, r.now, -n, number(f[1]))
+			if kind.Windowed() {
+				has := p.Read(&v.state, r.now, 0)
+				room = has.Level + has.Previous - had.Level - had.Previous
+			}
 			r.charges = append(r.charges, charge{key, debts, min(-n, room)})
 		default:
 			for range count {

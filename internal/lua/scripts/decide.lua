@@ -1,7 +1,7 @@
 -- Decides on KEYS. ARGV: now in µs, or 0 for the server's clock, read once; a nonce;
 -- then five numbers, once for all keys or for each: what is charged (0: a peek; below 0:
--- a debt of so many units), up to which level a request is admitted, the level that is
--- full, the limit as it stands in a state, and Num or the window. Then for each key how
+-- a debt of so many units), up to which level a request is admitted (of a debt: how many µs
+-- ago it was used), the level that is full, the limit as it stands in a state, and Num or the window. Then for each key how
 -- many callers ask for that, where any are several; and one more where a key is there
 -- more than once.
 -- Replies with now, and per key the level that is left, or -1 - level when all callers

@@ -44,8 +44,15 @@ elseif op == 'back' then
   return a
 elseif a < 0 then
   -- A debt: what there is room for is charged, also while the key is blocked.
-  local units = min(-a, room)
-  if units > 0 then store(cur + units) end
+  -- It was used b µs ago, maybe in the window before.
+  local units, before = 0, 0
+  if now - b >= ends - w then
+    units = max(0, min(-a, room))
+  elseif now - b >= ends - 2 * w then
+    before = max(0, min(-a, full - prev, floor((full - cur) * w / min(w, ends - now)) - prev))
+  end
+  prev = prev + before
+  if units + before > 0 then store(cur + units) end
   return cur, nil, nil, ahead, prev
 elseif left > 0 then
   -- The block ends later than it was long: the clock stepped back.

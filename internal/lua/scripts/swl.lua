@@ -29,7 +29,7 @@ if total > 0 then
 end
 local left = max(0, min(till - now, length))
 local adds, count, rebased = 0, stored, newest - now > w
-local last = rebased and now or newest
+local last, stamp = rebased and now or newest, now
 
 -- The time of the k-th oldest unit, among those that will be added.
 local function nth(k)
@@ -63,7 +63,7 @@ local function save(charged)
   for first = 1, adds, PIECE do
     local members = {}
     for i = first, min(adds, first + PIECE - 1) do
-      members[#members + 1] = time
+      members[#members + 1] = int(stamp)
       members[#members + 1] = name .. i
     end
     redis.call('ZADD', key, unpack(members))
@@ -73,7 +73,7 @@ local function save(charged)
 end
 
 local function charge(units)
-  adds, count, last = units, count + units, max(last, now)
+  adds, count, last = units, count + units, max(last, stamp)
   save(true)
 end
 
@@ -103,7 +103,9 @@ elseif op == 'back' then
 end
 if a < 0 then
   -- A debt: what there is room for is charged, also while the key is blocked.
-  local units = min(-a, full - count)
+  -- It was used b µs ago.
+  local units = b < w and min(-a, full - count) or 0
+  stamp = now - b
   if units > 0 then charge(units) end
   return count, nil, nil, nil, reset()
 elseif left > 0 then

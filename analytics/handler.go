@@ -103,7 +103,7 @@ func keysOf(u *url.URL, most int) (int, error) {
 	return n, nil
 }
 
-// clip quotes what a client sent, or the begin of it.
+// clip quotes what a client sent, or the beginning of it.
 func clip(s string) string {
 	const most = 32
 	if len(s) > most {

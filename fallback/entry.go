@@ -158,7 +158,7 @@ func (e *entry) giveBack(p algo.Params, now, at, taken, n int64) int64 {
 	return int64(min(tokens-max(0, before), float64(n)) + 1e-9)
 }
 
-// revive takes note of what Redis said last, if that is newer. The part of p in what was
+// revive applies what Redis said last, if that is newer. The part of p in what was
 // left is its part in the limit. A block goes on.
 func (e *entry) revive(p algo.Params, now int64) {
 	if e.seenUntil == 0 {

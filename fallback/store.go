@@ -2,12 +2,12 @@ package fallback
 
 import (
 	"cmp"
-	"fmt"
 	"hash/maphash"
 	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 // DefaultMaxKeys is how many keys a store remembers by default: at
@@ -30,14 +30,15 @@ type Store struct {
 	totals  totals
 }
 
-// NewStore returns a store for at most maxKeys keys, which must be at least 1.
+// NewStore returns a store for at most maxKeys keys, which must be at least 1. The error
+// matches limiter.ErrInvalidConfig.
 func NewStore(maxKeys int) (*Store, error) {
 	return newStore(maxKeys, newClock())
 }
 
 func newStore(maxKeys int, now func() int64) (*Store, error) {
 	if maxKeys < 1 {
-		return nil, fmt.Errorf("fallback: max keys is %d: must be at least 1", maxKeys)
+		return nil, configerr.In("fallback", configerr.New("max keys", maxKeys, "must be at least 1"))
 	}
 	s := &Store{seed: maphash.MakeSeed(), now: now, stripes: make([]stripe, min(maxStripes, max(1, maxKeys/keysPerStripe)))}
 	for i := range s.stripes {

@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -111,8 +113,8 @@ func TestRetryAfterIsExactForTheTokenBucket(t *testing.T) {
 
 func TestRefusesNoRoom(t *testing.T) {
 	for _, n := range []int{0, -1} {
-		if _, err := NewStore(n); err == nil {
-			t.Errorf("max keys %d was accepted", n)
+		if _, err := NewStore(n); !errors.Is(err, configerr.ErrInvalid) {
+			t.Errorf("max keys %d: %v", n, err)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (a *attempt) unsent() bool {
 const fairTime = time.Second
 
 // evidenceOf judges an attempt of a caller by its code. A rejection by quota says nothing
-// about the target's health, and neither does what never left the client, but for the
+// about the target's health, and neither does what never left the client, except for the
 // missing connection.
 func evidenceOf(ctx context.Context, code codes.Code, took time.Duration, unsent bool) admission.Evidence {
 	switch code {

@@ -141,7 +141,7 @@ func (c *clientConfig) repeatable(method string, h hint) bool {
 }
 
 // retryable reports whether the failure is one that retries are for. Without a wait,
-// ResourceExhausted may also say that a message was too large, which is for ever.
+// ResourceExhausted may also say that a message was too large, which does not change.
 func (c *clientConfig) retryable(method string, st *status.Status, h hint) bool {
 	if c.retryIf != nil && !h.never {
 		return c.retryIf(method, st)

@@ -86,7 +86,7 @@ func evidenceOfStatus(status int, up *upload) admission.Evidence {
 }
 
 // fairTime is how long an attempt must have lasted for the caller's deadline to
-// be evidence against the host. Who gives less should say so by
+// be evidence against the host. Callers that give less should set
 // [WithAttemptTimeout], which is the same for all callers.
 const fairTime = time.Second
 

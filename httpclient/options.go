@@ -100,7 +100,7 @@ func WithBudget(b *retry.Budget) Option { return func(c *config) { c.admission.B
 // critical ones ([limiter.Critical]) last to be rejected; one that is down, one
 // in 200 or, if that is more, 20 in two minutes. The others end at once, with
 // [retry.HostFailing]. See [retry.Throttle] for how it is measured. Transport errors,
-// timeouts and statuses from 500 on are failures, but for 501 and 505; 429,
+// timeouts and statuses from 500 on are failures, except 501 and 505; 429,
 // certificates that do not verify, bodies of requests that fail, callers who
 // cancel, and deadlines of callers that end an attempt within a second say
 // nothing about the host. Name is set by the transport. OnChange is called too.

@@ -219,7 +219,7 @@ func (a *multiDecision) receive(i int) {
 	}
 }
 
-// decided takes note of what Redis said.
+// decided records what Redis said.
 func (a *multiDecision) decided(g group, items []lua.Item, asking []denial.Asking, all []algo.Decision, nonce string, start, end time.Time) bool {
 	ok := true
 	for _, d := range all {

@@ -39,7 +39,7 @@ type request struct {
 	budget time.Duration
 	// more, if set, is the lease to fill with the same call.
 	more *lease.Lease
-	// unknown says that the denials were looked through already. With more they must be.
+	// unknown says that the denials were read already. With more they must be.
 	unknown bool
 	rc      *receipt // nil where nothing will be given back
 	// unsure, if set, becomes true when Redis may have charged what is decided locally.
@@ -418,7 +418,7 @@ func (d *decider) block(ctx context.Context, s *spec, key string, us int64) erro
 	return nil
 }
 
-// reset makes a key as if never used.
+// reset removes the state of a key.
 func (d *decider) reset(ctx context.Context, s *spec, key string) error {
 	id := lua.EncodeID(key)
 	d.local.Reset(id)

@@ -30,7 +30,7 @@ type Hooks struct {
 type DecisionInfo struct {
 	Key  string // as the caller passed it
 	Cost int
-	// Result is the zero value when Err is not nil, but for ErrUnavailable outside of
+	// Result is the zero value when Err is not nil, except for ErrUnavailable outside of
 	// a Multi.
 	Result Result
 	Err    error

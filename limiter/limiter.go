@@ -40,7 +40,7 @@ type engine interface {
 	refund(ctx context.Context, s *spec, key string, n int64) error
 	block(ctx context.Context, s *spec, key string, us int64) error
 	reset(ctx context.Context, s *spec, key string) error
-	// changed takes note of another limit.
+	// changed gets the new limit of SetLimit.
 	changed(Limit)
 	health() Health
 	done() <-chan struct{} // closed by close
@@ -217,8 +217,8 @@ func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, mo
 // refund to LeakyBucketShaping does nothing, because those who wait already know
 // their place.
 //
-// When Redis cannot be reached, only this process takes note, and the error is
-// ErrUnavailable. Other errors are those of Allow.
+// When Redis cannot be reached, the units are given back in this process only, and the error
+// is ErrUnavailable. Other errors are those of Allow.
 func (l *Limiter) Refund(ctx context.Context, key string, n int, limit ...Limit) error {
 	s, err := l.enter(ctx, key, n, limit)
 	if err != nil || n == 0 {
@@ -248,7 +248,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, limit 
 	return l.engine.block(ctx, s, key, us)
 }
 
-// Reset makes key as if never used: its count and its block, in Redis and in
+// Reset removes the count and the block of key, in Redis and in
 // this process. When Redis cannot be reached the error is ErrUnavailable, and
 // only this process has forgotten the key. With a limit, the state of its
 // algorithm is meant.

@@ -157,7 +157,7 @@ func WithFunctions() RedisOption {
 }
 
 // WithBreaker sets when the circuit breakers open and for how long. Fields left
-// zero have the defaults of breaker.Settings, but for these: OpenMax is 5 s,
+// zero have the defaults of breaker.Settings, except these: OpenMax is 5 s,
 // SlowCall half of the budget, ProbeTimeout a little more than the budget.
 func WithBreaker(s breaker.Settings) RedisOption {
 	return options.Set(func(c *config) { c.Link.Breaker = s }, nil)
@@ -201,7 +201,7 @@ func WithMaxLocalKeys(n int) LocalKeysOption {
 }
 
 // WithoutDenialCache asks Redis every time. By default a cost that Redis denied
-// to a key is denied in this process until it could be admitted, but for at most
+// to a key is denied in this process until it could be admitted, for at most
 // 1 s, without asking again: what another process gives back or resets, and what
 // Redis loses, is seen that much later. At most 4096 denials are remembered.
 func WithoutDenialCache() Option {
@@ -230,8 +230,8 @@ func WithKeyShards(n int) Option {
 // The limit is never exceeded. For that, buckets and GCRA hold back what the rate
 // produces in maxAge, so the burst must be at least k and that; the sliding
 // window log counts the units of the window and maxAge; and aligned windows end every
-// lease. What a process holds is lost to the others, for ever when it dies, until
-// it drains or the window ends. A Block, or a Reset, by another process takes effect
+// lease. What a process holds is lost to the others. When the process dies, the units are lost
+// until they drain or the window ends. A Block, or a Reset, by another process takes effect
 // when the lease is over. Remaining includes what is held.
 //
 // Every process must use the same options. By default there are no leases. They

@@ -151,7 +151,7 @@ func TestSettledOnce(t *testing.T) {
 		if err := r.Settle(ctx, -1); !errors.Is(err, limiter.ErrInvalidCost) {
 			t.Errorf("settled at -1: %v", err)
 		}
-		end() // does not keep anybody from giving back
+		end() // must not prevent giving back
 		var won atomic.Int64
 		var wg sync.WaitGroup
 		for range 50 {

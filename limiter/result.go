@@ -27,7 +27,7 @@ type Result struct {
 	// admitted if no other caller asks. It is > 0 exactly when the request is
 	// denied, in whole microseconds, rounded up.
 	RetryAfter time.Duration
-	// ResetAfter is the time from now until the key is as if never used.
+	// ResetAfter is the time from now until the key is fully reset, if it is not used again.
 	ResetAfter time.Duration
 	// Delay is how long a request admitted by LeakyBucketShaping must wait
 	// before it starts. It is 0 for other algorithms.

@@ -34,15 +34,15 @@ func each(s *spec, key string, fn func(i int, s *spec, name string) error) error
 	return cmp.Or(errs...)
 }
 
-// partsAsked is how many parts are asked until one admits. Those of which it is
-// known that they deny don't count.
+// partsAsked is how many parts are asked until one admits. Parts whose denials are remembered
+// do not count.
 const partsAsked = 2
 
 // shared decides in Redis, or by the fallback, on keys that may be split.
 type shared struct {
 	*decider // on keys that are not
 	name     *redislink.Name
-	// turns says, for keys by their hash, which part is asked first.
+	// turns has, by the hash of the key, the part that is asked first.
 	turns [1024]atomic.Uint32
 }
 
@@ -50,8 +50,9 @@ func (p *shared) decide(ctx context.Context, s *spec, key string, n int, rc *rec
 	return p.within(ctx, p.redis.Budget, s, key, n, rc)
 }
 
-// within decides with a budget for all calls together. Of a split key it asks the part
-// whose turn it is. When that part denies, another one decides, in what is left of the budget.
+// within decides with a budget for all calls together. It asks the parts of a split key in
+// turn: one for each decision. When that part denies, another one decides, in what is left of
+// the budget.
 func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
 	switch {
 	case s.parts == nil:

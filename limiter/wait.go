@@ -88,7 +88,7 @@ func (w *waiter) Ask() (a wait.Answer, err error) {
 	} else {
 		over = random.Below(over / 2 >> min(w.denied-1, 3))
 	}
-	// What is left after it must do to ask.
+	// Half of what the context leaves stays for the call itself.
 	a.After = w.res.RetryAfter + min(over, max(0, w.left()-w.res.RetryAfter)/2)
 	if s := w.res.Source; w.processes != nil && (s == SourceLocal || s == SourceClosed) {
 		a.After = min(a.After, localPause)

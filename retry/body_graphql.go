@@ -24,7 +24,7 @@ var graphQLCodes = map[string]bool{
 
 // graphQL reads the errors of a GraphQL response. Without data the execution did not begin
 // (section 7.1 of the specification); where data is null, a part of a mutation may have been
-// done; and data that is there is of use to the caller.
+// done; and data that is there is kept for the caller.
 func graphQL(a Answer, status int, body []byte) Answer {
 	if status >= 400 && a.Verdict == Rejected {
 		return a

@@ -85,7 +85,7 @@ type WaitReason uint8
 const (
 	// WaitServer: the server said when to come back.
 	WaitServer WaitReason = iota
-	// WaitBackoff: an attempt failed, and the server said nothing of use.
+	// WaitBackoff: an attempt failed, and the server named no wait.
 	WaitBackoff
 	// WaitCooldown: the key cools down.
 	WaitCooldown

@@ -70,7 +70,7 @@ type ThrottleChange struct {
 // K being the Multiplier. A server that fails some of the time still gets what
 // it can do, one that is down gets little, and the calls that go through show when
 // it has recovered. It is the adaptive throttling of "Handling
-// Overload" in Site Reliability Engineering, O'Reilly 2016, but for three
+// Overload" in Site Reliability Engineering, O'Reilly 2016, except for three
 // things.
 //
 // Requests are those that were sent: were the rejected ones counted, rejections

@@ -383,7 +383,7 @@ func (s *Limiter) plan(keys []*sample, asked []lua.Asked, own map[*sample]float6
 			fleet := float64(asked[i].Fleet) / milli * s.seconds()
 			k.begin(k.demand.next(own[k], fleet, s.units, s.redis.Processes()), false)
 		case k.demand.known:
-			// One report failed: what the fleet was asked for before has to do.
+			// One report failed: what the fleet was asked for before is used again.
 			k.begin(k.demand.next(own[k], k.demand.fleet, s.units, s.redis.Processes()), false)
 		default:
 			k.begin(alone(own[k], s.units, s.redis.Share()), true)
@@ -405,8 +405,8 @@ func (s *Limiter) outage(all []*sample, own map[*sample]float64) {
 	}
 }
 
-// choose keeps the keys that are asked for most: those that are tracked but for the
-// idle ones, and candidates in the place of the least of them.
+// choose keeps the keys that are asked for most: those that are tracked and not idle, and
+// candidates in the place of the least of them.
 func (s *Limiter) choose(all []*sample, own map[*sample]float64, scale float64) (kept, gone []*sample) {
 	for _, k := range all {
 		if k.idle >= idleIntervals {

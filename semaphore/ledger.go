@@ -133,7 +133,7 @@ func (l *ledger) part(share float64) (permits, keep int) {
 	return n, min(keptOf(n, l.headroom), n-1)
 }
 
-// keptOf is the part f of n, rounded up but for what floating point adds.
+// keptOf is the part f of n, rounded up, except for what floating point adds.
 func keptOf(n int, f float64) int { return int(math.Ceil(float64(n)*f*(1-1e-12) - 1e-9)) }
 
 // denied is a permit that was denied. nextEnd is when the next one ends, in µs; 0 is not

@@ -233,7 +233,7 @@ func (s *Semaphore) ask(ctx context.Context, k *key, w *waiter, wait bool) (*Per
 		return s.ledger.grant(k, w.caller, s.ledger.permits-int(reply.Held)), nil
 	case redislink.FallsBack(err):
 		permit, failed := s.ledger.fallBack(k, w.caller, critical.Is(ctx), err)
-		// One who waits from now on will hear what was granted.
+		// A caller that waits from now on gets what was granted by asking again.
 		if failed != nil || permit.free == nil && !wait {
 			s.ledger.takeBack(k, w.caller, ended, err)
 		}
@@ -317,8 +317,8 @@ func (s *Semaphore) poll(ctx context.Context, k *key) {
 	}
 }
 
-// round asks once for the first of those who wait, the critical ones for
-// themselves. It reports how many are ahead, and whether anybody still waits.
+// round asks once for the first callers of each rank. It reports how many are ahead, and
+// whether any caller still waits.
 func (s *Semaphore) round(ctx context.Context, k *key) (ahead int64, more bool) {
 	ahead = -1
 	s.ledger.mu.Lock()

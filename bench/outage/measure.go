@@ -92,7 +92,7 @@ func measure(f fault, kind string, length time.Duration) (figures, error) {
 		return figures{}, err
 	}
 	ended.Store(int64(time.Since(start)))
-	// Until every process is back, but not for ever.
+	// Until every process is back, for at most 20 s.
 	for limit := time.Now().Add(20 * time.Second); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
 		all := true
 		for i := range backs {

@@ -210,7 +210,7 @@ func (a *app) state(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// reset makes all counters as if never used.
+// reset removes what all counters have counted.
 func (a *app) reset(w http.ResponseWriter, r *http.Request) error {
 	var in struct{}
 	if err := decode(w, r, &in); err != nil {

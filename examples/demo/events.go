@@ -98,7 +98,7 @@ func (a *app) events(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
 	out := http.NewResponseController(w)
 	send := func(event []byte) error {
-		// One that does not read must not hold its place for ever.
+		// One that does not read must not keep its place.
 		if err := out.SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
 			return err
 		}

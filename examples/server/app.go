@@ -21,7 +21,7 @@ import (
 	holdfastotel "github.com/holdfast-go/holdfast/otel"
 )
 
-// plans are what customers pay for. Who has one that is not here is as good as free.
+// plans are what customers pay for. A customer with a plan that is not here has the free one.
 var plans = map[string]limiter.Limit{
 	"free":       limiter.TokenBucket(limiter.PerMinute(60), 10),
 	"pro":        limiter.TokenBucket(limiter.PerMinute(600), 50),

@@ -15,8 +15,8 @@ type Learnt interface {
 }
 
 // learnt waits until the quotas that servers have said admit the call: those of its scopes and
-// of its key. Who waits for one comes back spread over the time in which the quota admits one
-// more: they meet at a limiter of ours, not at the server.
+// of its key. Calls that wait for one quota come back spread over the time in which it admits
+// one more: they meet at a limiter of ours, not at the server.
 func (x *Call) learnt() *Stop {
 	if x.Learnt == nil {
 		return nil

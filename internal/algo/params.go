@@ -79,7 +79,7 @@ func (p Params) Scale(share float64) Params {
 	if share >= 1 || !(share > 0) {
 		return p
 	}
-	// A hair more than the product, so that a share of 1/k gives exact parts.
+	// Slightly more than the product, so that a share of 1/k gives exact parts.
 	q, size := p, float64(p.Cap)*share+1e-9
 	q.Cap = max(1, int64(size))
 	q.Keep = p.keepOf(q.Cap)
@@ -142,7 +142,7 @@ func (p Params) Part(i, n int64) (Params, error) {
 // Reserve returns p with the part f of its units kept for others, rounded up: f is
 // above 0 and below 1. It is false when that leaves nothing.
 func (p Params) Reserve(f float64) (Params, bool) {
-	// A hair less than the product, so that a fifth of 10 is 2.
+	// Slightly less than the product, so that a fifth of 10 is 2.
 	p.Keep = int64(math.Ceil(float64(p.Cap)*f*(1-1e-12) - 1e-9))
 	return p, p.Keep >= 1 && p.Keep < p.Cap
 }
@@ -181,7 +181,7 @@ func (p Params) Late(d int64) (Params, bool) {
 }
 
 // UntilBorder is the time for which units charged at a time with that outcome may
-// be used: as long as the caller likes, but for aligned windows, which end.
+// be used: as long as the caller likes, except in aligned windows, which end.
 func (p Params) UntilBorder(d Decision) int64 {
 	switch p.Kind {
 	case FixedWindow:
@@ -192,9 +192,8 @@ func (p Params) UntilBorder(d Decision) int64 {
 	return MaxPeriod
 }
 
-// RetryAfterReset is the time in which a bucket that is as if never used after
-// reset has room for n units and what must remain: at most a microsecond more than that. It is 0 for
-// what is no bucket.
+// RetryAfterReset is the time in which a bucket that is fully reset after reset has room for n
+// units and for what must remain, or up to a microsecond more. It is 0 for what is no bucket.
 func (p Params) RetryAfterReset(reset, n int64) int64 {
 	if !p.Kind.Bucket() {
 		return 0
@@ -202,7 +201,7 @@ func (p Params) RetryAfterReset(reset, n int64) int64 {
 	return reset - (p.Full()-(n+p.Keep)*p.Den)/p.Num
 }
 
-// Least is the least time in which n units can be admitted one after the other, whatever is left now.
+// Least is the shortest time in which n units can be admitted, whatever is left now.
 func (p Params) Least(n int64) int64 {
 	most := p.Cap - p.Keep
 	switch {

@@ -22,8 +22,8 @@ const (
 	// reconcile: long enough not to arrive together, short enough that little is granted
 	// twice meanwhile.
 	spread = 50 * time.Millisecond
-	// every keeps what is for a server that stays away from being looked through at
-	// every decision of the others.
+	// every is how often the outbox is read at most: what is for a server that stays away
+	// must not be read at every decision of the others.
 	every = 250 * time.Millisecond
 	// callKeys is how much is taken at a time: what one call can carry.
 	callKeys = 64

@@ -38,8 +38,8 @@ type Config struct {
 	// names the process in it; empty is a random name.
 	Share   float64
 	Process string
-	// Expected is as how many processes this one counts itself until it has heard from
-	// Redis, or from PeerCount, which may be nil.
+	// Expected is how many processes this one assumes until Redis, or PeerCount, which may
+	// be nil, has given a number.
 	Expected  int
 	PeerCount func(context.Context) (int, error)
 

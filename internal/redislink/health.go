@@ -19,7 +19,7 @@ type ServerHealth[S ~uint8] struct {
 
 // Health returns the state of the servers in use, and the decisions on all that were. A
 // master that has left the cluster, or what stood for all of them until they were known, is
-// not in use: no key is sent there any more, so its breaker would stay as it is for ever.
+// not in use: no key is sent there any more, so its breaker would never change again.
 func Health[S ~uint8](l *Link) (servers []ServerHealth[S], decisions map[S]uint64) {
 	decisions = make(map[S]uint64)
 	for _, srv := range l.Servers() {

@@ -8,7 +8,7 @@ import (
 )
 
 // hold is nothing here: two sockets can't share a port unless both know of it.
-// The port was free when it was asked for, and that has to do.
+// The port was free when it was asked for; nothing keeps it free.
 type hold struct{}
 
 func holdPort(number int) (hold, error) {

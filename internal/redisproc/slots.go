@@ -43,7 +43,7 @@ type claim struct {
 	epoch int64
 }
 
-// beats prefers what a node says of itself to hearsay, then the newer epoch.
+// beats prefers what a node says of itself to what others say of it, then the newer epoch.
 func (c claim) beats(other claim) bool {
 	switch {
 	case c.port == 0 || other.port == 0:
@@ -84,8 +84,8 @@ func parseClaim(line string, slot int) claim {
 }
 
 // MigrateSlot moves a slot with its keys from one master to another, and waits
-// until all nodes agree: a slot that moves on before may get two owners, each of
-// whom sends clients to the other.
+// until all nodes agree: a slot that moves on before may get two owners, and
+// each sends clients to the other.
 func (c *Cluster) MigrateSlot(slot int, from, to *Server) error {
 	toID, err := text(to, "cluster", "myid")
 	if err != nil {

@@ -58,7 +58,7 @@ func (s *Server) waitReady(p *process) error {
 		reply, err := s.ping()
 		switch {
 		// Before the reply counts: it may be that of another server that has the
-		// port, because of whom our process has ended.
+		// port, and because of which our process has ended.
 		case !p.running():
 			return permanent{fmt.Errorf("redisproc: redis-server ended at once: %s", lastLines(s.Logs(), 3))}
 		case err != nil:

@@ -12,45 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/limiter"
 )
-
-// rule is what the ledger must know of a limit.
-type rule struct {
-	account  string
-	limits   []limitSince  // in their order; the first is there from the beginning
-	parts    float64       // of a key
-	late     time.Duration // how long after its charge a unit may be spent
-	aligned  bool          // windows that begin at multiples of their length
-	windowed bool
-}
-
-// limitSince is a limit that holds from some time on.
-type limitSince struct {
-	at          time.Duration
-	rate, burst float64
-	grants      granting
-}
-
-func sinceThen(at time.Duration, l limiter.Limit) limitSince {
-	params, _ := algo.Limit{Kind: algorithmOf(l), N: int64(l.Rate().N), Per: l.Rate().Per.Microseconds(), Burst: int64(l.Burst())}.Params()
-	length, most := params.Grants()
-	rate := float64(l.Rate().N) / l.Rate().Per.Seconds()
-	return limitSince{at, rate, float64(l.Burst()), granting{rate, length / 1e6, most, 1 - rate*length/1e6/most}}
-}
-
-// over is the highest that the limit is from one time to another, and its least burst. A
-// process knows of another limit within a second.
-func (r *rule) over(from, to time.Duration) (rate, burst, least float64) {
-	least = math.Inf(1)
-	for i, l := range r.limits {
-		if l.at <= to && (i == len(r.limits)-1 || r.limits[i+1].at+time.Second+r.late >= from) {
-			rate, burst, least = max(rate, l.rate), max(burst, l.burst), min(least, l.burst)
-		}
-	}
-	return rate, burst, least
-}
 
 // Violation is a promise that did not hold.
 type Violation struct {
@@ -390,7 +353,7 @@ func (l *ledger) finish() {
 			key, a.admittedRemote, a.returned, a.charged, a.owed, a.unused)
 		l.bound(key, a)
 		if a.rule.late > 0 {
-			continue // a lease is charged before anybody asks for it
+			continue // a lease is charged before a caller asks for it
 		}
 		l.check(a.charged <= a.admittedRemote+a.unknown, "P1", "%s: %d units were charged, %d admitted, and %d may have been", key, a.charged, a.admittedRemote, a.unknown)
 		l.check(a.charged+a.owed <= a.admittedRemote+a.admittedLocal+a.leftOver, "P1", "%s: %d units were charged at once and %d later; %d were admitted by Redis and %d locally, and %d may have been charged for no caller",

@@ -19,7 +19,7 @@ type Path struct {
 	Refused bool
 	// Lost delivers nothing in either direction, or nothing of what the server says.
 	Lost, RepliesLost bool
-	// Gone keeps it so for ever: the process has crashed.
+	// Gone keeps it so until the end: the process has crashed.
 	Gone bool
 	// Delay is the time one way, beside the usual one; Jitter what is added at random.
 	Delay, Jitter time.Duration

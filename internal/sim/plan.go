@@ -349,7 +349,7 @@ func (p *Plan) claim(at time.Duration) float64 {
 			}
 		}
 	}
-	// Who joins or leaves is noticed within 15 s.
+	// A process that joins or leaves is noticed within 15 s.
 	n, least := p.Processes, p.Processes
 	type change struct {
 		at time.Duration

@@ -43,8 +43,8 @@ type place[V any] struct {
 
 // Entry is a key that is kept, or was.
 type Entry[V any] struct {
-	// Data is the caller's, the zero value at first. Who reads it may be late: the
-	// entry may have been replaced.
+	// Data is the caller's, the zero value at first. The entry may have been replaced when
+	// Data is read.
 	Data V
 
 	key    string
@@ -118,7 +118,7 @@ func (s *Sketch[V]) Add(hash uint64, key string, n int64) *Entry[V] {
 	return e
 }
 
-// add reports false for an entry that was replaced: the count is not its any more.
+// add reports false for an entry that was replaced: the count belongs to another key now.
 func (e *Entry[V]) add(n int64) bool { return e.count.Add(n) >= 0 }
 
 // evict ends the entry that counted least, the heap's root, and returns its count.

@@ -23,17 +23,17 @@ type Waiter interface {
 // Answer is the answer to Ask.
 type Answer struct {
 	Go bool
-	// After is when to ask again, if it may not go; more than 0. If it may, it is when others
-	// may ask than those for whom there is room.
+	// After is above 0 and says when to ask again, if it may not go. If it may go, After says
+	// when the others may ask that do not fit into Room.
 	After time.Duration
-	// Over is not 0 after a pause that ends for many at once: the time after it over which
-	// those who stand in line leave, evenly.
+	// Over is above 0 when a pause ends for many at once: the waiters of the line then leave
+	// it evenly over that time.
 	Over time.Duration
-	// Most is the longest wait of the one who asks, jitter included.
+	// Most is the longest time that this waiter can wait, jitter included.
 	Most time.Duration
 	// Room is how much more there is for others, if it may go.
 	Room int
-	// Own is that After says nothing of others, whatever they ask for.
+	// Own says that After is no answer for others, whatever they ask for.
 	Own bool
 }
 
@@ -49,8 +49,8 @@ type Lines[K comparable] struct {
 	m     map[K]*line
 }
 
-// Wait waits until w may go: n units of what stands under key. Who has no other to
-// stand behind asks first. The error is the one that ended it, of w.
+// Wait waits until w may go, for n units of key. A waiter that finds no line asks before it
+// stands in one. The error is that of w which ended the wait.
 func (ls *Lines[K]) Wait(key K, n int, critical bool, w Waiter) error {
 	ahead := ls.Look(key, critical)
 	var a Answer
@@ -71,7 +71,7 @@ type Ahead struct {
 	calls uint64
 }
 
-// Stand is the rest of Wait, for one who has asked if nothing was ahead.
+// Stand is the rest of Wait, for a waiter that has asked if there was no line.
 func (ls *Lines[K]) Stand(key K, n int, critical bool, ahead Ahead, a Answer, w Waiter) error {
 	if ahead.Any {
 		if err := w.Queue(ahead.units, ahead.after); err != nil {
@@ -357,8 +357,8 @@ func (l *line) went(a Answer) {
 	}
 }
 
-// next sees to it that the first one may ask, and those for whom there is room, at once,
-// when all have their answers who might ask for it.
+// next lets the first waiter ask. When no other one is asking, it also lets those behind it
+// ask at once that fit into the room that the last answer left.
 func (l *line) next() {
 	p := l.first()
 	if !p.turn {

@@ -59,8 +59,9 @@ func (w asks) Sleep(d time.Duration, called <-chan struct{}) error {
 	return nil
 }
 
-// TestRoomIsUsedAtOnce: those for whom an answer leaves room ask together, not one after the
-// answer of the other: 50 need about two answers and not fifty, and of those for whom there is none, one asks.
+// TestRoomIsUsedAtOnce: the waiters that fit into the room of an answer ask together, and not
+// each after the answer of the one before: 50 of them need about two answers. Of the waiters
+// that do not fit, one asks.
 func TestRoomIsUsedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -343,7 +343,7 @@ func fits(v constant.Value, t *types.Basic) bool {
 	return constant.Compare(constant.BinaryOp(v, token.ADD, constant.MakeInt64(1)), token.LSS, constant.Shift(constant.MakeInt64(1), token.SHL, size))
 }
 
-// stmts leaves statements out, but for those that lock: that is for the race detector.
+// stmts leaves statements out, except those that lock: that is for the race detector.
 func (f *fileChanges) stmts(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {

@@ -36,7 +36,7 @@ func Output[C any](t *testing.T, run Program[C], cfg C, check func(t *testing.T,
 	})
 }
 
-// BadFlags is for flags that a program must reject: each is good but for one thing.
+// BadFlags is for flags that a program must reject: each has one mistake.
 func BadFlags[C any](t *testing.T, run Program[C], good C, spoil ...func(*C)) {
 	t.Setenv("REDIS_URL", "")
 	for _, f := range spoil {

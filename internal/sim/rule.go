@@ -1,0 +1,45 @@
+package sim
+
+import (
+	"math"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// rule is what the ledger must know of a limit.
+type rule struct {
+	account  string
+	limits   []limitSince  // in their order; the first is there from the beginning
+	parts    float64       // of a key
+	late     time.Duration // how long after its charge a unit may be spent
+	aligned  bool          // windows that begin at multiples of their length
+	windowed bool
+}
+
+// limitSince is a limit that holds from some time on.
+type limitSince struct {
+	at          time.Duration
+	rate, burst float64
+	grants      granting
+}
+
+func sinceThen(at time.Duration, l limiter.Limit) limitSince {
+	params, _ := algo.Limit{Kind: algorithmOf(l), N: int64(l.Rate().N), Per: l.Rate().Per.Microseconds(), Burst: int64(l.Burst())}.Params()
+	length, most := params.Grants()
+	rate := float64(l.Rate().N) / l.Rate().Per.Seconds()
+	return limitSince{at, rate, float64(l.Burst()), granting{rate, length / 1e6, most, 1 - rate*length/1e6/most}}
+}
+
+// over is the highest that the limit is from one time to another, and its least burst. A
+// process knows of another limit within a second.
+func (r *rule) over(from, to time.Duration) (rate, burst, least float64) {
+	least = math.Inf(1)
+	for i, l := range r.limits {
+		if l.at <= to && (i == len(r.limits)-1 || r.limits[i+1].at+time.Second+r.late >= from) {
+			rate, burst, least = max(rate, l.rate), max(burst, l.burst), min(least, l.burst)
+		}
+	}
+	return rate, burst, least
+}

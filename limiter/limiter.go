@@ -206,7 +206,9 @@ func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, mo
 	if err = l.engine.enter(ctx, s, key, n); err == nil {
 		res, err = l.engine.decide(ctx, s, key, n, rc)
 	}
-	l.hook.decided(ctx, start, key, n, res, err)
+	if !start.IsZero() { // what it is called with takes as long to copy as to decide
+		l.hook.decided(ctx, start, key, n, res, err)
+	}
 	return res, err
 }
 

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"cmp"
 	"context"
 	"sync"
 
@@ -19,7 +18,10 @@ func (e *local) enter(ctx context.Context, s *spec, key string, n int) error {
 	if err := s.check(key, n); err != nil {
 		return err
 	}
-	return cmp.Or(e.open(), ctx.Err())
+	if err := e.open(); err != nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 // open returns ErrClosed once the limiter is closed.

@@ -202,7 +202,7 @@ func (p *limits) line(key string, l Limit) lineOf {
 // is the limiter's.
 func (p *limits) use(ctx context.Context, l Limit) (*spec, error) {
 	s := p.live.Load()
-	if l != s.limit && l != (Limit{}) {
+	if l != (Limit{}) && l != s.limit {
 		var err error
 		if s, err = newSpec(l, s.tuning); err != nil {
 			return nil, err

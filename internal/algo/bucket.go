@@ -9,7 +9,7 @@ import "math/bits"
 // continuous-state leaky bucket, are equivalent: the state holds the theoretical arrival
 // time of the first, which is when the bucket of the second is empty. As a queue
 // (shaping) it also says how long what is ahead takes to drain.
-func stepBucket(p Params, s *State, now, n int64) Decision {
+func stepBucket(p *Params, s *State, now, n int64) Decision {
 	level, rebased := p.level(s, now)
 	most := p.Full() - n*p.Den
 	if p.Kind == LeakyBucketShaping && p.MaxDelay > 0 {
@@ -26,7 +26,7 @@ func stepBucket(p Params, s *State, now, n int64) Decision {
 }
 
 // maxQueue is the highest level at which what is ahead drains within MaxDelay.
-func (p Params) maxQueue() int64 {
+func (p *Params) maxQueue() int64 {
 	if hi, lo := bits.Mul64(uint64(p.MaxDelay), uint64(p.Num)); hi == 0 && lo <= MaxExact {
 		return int64(lo)
 	}
@@ -34,7 +34,7 @@ func (p Params) maxQueue() int64 {
 }
 
 // answerBucket is the decision on n units that has left a level behind.
-func (p Params) answerBucket(level, n int64, allowed bool) Decision {
+func (p *Params) answerBucket(level, n int64, allowed bool) Decision {
 	full := p.Full()
 	d := Decision{Allowed: allowed, Remaining: (full - level) / p.Den, ResetAfter: ceilDiv(level, p.Num)}
 	if !allowed {
@@ -51,7 +51,7 @@ func (p Params) answerBucket(level, n int64, allowed bool) Decision {
 // level is what has not drained at now, in units of 1/Den: at most full. Rebased says
 // that it was further ahead than that. When the clock stepped back, what has drained
 // since is there again.
-func (p Params) level(s *State, now int64) (level int64, rebased bool) {
+func (p *Params) level(s *State, now int64) (level int64, rebased bool) {
 	ahead := s.At - now
 	if ahead <= 0 {
 		return 0, false
@@ -88,7 +88,7 @@ func (p Params) level(s *State, now int64) (level int64, rebased bool) {
 }
 
 // store is the other direction of level.
-func (p Params) store(s *State, now, level int64) {
+func (p *Params) store(s *State, now, level int64) {
 	empty := ceilDiv(level, p.Num)
 	s.write(now, now+empty, empty*p.Num-level, p.Den)
 	s.Num = p.Num

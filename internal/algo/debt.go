@@ -84,7 +84,7 @@ func Forgive(p Params, s *State, now, at, admitted, n int64) {
 }
 
 // owedWindows is a debt counted in windows as it stands at now.
-func (p Params) owedWindows(s *State, now int64) State {
+func (p *Params) owedWindows(s *State, now int64) State {
 	end := now - now%p.Den + p.Den
 	switch over := now/p.Den - (s.At-1)/p.Den; {
 	case s.At == 0 || over > 1:

@@ -81,12 +81,12 @@ func (p Params) Read(s *State, now, n int64) Reading {
 		r.Level, r.Previous, r.Ahead = cur, prev, end-now
 	case SlidingWindowLog:
 		dry := s.clone()
-		d := stepLog(p, &dry, now, 0, 0)
+		d := stepLog(&p, &dry, now, 0, 0)
 		r.Level, r.Reset = p.units(s, now), d.ResetAfter
 		if n == 0 {
 			r.Retry = d.RetryAfter // of a limit that is lower than it was
 		} else if n > 0 {
-			r.Retry = stepLog(p, &dry, now, n+p.Keep, 0).RetryAfter
+			r.Retry = stepLog(&p, &dry, now, n+p.Keep, 0).RetryAfter
 		}
 	default:
 		r.Level, _ = p.level(s, now)

@@ -6,7 +6,9 @@ package algo
 // the limit was cut) is brought back by any request with a cost, so that it
 // cannot lock the key. It needs 0 ≤ n ≤ p.Cap, and ignores p.Keep and
 // a block.
-func Step(p Params, s *State, now, n int64) Decision {
+func Step(p Params, s *State, now, n int64) Decision { return step(&p, s, now, n) }
+
+func step(p *Params, s *State, now, n int64) Decision {
 	switch p.Kind {
 	case FixedWindow:
 		return stepFixedWindow(p, s, now, n)
@@ -28,10 +30,10 @@ func Step(p Params, s *State, now, n int64) Decision {
 func Decide(p Params, s *State, now, n int64) Decision {
 	left := s.Blocked(now)
 	if left == 0 {
-		return stepKeeping(p, s, now, n)
+		return stepKeeping(&p, s, now, n)
 	}
 	dry := s.clone()
-	retry := stepKeeping(p, &dry, now, n).RetryAfter
+	retry := stepKeeping(&p, &dry, now, n).RetryAfter
 	reset := Step(p, s, now, 0).ResetAfter
 	if n > 0 && s.Until-now > left {
 		s.Until = now + left
@@ -53,7 +55,7 @@ func Debit(p Params, s *State, now, n, age int64) Decision {
 		if age >= p.Den {
 			room = 0
 		}
-		d = stepLog(p, s, now, room, age)
+		d = stepLog(&p, s, now, room, age)
 	case SlidingWindowCounter:
 		d = debitCounter(p, s, now, n, age)
 	default:
@@ -65,9 +67,9 @@ func Debit(p Params, s *State, now, n, age int64) Decision {
 
 // stepKeeping is Step for what must leave p.Keep units. What is denied waits until
 // there is room for both; only n is charged.
-func stepKeeping(p Params, s *State, now, n int64) Decision {
-	if p.Keep > 0 && n > 0 && Step(p, s, now, 0).Remaining < n+p.Keep {
+func stepKeeping(p *Params, s *State, now, n int64) Decision {
+	if p.Keep > 0 && n > 0 && step(p, s, now, 0).Remaining < n+p.Keep {
 		n += p.Keep
 	}
-	return Step(p, s, now, n)
+	return step(p, s, now, n)
 }

@@ -7,7 +7,7 @@ import "slices"
 const sweep = 100
 
 // stepFixedWindow counts in windows aligned to the epoch.
-func stepFixedWindow(p Params, s *State, now, n int64) Decision {
+func stepFixedWindow(p *Params, s *State, now, n int64) Decision {
 	end, count, rebased := p.window(s, now)
 	allowed := count+n <= p.Cap
 	if allowed {
@@ -21,7 +21,7 @@ func stepFixedWindow(p Params, s *State, now, n int64) Decision {
 
 // window is the window that counts at now, by its end, and the units counted in it. A
 // window of another length goes on in the one in which it ends.
-func (p Params) window(s *State, now int64) (end, count int64, rebased bool) {
+func (p *Params) window(s *State, now int64) (end, count int64, rebased bool) {
 	start := now - now%p.Den
 	end = start + p.Den
 	switch {
@@ -39,7 +39,7 @@ func (p Params) window(s *State, now int64) (end, count int64, rebased bool) {
 
 // answerWindow is the decision on n units that has left a count behind in a window of
 // which so much time is left.
-func (p Params) answerWindow(left, count, n int64, allowed bool) Decision {
+func (p *Params) answerWindow(left, count, n int64, allowed bool) Decision {
 	d := Decision{Allowed: allowed, Remaining: max(0, p.Cap-count)}
 	if count > 0 {
 		d.ResetAfter = left
@@ -52,7 +52,7 @@ func (p Params) answerWindow(left, count, n int64, allowed bool) Decision {
 
 // stepLog remembers the time of every admitted unit of the last window. What has left
 // it counts no more, and is taken out bit by bit. What is charged is age µs old.
-func stepLog(p Params, s *State, now, n, age int64) Decision {
+func stepLog(p *Params, s *State, now, n, age int64) Decision {
 	w := p.Den
 	log, count := s.Log, s.V
 	for len(log) > 0 && log[0].T <= now-w {
@@ -139,7 +139,7 @@ func nth(log []Cell, k int64) int64 {
 
 // stepCounter weighs the previous window by how much of it the sliding window
 // still covers.
-func stepCounter(p Params, s *State, now, n int64) Decision {
+func stepCounter(p *Params, s *State, now, n int64) Decision {
 	end, cur, prev, rebased := p.windows(s, now)
 	room := p.Cap - n - cur
 	allowed := room >= 0 && prev*min(p.Den, end-now) <= room*p.Den
@@ -175,7 +175,7 @@ func debitCounter(p Params, s *State, now, n, age int64) Decision {
 
 // windows is the window that counts at now, by its end, and the units counted in it and
 // in the one before. Which windows count is as in window.
-func (p Params) windows(s *State, now int64) (end, cur, prev int64, rebased bool) {
+func (p *Params) windows(s *State, now int64) (end, cur, prev int64, rebased bool) {
 	w := p.Den
 	start := now - now%w
 	end, cur, prev = start+w, s.V, s.W
@@ -199,7 +199,7 @@ func (p Params) windows(s *State, now int64) (end, cur, prev int64, rebased bool
 
 // answerWindows is the decision on n units that has left these counts behind, in a
 // window that ends after ahead.
-func (p Params) answerWindows(ahead, cur, prev, n int64, allowed bool) Decision {
+func (p *Params) answerWindows(ahead, cur, prev, n int64, allowed bool) Decision {
 	w := p.Den
 	left := min(w, ahead) // of the window, which may not have begun
 	d := Decision{Allowed: allowed, Remaining: max(0, p.Cap-cur-ceilDiv(prev*left, w))}

@@ -20,7 +20,7 @@ cross:
 api:
 	@cd scripts && GOWORK=off go run ./api
 
-# A page at http://localhost:8080: the algorithms, and a Redis to be killed.
+# A page at http://localhost:8080: the algorithms, and a Redis that you can kill.
 demo:
 	@echo "building the page; the first time takes about a minute ..."
 	@go run ./examples/demo
@@ -29,7 +29,7 @@ demo:
 outage-demo:
 	@go run ./examples/outage
 
-# What each style of refusal makes a client do.
+# What each style of rejection makes a client do.
 client:
 	@go run ./examples/client
 
@@ -53,7 +53,7 @@ priorities:
 sampled:
 	@go run ./examples/sampled
 
-# An API with plans, its metrics, and whom it refuses most.
+# An API with plans, its metrics, and the keys that are denied most.
 server:
 	@go run ./examples/server
 

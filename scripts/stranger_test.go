@@ -16,30 +16,11 @@ import (
 
 const root = "github.com/holdfast-go/holdfast"
 
-// published are the modules that get a tag, with a program that uses each.
-var published = []struct{ dir, program, prints string }{
-	{".", `package main
-
-import (
-	"context"
-	"fmt"
-
-	"github.com/holdfast-go/holdfast/limiter"
-)
-
-func main() {
-	lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerHour(1), 1))
-	if err != nil {
-		panic(err)
-	}
-	defer lim.Close()
-	for range 2 {
-		res, err := lim.Allow(context.Background(), "k")
-		fmt.Println(res.Allowed, err)
-	}
-}
-`, "true <nil>\nfalse <nil>\n"},
-	{"grpc", `package main
+// published are the modules that get a tag, with a program that uses each, and what is to be
+// got for it. Those of the root are in the README and in docs/getting-started.md.
+var published = []struct{ dir, get, program, prints string }{
+	{".", "", "", ""},
+	{"grpc", root + "/grpc", `package main
 
 import (
 	"fmt"
@@ -55,7 +36,7 @@ func main() {
 	fmt.Println(c.Unary() != nil)
 }
 `, "true\n"},
-	{"otel", `package main
+	{"otel", root + "/otel", `package main
 
 import (
 	"fmt"
@@ -85,7 +66,11 @@ func TestStrangerGetsModules(t *testing.T) {
 	for _, m := range published {
 		t.Run(modulePath(m.dir), func(t *testing.T) {
 			dir := t.TempDir()
-			write(t, filepath.Join(dir, "main.go"), m.program)
+			if m.dir == "." {
+				m.get = part(t, "../README.md", `\ngo get (\S+)\n`)
+				m.program = strings.ReplaceAll(part(t, "../README.md", "(?s)```go\n(.*?)```"), "localhost:6379", "localhost:1")
+				m.prints = part(t, "../README.md", "with Redis down\\s`(.*?)`") + "\n"
+			}
 			run := func(args ...string) string {
 				t.Helper()
 				cmd := exec.Command("go", args...)
@@ -99,29 +84,45 @@ func TestStrangerGetsModules(t *testing.T) {
 				return string(out)
 			}
 			run("mod", "init", "example.com/stranger")
-			run("get", modulePath(m.dir)+"@"+version)
+			run("get", m.get+"@"+version)
+			write(t, filepath.Join(dir, "main.go"), m.program)
 			if out := run("run", "."); out != m.prints {
 				t.Errorf("it prints %q, want %q", out, m.prints)
 			}
 			if out := run("list", "-m", "-f", "{{with .Replace}}replaced {{end}}{{.Version}}", root); out != version+"\n" {
 				t.Errorf("it has %s of %s, want %s", out, root, version)
 			}
+			if m.dir != "." {
+				return
+			}
+			page := "../docs/getting-started.md"
+			write(t, filepath.Join(dir, "main.go"), part(t, page, "(?s)## The first client.*?```go\n(.*?)```"))
+			run("mod", "tidy")
+			if out, want := run("run", "."), part(t, page, "(?s)## The first client.*?```text\n(.*?)```"); out != want {
+				t.Errorf("it prints %q, want %q", out, want)
+			}
 		})
 	}
+}
+
+// part is what an expression captures in a file.
+func part(t *testing.T, file, expression string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(expression).FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("%s has no %s", file, expression)
+	}
+	return string(m[1])
 }
 
 // newest is the version that the changelog tells of first, which is the next to be tagged.
 func newest(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../CHANGELOG.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := regexp.MustCompile(`(?m)^## \[(\d+\.\d+\.\d+)\]`).FindSubmatch(text)
-	if m == nil {
-		t.Fatal("CHANGELOG.md has no section with a version")
-	}
-	return "v" + string(m[1])
+	return "v" + part(t, "../CHANGELOG.md", `(?m)^## \[(\d+\.\d+\.\d+)\]`)
 }
 
 func modulePath(dir string) string {
@@ -144,7 +145,7 @@ func strangerEnv(t *testing.T, proxy string) []string {
 	return append(os.Environ(),
 		"GOPROXY="+strings.Join([]string{fileURL(proxy), fileURL(filepath.Join(known[0], "cache", "download")), known[1]}, ","),
 		"GOMODCACHE="+t.TempDir(),                  // in which these versions must not stay
-		"GOFLAGS=-mod=mod -modcacherw -trimpath",   // compiles what others compiled only once
+		"GOFLAGS=-modcacherw -trimpath",            // compiles what others compiled only once
 		"GOWORK=off", "GOSUMDB=off", "GONOSUMDB=*", // the checksum database has not heard of them
 		"GOPRIVATE=", "GONOPROXY=", "GOTOOLCHAIN=local",
 	)

@@ -63,7 +63,7 @@ test:
 	@scripts/ensure-chromium
 	@scripts/test
 
-# Simulates fleets in virtual time for a minute: make simulate SIM=10m SEED=7
+# Simulates fleets in virtual time for a minute: make simulate SIM=10m SEED=7; or many short lives: FLEETS=10000
 simulate:
 	@cd internal/sim && GOWORK=off go test -count=1 -timeout 0 -run 'TestSimulate$$'
 

@@ -102,21 +102,28 @@ type Leave struct {
 	Crash   bool
 }
 
-// Draw draws a plan.
-func Draw(seed uint64) Plan {
+// Draw draws a plan. Each fleet makes about as many decisions.
+func Draw(seed uint64) Plan { return draw(seed, 12_000, 0) }
+
+// DrawShort draws a plan of a fleet that makes a twentieth of the decisions, so that there can be
+// many of them.
+func DrawShort(seed uint64) Plan { return draw(seed, 600, time.Minute) }
+
+// draw draws a plan with so many decisions, at least in least.
+func draw(seed uint64, decisions float64, least time.Duration) Plan {
 	rng := rand.New(rand.NewPCG(seed, 42))
 	p := Plan{
 		Seed: seed, Processes: 1 + rng.IntN(8), Callers: 1 + rng.IntN(4), Keys: 1 + rng.IntN(6),
 		Think: between(rng, 20*time.Millisecond, 2*time.Second),
 	}
-	// Each fleet makes about as many decisions.
-	const decisions = 12_000
 	callers := float64(p.Processes * p.Callers)
+	slowest := time.Duration(callers / decisions * float64(least))
+	p.Think = max(p.Think, slowest)
 	p.Life = min(max(time.Duration(decisions/callers*float64(p.Think)), time.Minute), time.Hour)
 	p.Idle = p.Think
 	episodes := 1 + int(p.Life/(5*time.Minute)) + rng.IntN(3)
 	if rng.IntN(2) == 0 { // days with hours between the faults
-		p.Think = between(rng, 200*time.Millisecond, 2*time.Second)
+		p.Think = max(between(rng, 200*time.Millisecond, 2*time.Second), slowest)
 		p.Life = between(rng, 12*time.Hour, 10*24*time.Hour)
 		p.Idle = max(between(rng, 20*time.Second, 5*time.Minute), time.Duration(callers/decisions*2*float64(p.Life)))
 		episodes = 1 + int(decisions/2/callers*p.Think.Seconds()/(rushBefore+rushAfter+30*time.Second).Seconds())

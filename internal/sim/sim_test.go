@@ -48,7 +48,11 @@ func wanted(t *testing.T) (seed uint64, length time.Duration) {
 // explain prints how to replay a violation, and what led to it.
 func explain(t *testing.T, rep Report) {
 	v := rep.Violations[0]
-	t.Logf("replay: make simulate SEED=%d SIM=1s", rep.Plan.Seed)
+	which := "SIM=1s"
+	if os.Getenv("FLEETS") != "" {
+		which = "FLEETS=1"
+	}
+	t.Logf("replay: make simulate SEED=%d %s", rep.Plan.Seed, which)
 	if os.Getenv("SIM_STOP") != "" {
 		return
 	}

@@ -5,7 +5,9 @@ package sim
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,10 +16,12 @@ import (
 )
 
 // TestSimulate runs one fleet after the other for as long as SIM says, by default 6 fleets
-// and a simulated day at least, from the seed SEED, and stops at the first that breaks a promise. Its last line is what
-// make simulate prints.
+// and a simulated day at least, or as many fleets with few decisions as FLEETS says, from the
+// seed SEED, and stops at the first that breaks a promise. Its last line is what make simulate
+// prints.
 func TestSimulate(t *testing.T) {
 	seed, length := wanted(t)
+	short, _ := strconv.Atoi(os.Getenv("FLEETS"))
 	sum, shaped := Report{Faults: map[string]int{}, Redirects: map[string]int{}}, map[string]int{}
 	began, shown, worlds, fleets := time.Now(), time.Now(), 0, time.Duration(0)
 	more := func() bool {
@@ -26,6 +30,8 @@ func TestSimulate(t *testing.T) {
 			return true
 		case t.Failed() || testing.Short():
 			return false
+		case short > 0:
+			return worlds < short
 		case length > 0:
 			return time.Since(began) < length
 		}
@@ -33,6 +39,9 @@ func TestSimulate(t *testing.T) {
 	}
 	for more() {
 		plan := Draw(seed)
+		if short > 0 {
+			plan = DrawShort(seed)
+		}
 		seed++
 		rep := Run(t, plan, false)
 		worlds++

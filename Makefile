@@ -89,9 +89,9 @@ screenshots:
 	@scripts/ensure-chromium
 	@cd examples && HOLDFAST_SCREENSHOTS=$(CURDIR)/docs HOLDFAST_REQUIRE_CHROMIUM=1 GOWORK=off go test -count=1 -run TestScreenshots ./demo
 
-# Measures what callers see under faults, and writes docs/outage.md.
+# Measures callers under faults, and fleets in an outage; writes docs/outage.md and docs/fleets.md.
 outage:
-	@go run ./bench/outage -out docs/outage.md
+	@go run ./bench/outage -out docs/outage.md -fleets docs/fleets.md
 
 # Computes how much of a limit a fleet can use in an outage; writes docs/shares.md.
 shares:

@@ -134,7 +134,7 @@ func TestFigures(t *testing.T) {
 	if !strings.Contains(readme, read(t, "docs/throughput.md")) {
 		t.Error("the table in README.md is not that of docs/throughput.md")
 	}
-	for _, name := range []string{"docs/outage.md", "docs/throughput.md", "docs/beyond.md", "docs/http.md"} {
+	for _, name := range []string{"docs/outage.md", "docs/fleets.md", "docs/throughput.md", "docs/beyond.md", "docs/http.md"} {
 		if !strings.Contains(page, read(t, name)) {
 			t.Errorf("the table in docs/measurements.md is not that of %s", name)
 		}

@@ -1,7 +1,8 @@
 // Outage measures what callers see under faults of Redis: through Holdfast, and
 // through a plain limiter that runs one script by go-redis with default options.
-// It starts its own redis-server, prints a table in Markdown, and writes it to a
-// file when it is given one.
+// Then it measures fleets in an outage: whose traffic is skewed, that start in it, and that
+// return from it. It starts its own redis-server, prints tables in Markdown, and writes them to
+// files when it is given some.
 package main
 
 import (
@@ -16,7 +17,8 @@ import (
 )
 
 func main() {
-	out := flag.String("out", "", "file to write the table to")
+	out := flag.String("out", "", "file to write the table of faults to; none of them is measured without a file, or only")
+	fleet := flag.String("fleets", "", "file to write the tables of fleets to; none is measured without one")
 	length := flag.Duration("fault", 2*time.Second, "how long each fault lasts")
 	only := flag.String("only", "", "run only the faults whose name contains this")
 	flag.Parse()
@@ -27,7 +29,7 @@ func main() {
 	fmt.Fprintf(&b, "| fault, for %v | p50 | p99 | slowest | errors | admitted ÷ limit | back after | *plain:* p50 | p99 | errors | back after |\n", *length)
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, f := range faults {
-		if !strings.Contains(f.name, *only) {
+		if *out == "" && *only == "" || !strings.Contains(f.name, *only) {
 			continue
 		}
 		var both [2]figures
@@ -44,11 +46,25 @@ func main() {
 			short(h.p50), short(h.p99), short(h.slowest), h.errors, h.admitted, short(h.back),
 			short(p.p50), short(p.p99), p.errors, p.decisions, short(p.back))
 	}
-	fmt.Print(b.String())
-	if *out != "" {
-		if err := os.WriteFile(*out, []byte(b.String()), 0o644); err != nil {
-			fmt.Fprintln(os.Stderr, err)
+	write(*out, b.String())
+	if *fleet != "" {
+		tables, err := fleets()
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "fleets: %v\n", err)
 			os.Exit(1)
 		}
+		write(*fleet, tables)
+	}
+}
+
+// write prints tables, and writes them to a file if there is one.
+func write(file, tables string) {
+	fmt.Print(tables)
+	if file == "" {
+		return
+	}
+	if err := os.WriteFile(file, []byte(tables), 0o644); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }

@@ -393,6 +393,8 @@ type Beat struct {
 	Now     int64
 	Key, ID string
 	Life    int64
+	// Longer is how many µs longer it is alive than Life, at most 100 times that.
+	Longer int64
 	// Since, if not 0, says that the process is back after it saw Redis fail so many µs ago:
 	// its heartbeat stays as it is if it is newer. Fresh is how many are, and Oldest and
 	// Newest the age of the first and the last of these.
@@ -402,7 +404,7 @@ type Beat struct {
 }
 
 func (b *Beat) request() (*Script, *wire, bool) {
-	return beatScript, wireOf(b.Key, b.Now, b.ID, b.Life, b.Since), false
+	return beatScript, wireOf(b.Key, b.Now, b.ID, b.Life, b.Since, b.Longer), false
 }
 
 func (b *Beat) reply(v []int64) error {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
 // The heartbeat by which the processes of a prefix count each other. A process
@@ -17,12 +19,16 @@ const (
 	// beatAgain is when to ask again after the number has changed: processes
 	// that start together each see only those before them.
 	beatAgain = 250 * time.Millisecond
-	// fewerAfter is for how long fewer processes must be counted before the
-	// lower number is used: a Redis that lost its state knows each of them only
+	// fewerAfter is for how long at least fewer processes must be counted before
+	// the lower number is used: a Redis that lost its state knows each of them only
 	// when it has sent its next heartbeat.
 	fewerAfter = beatEvery + time.Second
 	// peersWithin is how long the function of the user's may take.
 	peersWithin = 5 * time.Second
+	// rareBeats is how many of its own intervals a process lives whose heartbeats are rarer
+	// than beatLife, because it asks for little; and longestLife the most that this can be.
+	rareBeats   = 3
+	longestLife = 100 * beatLife
 )
 
 // maxProcesses is the most processes that share a limit. A count beyond it is an error.
@@ -53,6 +59,9 @@ type fleet struct {
 	asking  atomic.Bool
 
 	mu sync.Mutex
+	// last is when the last heartbeat was sent, 0 before Redis was lost, and rare the time
+	// between two of them lately.
+	last, rare time.Duration
 	// Whichever is the larger number is used.
 	beats, peers census
 	// sure is from when a lower number may be counted in Redis: those that have not come
@@ -104,6 +113,23 @@ func (f *fleet) leave() (last bool) {
 	return true
 }
 
+// beat is the next heartbeat.
+func (f *fleet) beat(key string, now time.Duration) lua.Beat {
+	f.join()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rare /= 2
+	if f.last != 0 {
+		f.rare = max(f.rare, now-f.last)
+	}
+	f.last = now
+	b := lua.Beat{Key: key, ID: f.id, Life: beatLife.Microseconds()}
+	if f.rare > beatLife {
+		b.Longer = (min(rareBeats*f.rare, longestLife) - beatLife).Microseconds()
+	}
+	return b
+}
+
 // count notes that n are alive, and reports whether to ask again soon.
 func (f *fleet) count(of *census, n int64, now time.Time) (again bool) {
 	f.mu.Lock()
@@ -112,7 +138,11 @@ func (f *fleet) count(of *census, n int64, now time.Time) (again bool) {
 		of.since = time.Time{}
 		return false
 	}
-	again = of.count(n, now)
+	after := fewerAfter
+	if f.rare > beatLife { // the others may not have sent one since their traffic is rare
+		after = rareBeats * f.rare
+	}
+	again = of.count(n, now, after)
 	f.alive.Store(max(f.beats.n, f.peers.n))
 	return again
 }
@@ -121,10 +151,10 @@ func (f *fleet) count(of *census, n int64, now time.Time) (again bool) {
 func (f *fleet) doubt(d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sure = time.Now().Add(d)
+	f.sure, f.last = time.Now().Add(d), 0
 }
 
-func (c *census) count(n int64, now time.Time) (again bool) {
+func (c *census) count(n int64, now time.Time, after time.Duration) (again bool) {
 	if n >= c.n {
 		again = n > c.n
 		c.n, c.since = n, time.Time{}
@@ -135,7 +165,7 @@ func (c *census) count(n int64, now time.Time) (again bool) {
 		return true
 	}
 	c.fewer = max(c.fewer, n)
-	if now.Sub(c.since) < fewerAfter {
+	if now.Sub(c.since) < after {
 		return false
 	}
 	c.n, c.since = c.fewer, time.Time{}

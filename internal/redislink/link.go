@@ -233,8 +233,7 @@ func (l *Link) askPeers() {
 
 // beat registers this process and learns how many are alive.
 func (l *Link) beat(ctx context.Context) {
-	l.fleet.join()
-	b := lua.Beat{Key: l.Names.Peers(), ID: l.fleet.id, Life: beatLife.Microseconds()}
+	b := l.fleet.beat(l.Names.Peers(), l.Now())
 	if err := l.Exec(ctx, l.Names.Peers(), &b); err != nil || b.Alive < 1 {
 		return
 	}

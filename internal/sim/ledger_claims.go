@@ -56,10 +56,11 @@ func (c *claims) sum(share float64) (sum, most float64) {
 	most = (1 - equalShare) * (1 + c.extra)
 	for _, claim := range c.of {
 		sum += claim
-		most += equalShare * share
 		if claim == 1 {
-			most += 1 - equalShare
+			most++
+			continue
 		}
+		most += equalShare * share
 	}
 	return sum, most
 }

@@ -277,22 +277,29 @@ func (r *run) beat(key string, argv []string) []int64 {
 		newest = r.now
 	} else {
 		if heard := v.set[id]; from == r.now || heard < from {
-			v.set[id] = r.now
+			v.set[id] = r.now + number(argv[4])
 		}
 		for other, heard := range maps.Clone(v.set) {
 			switch {
 			case heard < r.now-life:
 				delete(v.set, other)
-			case heard > r.now:
+			case heard > r.now+100*life:
 				v.set[other] = r.now
 			}
 		}
-		v.expires = r.now + max(1_000_000, life)
+		longest := int64(0)
 		for _, heard := range v.set {
-			newest = max(newest, heard)
+			longest = max(longest, heard)
+			if heard <= r.now {
+				newest = max(newest, heard)
+			}
 			if heard >= from {
 				fresh, oldest = fresh+1, min(oldest, heard)
 			}
+		}
+		v.expires = r.now + max(1_000_000, (longest-r.now+life+999)/1000*1000)
+		if newest == 0 {
+			newest = r.now
 		}
 	}
 	r.changes[key] = v

@@ -196,6 +196,11 @@ func (f *flight) send() (breaker.Class, error) {
 	}
 	// Not a part of f: the client may dial on with it when f is long used again.
 	ctx := &flightCtx{Context: f.ops[0].ctx, deadline: f.deadline, gone: f.gone}
+	if !f.own {
+		// A client that ends the call at its deadline also ends the connection, and under
+		// more load than the server can carry it would do nothing but dial.
+		ctx.deadline = f.deadline.Add(f.wire.late)
+	}
 	f.call(ctx)
 	if f.own {
 		f.outOfTime()

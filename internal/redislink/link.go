@@ -42,7 +42,7 @@ func New(c Config) (*Link, error) {
 	background := newBackground()
 	w := &wire{
 		lua: lua.NewClient(c.Client), functions: c.Functions, names: lua.NewNamer(c.Prefix),
-		inFlight: c.MaxInFlight, events: e,
+		inFlight: c.MaxInFlight, late: 3 * c.Budget, events: e,
 	}
 	if plain, ok := c.Client.(*redis.Client); ok {
 		w.plain, w.ends = true, keepsToDeadlines(plain.Options())

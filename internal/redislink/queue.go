@@ -20,6 +20,8 @@ const (
 	// way, and the server, which takes about 0.2 ms for a full one, is idle. Near by more
 	// calls in flight only keep each other waiting.
 	far = time.Millisecond
+	// sure is after how many calls a server may count as far: the first ones dial.
+	sure = 16
 	// memory is for how many calls at least the shortest one is remembered. On a busy
 	// machine most calls to a server near by take longer than far.
 	memory = 1024
@@ -288,7 +290,7 @@ func (q *queue) ready() bool {
 	case flying < depth:
 		return true
 	}
-	isFar := min(q.least, cmp.Or(q.before, q.least)) >= far
+	isFar := q.learnt >= sure && min(q.least, cmp.Or(q.before, q.least)) >= far
 	return isFar && flying < most && (q.waiting.len() >= callKeys || q.asking() < most)
 }
 

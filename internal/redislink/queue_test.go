@@ -475,6 +475,10 @@ func TestFarCallsDoNotWait(t *testing.T) {
 		if got := q.ready(); got != c.ready {
 			t.Errorf("%+v: ready %v", c, got)
 		}
+		q.learnt = sure - 1 // too few calls to tell
+		if got := q.ready(); got != (c.flying < depth) {
+			t.Errorf("%+v, after few calls: ready %v", c, got)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ type wire struct {
 	functions   bool // the Config asks for functions
 	names       *lua.Namer
 	fair        time.Duration // an answer that took longer is slow
+	late        time.Duration // that a call may be, so that its connection is not lost
 	plain       bool          // there is one server, as far as the client knows
 	inFlight    int           // the most calls per server
 	connections int           // of the client, to a server; 0 if that is not known

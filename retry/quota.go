@@ -61,7 +61,7 @@ func ParseQuota(h http.Header, now time.Time, format ResetFormat) (hint Hint, ok
 		var found Hint
 		var is bool
 		if name == "Ratelimit" {
-			found, is = structured(h)
+			found, _, is = structured(h)
 		} else {
 			found, is = pair(h, name, now, format)
 		}
@@ -152,9 +152,9 @@ func resetIn(s string, h http.Header, now time.Time, format ResetFormat) (time.D
 
 // structured reads the RateLimit field. In the current draft it is a list of
 // items, each with what remains in r and the seconds until then in t; in older
-// ones a dictionary with remaining and reset. A field that is not well-formed
-// is ignored as a whole, as RFC 9651 demands.
-func structured(h http.Header) (hint Hint, ok bool) {
+// ones a dictionary with remaining and reset, which may also have the limit. A field that is
+// not well-formed is ignored as a whole, as RFC 9651 demands.
+func structured(h http.Header) (hint Hint, limit int64, ok bool) {
 	fields := h["Ratelimit"]
 	list, err := httpsfv.UnmarshalList(fields)
 	if err != nil {
@@ -174,25 +174,28 @@ func structured(h http.Header) (hint Hint, ok bool) {
 			hint, ok = found, true
 		}
 	}
-	return hint, ok
+	return hint, 0, ok
 }
 
-func older(fields []string) (Hint, bool) {
+func older(fields []string) (hint Hint, limit int64, ok bool) {
 	dict, err := httpsfv.UnmarshalDictionary(fields)
 	if err != nil {
-		return Hint{}, false
+		return Hint{}, 0, false
 	}
-	var n [2]int64
-	for i, key := range [...]string{"remaining", "reset"} {
+	var n [3]int64
+	for i, key := range [...]string{"limit", "remaining", "reset"} {
 		member, _ := dict.Get(key)
 		item, _ := member.(httpsfv.Item)
 		v, is := item.Value.(int64)
-		if !is || v < 0 {
-			return Hint{}, false
+		if key != "limit" && (!is || v < 0) {
+			return Hint{}, 0, false
 		}
 		n[i] = v
 	}
-	return Hint{seconds(n[1]), n[0], "Ratelimit"}, true
+	if n[0] < 1 || n[0] >= maxLimit {
+		n[0] = 0
+	}
+	return Hint{seconds(n[2]), n[1], "Ratelimit"}, n[0], true
 }
 
 // countsRequests reports whether the policy of a RateLimit item counts

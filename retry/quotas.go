@@ -130,8 +130,8 @@ func structuredQuotas(all []Quota, h http.Header) []Quota {
 	if policies != nil || h["Ratelimit"] == nil {
 		return all
 	}
-	if hint, ok := structured(h); ok {
-		all = addQuota(all, Quota{Name: hint.Source, Limit: olderLimit(h), Remaining: hint.Remaining, Reset: hint.Wait})
+	if hint, limit, ok := structured(h); ok {
+		all = addQuota(all, Quota{Name: hint.Source, Limit: limit, Remaining: hint.Remaining, Reset: hint.Wait})
 	}
 	return all
 }
@@ -175,19 +175,4 @@ func policyQuota(h http.Header, policy httpsfv.Item) Quota {
 		q.Name += " " + string(pk)
 	}
 	return q
-}
-
-// olderLimit is limit in the dictionary of an older draft, 0 without.
-func olderLimit(h http.Header) int64 {
-	dict, err := httpsfv.UnmarshalDictionary(h["Ratelimit"])
-	if err != nil {
-		return 0
-	}
-	member, _ := dict.Get("limit")
-	item, _ := member.(httpsfv.Item)
-	n, _ := item.Value.(int64)
-	if n < 1 || n >= maxLimit {
-		return 0
-	}
-	return n
 }

@@ -8,21 +8,6 @@ import (
 	"time"
 )
 
-// scopes are the families that have several quotas for one caller, each of them with a
-// name for a quota: see [ParseScopes]. of appends the names of those that a response is
-// about. wait returns the name of the one that a wait is about: source is the header of a
-// quota that is used up, or "".
-var scopes = [...]struct {
-	of   func(names []string, h http.Header) []string
-	wait func(status int, h http.Header, source string) string
-}{
-	{anthropicScopes, anthropicWait},
-	{discordScopes, discordWait},
-	{githubScopes, githubWait},
-	{openAIScopes, openAIWait},
-	{shopifyScopes, shopifyWait},
-}
-
 // maxScopes bounds how many quotas of one response count: those that are known have at
 // most four.
 const maxScopes = 8
@@ -43,8 +28,18 @@ func ParseScopes(h http.Header) []string {
 		return nil
 	}
 	var names []string
-	for _, s := range scopes {
-		names = s.of(names, h)
+	add := func(name string) {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	for name := range h {
+		add(headerScope(name, "Remaining"))
+	}
+	add(bucketScope(h))
+	add(resourceScope(h))
+	if _, _, ok := shopifyQuota(h); ok {
+		add(shopifyScope)
 	}
 	slices.Sort(names)
 	return names[:min(len(names), maxScopes)]
@@ -62,11 +57,21 @@ func namesScopes(h http.Header) bool {
 }
 
 // scopeOfWait returns the name of the quota that a wait is about; "" is the caller's whole.
+// source is the header of a quota that is used up, or "".
 func scopeOfWait(status int, h http.Header, source string) string {
-	for _, s := range scopes {
-		if name := s.wait(status, h, source); name != "" {
-			return name
-		}
+	rejected := source != "" || status == http.StatusTooManyRequests
+	if name := headerScope(source, "Reset"); name != "" && h[strings.Replace(source, "Reset", "Remaining", 1)] != nil {
+		return name
+	}
+	if name := bucketScope(h); name != "" && rejected && !ofAllBuckets(h) {
+		return name
+	}
+	// A wait that is not the end of a quota, as after a secondary limit of GitHub, is for all.
+	if name := resourceScope(h); name != "" && source != "" {
+		return name
+	}
+	if q, _, ok := shopifyQuota(h); ok && (q.Remaining == 0 || status == http.StatusTooManyRequests) {
+		return shopifyScope
 	}
 	return ""
 }
@@ -84,90 +89,36 @@ func scopeName(family, value string) string {
 	return family + "/" + strings.ToLower(value)
 }
 
-// addScope appends a name that is not "".
-func addScope(names []string, name string) []string {
-	if name == "" {
-		return names
-	}
-	return append(names, name)
-}
-
-// Anthropic counts requests, input tokens and output tokens separately.
-func anthropicScopes(names []string, h http.Header) []string {
-	for name := range h {
-		names = addScope(names, anthropicScope(name, "-Remaining"))
-	}
-	return names
-}
-
-func anthropicWait(_ int, h http.Header, source string) string {
-	what, ok := strings.CutSuffix(source, "-Reset")
-	if !ok || h[what+"-Remaining"] == nil {
-		return ""
-	}
-	return anthropicScope(source, "-Reset")
-}
-
-func anthropicScope(name, suffix string) string {
-	if what, ok := strings.CutPrefix(name, "Anthropic-Ratelimit-"); ok {
-		if what, ok = strings.CutSuffix(what, suffix); ok {
+// headerScope returns the quota of a header that has part, Remaining or Reset, in its name. Two
+// families name a quota there: Anthropic counts requests, input tokens and output tokens
+// separately; OpenAI, and those who took over its headers (Azure, Groq, Mistral and others),
+// requests and tokens: what uses no tokens need not wait for them.
+func headerScope(header, part string) string {
+	if what, ok := strings.CutPrefix(header, "Anthropic-Ratelimit-"); ok {
+		if what, ok = strings.CutSuffix(what, "-"+part); ok {
 			return scopeName("anthropic", what)
 		}
 	}
-	return ""
-}
-
-// Discord has a quota for each bucket of routes, and one for all, of which it says so.
-func discordScopes(names []string, h http.Header) []string {
-	return addScope(names, scopeName("discord", first(h, "X-Ratelimit-Bucket")))
-}
-
-func discordWait(status int, h http.Header, source string) string {
-	global := strings.EqualFold(first(h, "X-Ratelimit-Global"), "true") ||
-		strings.EqualFold(first(h, "X-Ratelimit-Scope"), "global")
-	if global || source == "" && status != http.StatusTooManyRequests {
+	// Others end in -Minute, as those of Kong: a quota of all requests.
+	what, ok := strings.CutPrefix(header, "X-Ratelimit-"+part+"-")
+	if !ok || !strings.Contains(what, "Requests") && !strings.Contains(what, "Tokens") {
 		return ""
 	}
-	return scopeName("discord", first(h, "X-Ratelimit-Bucket"))
+	return scopeName("openai", what)
 }
 
-// GitHub has a quota for each of its resources: core, search, code_search, graphql and more.
-// A wait that is not the end of such a quota, as after a secondary limit, is for all of them.
-func githubScopes(names []string, h http.Header) []string {
-	return addScope(names, scopeName("github", first(h, "X-Ratelimit-Resource")))
+// bucketScope returns the quota of Discord, which has one for each bucket of routes.
+func bucketScope(h http.Header) string { return scopeName("discord", first(h, "X-Ratelimit-Bucket")) }
+
+// ofAllBuckets reports whether Discord says that a wait is for all of them.
+func ofAllBuckets(h http.Header) bool {
+	return strings.EqualFold(first(h, "X-Ratelimit-Global"), "true") || strings.EqualFold(first(h, "X-Ratelimit-Scope"), "global")
 }
 
-func githubWait(_ int, h http.Header, source string) string {
-	if source == "" {
-		return ""
-	}
+// resourceScope returns the quota of GitHub, which has one for each of its resources: core,
+// search, code_search, graphql and more.
+func resourceScope(h http.Header) string {
 	return scopeName("github", first(h, "X-Ratelimit-Resource"))
-}
-
-// OpenAI, and those who took over its headers (Azure, Groq, Mistral and others), count
-// requests and tokens separately: what uses no tokens need not wait for them.
-func openAIScopes(names []string, h http.Header) []string {
-	for name := range h {
-		if suffix, ok := strings.CutPrefix(name, "X-Ratelimit-Remaining-"); ok {
-			names = addScope(names, openAIScope(suffix))
-		}
-	}
-	return names
-}
-
-func openAIWait(_ int, h http.Header, source string) string {
-	suffix, ok := strings.CutPrefix(source, "X-Ratelimit-Reset-")
-	if !ok || h["X-Ratelimit-Remaining-"+suffix] == nil {
-		return ""
-	}
-	return openAIScope(suffix)
-}
-
-func openAIScope(suffix string) string {
-	if !strings.Contains(suffix, "Requests") && !strings.Contains(suffix, "Tokens") {
-		return "" // such as -Minute of Kong: a quota of all requests
-	}
-	return scopeName("openai", suffix)
 }
 
 const (
@@ -192,18 +143,4 @@ func shopifyQuota(h http.Header) (hint Hint, size int64, ok bool) {
 		return Hint{}, 0, false
 	}
 	return Hint{shopifyEmpties / time.Duration(size), max(0, size-u), shopifyCalls}, size, true
-}
-
-func shopifyScopes(names []string, h http.Header) []string {
-	if _, _, ok := shopifyQuota(h); ok {
-		return append(names, shopifyScope)
-	}
-	return names
-}
-
-func shopifyWait(status int, h http.Header, _ string) string {
-	if q, _, ok := shopifyQuota(h); ok && (q.Remaining == 0 || status == http.StatusTooManyRequests) {
-		return shopifyScope
-	}
-	return ""
 }

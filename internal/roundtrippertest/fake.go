@@ -44,21 +44,21 @@ type seen struct {
 var errRefused = errors.New("dial tcp 192.0.2.1:443: connect: connection refused")
 
 func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
-	body := ""
+	text := ""
 	if r.Body != nil {
 		b, err := io.ReadAll(r.Body)
 		r.Body.Close()
 		if err != nil {
 			return nil, err
 		}
-		body = string(b)
+		text = string(b)
 	}
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	s := f.steps[min(len(f.calls), len(f.steps)-1)]
-	f.calls = append(f.calls, seen{time.Now(), maps.Clone(r.Header), body, r.ContentLength})
+	f.calls = append(f.calls, seen{time.Now(), maps.Clone(r.Header), text, r.ContentLength})
 	f.mu.Unlock()
 	switch {
 	case s.hang:
@@ -84,25 +84,22 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.mu.Unlock()
 	return &http.Response{
 		StatusCode: s.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: h, Body: &counted{ReadCloser: rc, f: f}, ContentLength: -1, Request: r,
+		Header: h, Body: &body{Reader: rc, close: sync.OnceValue(func() error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.open--
+			return rc.Close()
+		})}, ContentLength: -1, Request: r,
 	}, nil
 }
 
-// counted reports to the fake once when it is closed.
-type counted struct {
-	io.ReadCloser
-	f    *fake
-	once sync.Once
+// body is a Reader with a function that closes it.
+type body struct {
+	io.Reader
+	close func() error
 }
 
-func (c *counted) Close() error {
-	c.once.Do(func() {
-		c.f.mu.Lock()
-		c.f.open--
-		c.f.mu.Unlock()
-	})
-	return c.ReadCloser.Close()
-}
+func (b *body) Close() error { return b.close() }
 
 // sent returns what has arrived so far.
 func (f *fake) sent() []seen {
@@ -144,7 +141,14 @@ func (b *replayBody) body() io.ReadCloser {
 	if b.open++; b.open == 1 {
 		b.idle = make(chan struct{})
 	}
-	return &countedBody{Reader: strings.NewReader(b.text), b: b}
+	return &body{Reader: strings.NewReader(b.text), close: sync.OnceValue(func() error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.open--; b.open == 0 {
+			close(b.idle)
+		}
+		return nil
+	})}
 }
 
 func (b *replayBody) getBody() (io.ReadCloser, error) {
@@ -176,23 +180,6 @@ func (b *replayBody) willBeClosed(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		b.wantClosed(t)
 	}
-}
-
-type countedBody struct {
-	io.Reader
-	b    *replayBody
-	once sync.Once
-}
-
-func (c *countedBody) Close() error {
-	c.once.Do(func() {
-		c.b.mu.Lock()
-		if c.b.open--; c.b.open == 0 {
-			close(c.b.idle)
-		}
-		c.b.mu.Unlock()
-	})
-	return nil
 }
 
 // newRequest returns a request with a body, if there is one, that can be sent

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"runtime"
 	"strconv"
 	"strings"
@@ -191,8 +192,8 @@ func switchingIsWritable(t *testing.T, newTransport Make) {
 	defer srv.Close()
 	tr := &http.Transport{}
 	defer tr.CloseIdleConnections()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
-	r.RequestURI = ""
+	r, _ := newRequest(t, http.MethodGet, "")
+	r.URL, _ = url.Parse(srv.URL)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "echo")
 	resp := do(t, newTransport(t, tr), r)
@@ -223,8 +224,8 @@ func streamsArrive(t *testing.T, newTransport Make) {
 	defer srv.Close()
 	tr := &http.Transport{}
 	defer tr.CloseIdleConnections()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
-	r.RequestURI = ""
+	r, _ := newRequest(t, http.MethodGet, "")
+	r.URL, _ = url.Parse(srv.URL)
 	resp := do(t, newTransport(t, tr), r)
 	defer resp.Body.Close()
 	b := make([]byte, 4)
@@ -286,8 +287,8 @@ func tlsVerifiedOnce(t *testing.T, newTransport Make) {
 	defer srv.Close()
 	tr := &http.Transport{} // which does not know the server's authority
 	defer tr.CloseIdleConnections()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
-	r.RequestURI = ""
+	r, _ := newRequest(t, http.MethodGet, "")
+	r.URL, _ = url.Parse(srv.URL)
 	fails(t, newTransport(t, tr), r)
 	if n := conns.Load(); n != 1 {
 		t.Errorf("%d connections, want 1", n)

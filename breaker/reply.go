@@ -1,9 +1,12 @@
 package breaker
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
-// innerText removes what servers put in front of the words that matter, in any
-// order and as often as it is there:
+// wrapping is what servers put in front of the words that matter, in any order and as often as
+// it is there:
 //
 //	ERR Error running script (call to f_<sha>): @user_script:3: @user_script: 3: -OOM command…   (6.2, Dragonfly)
 //	ERR running script (call to f_<sha>): user_script:3: READONLY You can't…   (Kvrocks)
@@ -11,45 +14,10 @@ import "strings"
 //	ERR OOM command…                     (Kvrocks)
 //
 // Since 7.0 the position of the error is a suffix, which no rule here reads.
-func innerText(msg string) string {
-	for {
-		before := len(msg)
-		msg = strings.TrimPrefix(msg, "ERR ")
-		msg = strings.TrimPrefix(msg, "-")
-		msg = withoutCall(msg)
-		msg = withoutPosition(msg)
-		if len(msg) == before {
-			return msg
-		}
-	}
-}
+var wrapping = regexp.MustCompile(`(?s)^(?:ERR |-|(?:Error )?running script.*?: |@?user_script:[ 0-9]*: )*`)
 
-// withoutCall removes the name of the script that ran.
-func withoutCall(msg string) string {
-	rest, ok := strings.CutPrefix(msg, "Error running script")
-	if !ok {
-		rest, ok = strings.CutPrefix(msg, "running script")
-	}
-	if !ok {
-		return msg
-	}
-	// Either " (call to f_<sha>): …" or ": …"; the name holds no colon.
-	_, rest, _ = strings.Cut(rest, ": ")
-	return rest
-}
-
-// withoutPosition removes "user_script:3: ".
-func withoutPosition(msg string) string {
-	rest, ok := strings.CutPrefix(strings.TrimPrefix(msg, "@"), "user_script:")
-	if !ok {
-		return msg
-	}
-	line, after, _ := strings.Cut(rest, ": ")
-	if strings.Trim(line, " 0123456789") != "" {
-		return msg
-	}
-	return after
-}
+// innerText removes it.
+func innerText(msg string) string { return msg[len(wrapping.FindString(msg)):] }
 
 // classifyReply classes an error reply by its code, the first word, or, for the replies
 // whose code is the catch-all ERR, by how their sentence begins. What no rule knows,

@@ -159,7 +159,7 @@ func (l *ledger) grant(k *key, caller string, remaining int) *Permit {
 // hold makes the permit of a caller. mu is held.
 func (l *ledger) hold(k *key, caller string, remaining int, from limiter.Source) *Permit {
 	p := l.count(k, limiter.Result{Allowed: true, Remaining: max(0, remaining), Source: from})
-	p.caller, p.free = caller, func() { l.release(k, caller) }
+	p.caller, p.free, p.lost = caller, func() { l.release(k, caller) }, make(chan struct{})
 	p.known.Store(from == limiter.SourceRedis)
 	k.holding[caller] = p
 	l.held++

@@ -29,35 +29,18 @@ type Permit struct {
 	known    atomic.Bool
 	released atomic.Bool
 
-	mu   sync.Mutex
-	gone bool
-	lost chan struct{} // made by the first call of Lost
+	lost   chan struct{} // nil for a permit that is not counted
+	losing sync.Once
 }
 
 // Lost is closed when the permit has ended although it was not released: this
 // process has sent no heartbeat for the time to live, because it stood still, or Redis
 // has lost its state. The permit is held again from then on, but another caller may have
-// had it meanwhile: work that must not run twice should stop.
-func (p *Permit) Lost() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.lost == nil {
-		p.lost = make(chan struct{})
-		if p.gone {
-			close(p.lost)
-		}
-	}
-	return p.lost
-}
+// had it meanwhile: work that must not run twice should stop. It is nil, which is never
+// closed, for a permit that is not counted.
+func (p *Permit) Lost() <-chan struct{} { return p.lost }
 
-func (p *Permit) lose() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.gone && p.lost != nil {
-		close(p.lost)
-	}
-	p.gone = true
-}
+func (p *Permit) lose() { p.losing.Do(func() { close(p.lost) }) }
 
 // Release frees the permit. When Redis cannot be reached, the permit ends with its time
 // to live. The error is ErrReleased when it was released before, and ErrNotAcquired when

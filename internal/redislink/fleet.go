@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,9 +60,10 @@ type fleet struct {
 	asking  atomic.Bool
 
 	mu sync.Mutex
-	// last is when the last heartbeat was sent, 0 before Redis was lost, and rare the time
-	// between two of them lately.
-	last, rare time.Duration
+	// last is when the last heartbeat was sent, 0 if Redis was lost since, and gaps are the times
+	// between the last ones.
+	last time.Duration
+	gaps [3]time.Duration
 	// Whichever is the larger number is used.
 	beats, peers census
 	// sure is from when a lower number may be counted in Redis: those that have not come
@@ -118,16 +120,25 @@ func (f *fleet) beat(key string, now time.Duration) lua.Beat {
 	f.join()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rare /= 2
-	if f.last != 0 {
-		f.rare = max(f.rare, now-f.last)
+	copy(f.gaps[1:], f.gaps[:])
+	if f.gaps[0] = 0; f.last != 0 {
+		f.gaps[0] = now - f.last
 	}
 	f.last = now
 	b := lua.Beat{Key: key, ID: f.id, Life: beatLife.Microseconds()}
-	if f.rare > beatLife {
-		b.Longer = (min(rareBeats*f.rare, longestLife) - beatLife).Microseconds()
+	if rare := f.rare(); rare > 0 {
+		b.Longer = (min(rareBeats*rare, longestLife) - beatLife).Microseconds()
 	}
 	return b
+}
+
+// rare is the longest time between two heartbeats lately, 0 if it is not longer than a
+// heartbeat lives.
+func (f *fleet) rare() time.Duration {
+	if gap := slices.Max(f.gaps[:]); gap > beatLife {
+		return gap
+	}
+	return 0
 }
 
 // count notes that n are alive, and reports whether to ask again soon.
@@ -138,11 +149,8 @@ func (f *fleet) count(of *census, n int64, now time.Time) (again bool) {
 		of.since = time.Time{}
 		return false
 	}
-	after := fewerAfter
-	if f.rare > beatLife { // the others may not have sent one since their traffic is rare
-		after = rareBeats * f.rare
-	}
-	again = of.count(n, now, after)
+	// Where traffic is rare, others may not have sent one since that is so.
+	again = of.count(n, now, max(fewerAfter, rareBeats*f.rare()))
 	f.alive.Store(max(f.beats.n, f.peers.n))
 	return again
 }

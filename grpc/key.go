@@ -1,6 +1,7 @@
 package holdfastgrpc
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -119,17 +120,9 @@ func only(ctx context.Context, name string) string {
 // metadataName checks a name as grpc-go does, and returns it in lower case.
 func metadataName(name string) (string, error) {
 	name = strings.ToLower(name)
-	for i := range len(name) {
-		switch c := name[i]; {
-		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '_', c == '.':
-		default:
-			return "", configerr.New("metadata", name, "must be made of letters, digits, -, _ and .")
-		}
-	}
-	if name == "" {
-		return "", configerr.New("metadata", name, "must not be empty")
-	}
-	return name, nil
+	bad := strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-_.", r) })
+	return name, cmp.Or(configerr.Unless(!bad, "metadata", name, "must be made of letters, digits, -, _ and ."),
+		configerr.Unless(name != "", "metadata", name, "must not be empty"))
 }
 
 // addrOf returns the zero Addr when there is no IP address.

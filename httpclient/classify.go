@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,13 +47,7 @@ func permanent(err error) bool {
 		return true
 	}
 	// net/http has no type for what it finds wrong with a request.
-	msg := err.Error()
-	for _, s := range unsendable {
-		if strings.Contains(msg, s) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(unsendable, func(s string) bool { return strings.Contains(err.Error(), s) })
 }
 
 var unsendable = []string{

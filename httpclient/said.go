@@ -2,6 +2,7 @@ package httpclient
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"math"
@@ -68,12 +69,8 @@ func (s *said) again(req *http.Request, e *Error) *http.Response {
 	h.Set("Content-Type", "application/problem+json")
 	h.Set(notSent, e.Reason.String())
 	body := problem(status, seconds)
-	text := http.StatusText(status)
-	if text == "" {
-		text = "Not Sent"
-	}
 	return &http.Response{
-		Status: strconv.Itoa(status) + " " + text, StatusCode: status,
+		Status: strconv.Itoa(status) + " " + cmp.Or(http.StatusText(status), "Not Sent"), StatusCode: status,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: h, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
 		Request: req,

@@ -138,13 +138,7 @@ func (t *Transport) CloseIdleConnections() {
 // hostOf returns the name of a URL's host: lower case, with the port unless it
 // is the scheme's own.
 func hostOf(u *url.URL) string {
-	name := strings.ToLower(u.Host)
-	switch u.Scheme {
-	case "https":
-		return strings.TrimSuffix(name, ":443")
-	case "http":
-		return strings.TrimSuffix(name, ":80")
-	default:
-		return name
-	}
+	return strings.TrimSuffix(strings.ToLower(u.Host), ports[u.Scheme])
 }
+
+var ports = map[string]string{"https": ":443", "http": ":80"}

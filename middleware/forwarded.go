@@ -72,12 +72,7 @@ func (p *Proxies) trusts(a netip.Addr) bool {
 	if !a.IsValid() {
 		return p.UnixSocket
 	}
-	for _, t := range p.Trusted {
-		if t.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Trusted, func(t netip.Prefix) bool { return t.Contains(a) })
 }
 
 // client walks from the connection to the client, from the right to the left, as far as

@@ -1,6 +1,7 @@
 package holdfastotel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -37,15 +38,8 @@ const (
 	headerKey     = attribute.Key("holdfast.header")
 )
 
-// defaultPolicy stands for a name that is empty.
-const defaultPolicy = "default"
-
-func policy(name string) attribute.KeyValue {
-	if name == "" {
-		name = defaultPolicy
-	}
-	return policyKey.String(name)
-}
+// policy is the label of a name; an empty one is "default".
+func policy(name string) attribute.KeyValue { return policyKey.String(cmp.Or(name, "default")) }
 
 // errorTypes are the kinds of errors of a decision.
 var errorTypes = []struct {

@@ -73,13 +73,8 @@ func waitOf(status int, h http.Header, now time.Time, format ResetFormat) (hint 
 
 // byStatus sorts responses as RFC 9110 does. asked says that the server named a wait.
 func byStatus(status int, asked bool) Verdict {
-	switch status {
-	case http.StatusTooManyRequests:
+	if status == http.StatusTooManyRequests || asked && (status == http.StatusServiceUnavailable || status == http.StatusForbidden) {
 		return Rejected
-	case http.StatusServiceUnavailable, http.StatusForbidden:
-		if asked {
-			return Rejected
-		}
 	}
 	switch status {
 	case http.StatusRequestTimeout, http.StatusInternalServerError,

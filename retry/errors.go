@@ -3,6 +3,7 @@ package retry
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
@@ -139,13 +140,7 @@ func (e *Error) Error() string {
 
 // Unwrap returns the last error, and that of the context if that was the end.
 func (e *Error) Unwrap() []error {
-	var errs []error
-	for _, err := range []error{e.Err, e.ctx} {
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errs
+	return slices.DeleteFunc([]error{e.Err, e.ctx}, func(err error) bool { return err == nil })
 }
 
 // ErrInvalidConfig is what the errors of values that break a rule match; they say which

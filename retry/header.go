@@ -99,14 +99,7 @@ func decimal(s string, unit time.Duration) (d time.Duration, ok bool) {
 	return d, true
 }
 
-func digits(s string) bool {
-	for _, c := range []byte(s) {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return s != ""
-}
+func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // httpDate parses the three forms of RFC 9110 section 5.6.7. net/http takes a
 // two-digit year from 69 on for one of the last century; the RFC, for one that

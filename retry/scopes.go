@@ -78,13 +78,8 @@ func scopeOfWait(status int, h http.Header, source string) string {
 
 // scopeName makes a name of what a server says, or "" of what can't be one.
 func scopeName(family, value string) string {
-	if value == "" || len(value) > 64 {
+	if value == "" || len(value) > 64 || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return ""
-	}
-	for _, c := range []byte(value) {
-		if c <= ' ' || c >= 0x7f {
-			return ""
-		}
 	}
 	return family + "/" + strings.ToLower(value)
 }

@@ -7,6 +7,7 @@ package inbound
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/limiter"
@@ -141,12 +142,7 @@ func (r *Rules[R]) Check() error {
 
 // Printable reports whether s is printable ASCII and not empty.
 func Printable(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s != ""
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 // Decide finds the key of a request and decides on it.

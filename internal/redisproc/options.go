@@ -1,6 +1,7 @@
 package redisproc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -17,11 +18,7 @@ var ErrNotFound = errors.New("redis-server not found: install it, or name it in 
 // Find returns the path of redis-server: HOLDFAST_REDIS_SERVER if that is set,
 // else what is on PATH.
 func Find() (string, error) {
-	name := os.Getenv("HOLDFAST_REDIS_SERVER")
-	if name == "" {
-		name = "redis-server"
-	}
-	path, err := exec.LookPath(name)
+	path, err := exec.LookPath(cmp.Or(os.Getenv("HOLDFAST_REDIS_SERVER"), "redis-server"))
 	if err != nil {
 		return "", fmt.Errorf("%w (%w)", ErrNotFound, err)
 	}

@@ -24,8 +24,8 @@ import (
 // With rdb, all processes with that Redis and prefix, by default "holdfast-learnt", share
 // what is learnt and keep the limits together; while Redis is unavailable each keeps to its
 // share. opts are those of the limiter that counts. Call Close of the Transport at the end;
-// rdb stays open. With nil, this process is taken for the only one, and learns by rejections
-// that it is not; there are no opts then.
+// rdb stays open. With nil, each process learns from Remaining and from rejections which part
+// of a limit others leave it; there are no opts then.
 //
 // Of a key of which nothing is known, 10 requests a second are sent until the first response.
 // Limits above a million requests pace nothing. [WithLimiter] holds in any case: what is learnt

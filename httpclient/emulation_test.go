@@ -362,7 +362,7 @@ func TestEmulation(t *testing.T) {
 		case dir != "":
 		case with.rejected > 0.02*backoff.rejected, with.took > 1.15:
 			t.Errorf("%v: with Redis %+v, backoff %+v", c, with, backoff)
-		case without.rejected > 0.2*backoff.rejected:
+		case without.rejected > 0.05*backoff.rejected:
 			t.Errorf("%v: without Redis %+v, backoff %+v", c, without, backoff)
 		}
 	}
@@ -410,5 +410,25 @@ func page(rows []cell, got []map[strategy]emulated) string {
 	}
 	n := len(rows)
 	fmt.Fprintf(&b, "\nOf %d rows, at least 99 %% fewer rejections than backoff with Redis: %d; at least 95 %% fewer\nwithout: %d. At most 1.1 times the time of the oracle with Redis: %d, without: %d.\n", n, fewer[0], fewer[1], quick[0], quick[1])
+	b.WriteString(whyNotAll)
 	return b.String()
 }
+
+const whyNotAll = `
+Rows without Redis that miss a goal have 100 clients, or a sliding window. Two reasons:
+
+- Clients that do not share what they learn meet. Of 100 clients that begin at once under a limit
+  of 100, all have sent a second request before the first response shows that there are others:
+  99 rejections. When the limit is halved without a word, about 50 more have been sent: together
+  25 per 1,000 of the 6,000 requests at 100/1s, where backoff has about 750 and the goal is 37.
+- A rejection says that the limit is used, not how many others wait. With a limit of 10/1m, 100
+  clients hold one request each for most of the time, and a client learns that others are done
+  only by asking. To end within 1.1 times the oracle's 17 minutes, each must ask once in about 2.7
+  windows. In the windows with 100, 100, 100 and 100 clients that is 37 requests for 10 that are
+  admitted, then 37 to 30 for 5, then 28 to 6 for 10: with the 99 of the first window, 400
+  rejections of 150 requests, or 2,670 per 1,000, and the goal is 2,504. So this row has one goal or
+  the other.
+
+The server does not say in whole seconds when a window of a second ends, and asks those whom it
+rejects to wait for a second: a client that is rejected misses most of the next window.
+`

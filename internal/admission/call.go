@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/critical"
 	"github.com/holdfast-go/holdfast/internal/wait"
+	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
 
@@ -83,12 +84,12 @@ func (x *Call) Admit() *Stop {
 func (x *Call) pass() (void bool, s *Stop) {
 	if x.c.block != nil || x.cooling() {
 		for _, scope := range x.Scopes {
-			if t := x.stand(lineOf{scope, true}); t.stop != nil {
+			if t := x.stand(lineOf{key: scope, scope: true}); t.stop != nil {
 				return false, t.stop
 			}
 		}
 	}
-	t := x.stand(lineOf{x.Key, false})
+	t := x.stand(lineOf{key: x.Key})
 	if t.stop != nil || t.void {
 		return t.void, t.stop
 	}
@@ -98,8 +99,15 @@ func (x *Call) pass() (void bool, s *Stop) {
 			return false, s
 		}
 	}
-	if s = x.learnt(); s != nil {
-		return false, s
+	if x.Learnt != nil {
+		for _, scope := range x.Scopes {
+			if t = x.stand(lineOf{key: scope, scope: true, learnt: true}); t.stop != nil || t.void {
+				return t.void, t.stop
+			}
+		}
+		if t = x.stand(lineOf{key: x.Key, learnt: true}); t.stop != nil || t.void {
+			return t.void, t.stop
+		}
 	}
 	if x.pace != nil && !x.cooling() {
 		s = x.adapt()
@@ -131,6 +139,12 @@ func (x *Call) Send() int {
 
 // Sent returns how many attempts were sent.
 func (x *Call) Sent() int { return x.sent }
+
+// Learnt is a limiter of what servers say of their quotas.
+type Learnt interface {
+	limiter.Allower
+	blocker
+}
 
 // Evidence is what an attempt shows about its host. The zero value is nothing.
 type Evidence uint8

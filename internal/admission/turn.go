@@ -18,10 +18,12 @@ const (
 	maxJitter = 50 * time.Millisecond
 )
 
-// lineOf names a line of calls: those of a key, or those that wait for a scope within it.
+// lineOf names a line of calls: those of a key, or those that wait for a scope within it; for the
+// limiter, or for what is learnt.
 type lineOf struct {
-	key   string
-	scope bool
+	key    string
+	scope  bool
+	learnt bool
 }
 
 // errStopped ends a wait of a turn that has a Stop.
@@ -61,8 +63,8 @@ func (x *Call) ask() (a wait.Answer, err error) {
 	if x.closed() {
 		return wait.Answer{After: x.turn.cool.left, Over: x.turn.cool.spread, Most: x.Allow.Most(x.ctx)}, nil
 	}
-	n := x.Cost
-	if x.turn.of.scope {
+	n, of := x.Cost, x.turn.of
+	if of.scope && !of.learnt {
 		n = 0
 	} else {
 		if x.cooling() {
@@ -75,13 +77,18 @@ func (x *Call) ask() (a wait.Answer, err error) {
 		}
 	}
 	lim := x.c.s.Limiter
-	if lim == nil || x.turn.of.scope && x.c.block == nil {
+	if of.learnt {
+		lim = x.Learnt
+	}
+	if lim == nil || of.scope && !of.learnt && x.c.block == nil {
 		return wait.Answer{Go: true}, nil
 	}
-	res, err := lim.AllowN(x.ctx, x.turn.of.key, n)
+	res, err := lim.AllowN(x.ctx, of.key, n)
 	switch {
 	case err != nil && x.gone():
 		return a, x.ends(&Stop{})
+	case err != nil && of.learnt: // a quota that is not configured must not stop a call
+		return wait.Answer{Go: true}, nil
 	case err != nil:
 		return a, x.ends(&Stop{Reason: retry.LimiterFailed, Key: x.turn.of.key, Err: err})
 	}
@@ -102,6 +109,9 @@ func (x *Call) ask() (a wait.Answer, err error) {
 	rate := res.Limit.Rate()
 	a.After = max(minPause, res.RetryAfter)
 	a.Over, a.Most = wait.Crowd(a.After, rate.N, rate.Per, n), x.Allow.Most(x.ctx)
+	if of.learnt { // they meet at a limiter of ours, not at the server
+		a.Over = min(a.Over, rate.Per/4)
+	}
 	if a.Over == 0 && shared { // or the process that is nearest to Redis would take each unit
 		a.After = wait.Spread(a.After, min(a.After/4, maxJitter), a.Most)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
+	"github.com/holdfast-go/holdfast/internal/random"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
@@ -155,9 +156,11 @@ func (d *Discovery) AllowN(ctx context.Context, key string, _ int) (limiter.Resu
 			return res, nil
 		}
 	default:
-		if res, ok := d.take(ctx, key, e, quotas, now); !ok {
+		res, ok := d.take(ctx, key, e, quotas, now)
+		if !ok {
 			return res, nil
 		}
+		admitted.Remaining, admitted.Source = res.Remaining, res.Source
 	}
 	e.mu.Lock()
 	e.count(now)
@@ -197,6 +200,9 @@ func (d *Discovery) take(ctx context.Context, key string, e *entry, quotas []pac
 			continue
 		}
 		if r.Allowed {
+			if len(taken) == 0 || r.Remaining < res.Remaining {
+				res = r.Result
+			}
 			taken = append(taken, r)
 			e.note(q, r.Remaining)
 			continue
@@ -236,6 +242,9 @@ func (e *entry) count(now time.Time) {
 		e.was, e.sent, e.second = e.sent, 0, now
 	}
 	e.sent++
+	for i := range e.quotas {
+		e.quotas[i].count(now)
+	}
 }
 
 // Observe learns what a response to a request that was sent at sent says about the quotas of
@@ -255,29 +264,44 @@ func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota,
 	paced = len(said) > 0
 	var uncounted []paces
 	for _, s := range said {
-		q := e.quota(hash(s.Name))
+		q := e.quota(hash(s.Name), d.shelf == nil)
 		if q == nil {
 			paced = false
 			continue
 		}
 		unknown := q.limit == 0
-		c, m := q.observe(s, now, stale)
+		c, m := q.observe(s, sent, now, stale)
 		if l, ok := q.paced(now); ok && unknown {
 			uncounted = append(uncounted, paces{name: q.name, limit: l})
+			q.count(now)
 		}
-		changed, more = changed || c, more || m
+		if c {
+			e.changed = now
+		}
+		changed, more = changed || c && !unknown, more || c || m
 		paced = paced && q.logged()
 	}
-	if rejected && !changed && !stale { // else the change is the reason
-		more = d.cut(e, sent, now) || more
+	for i := range e.quotas {
+		e.quotas[i].answered(now, rejected)
 	}
-	if changed {
-		e.changed = now
+	var apart []paces
+	if rejected && !changed && !stale && d.cut(e, sent, now) { // else the change is the reason
+		more = true
+		if d.shelf == nil {
+			apart = e.paced(now)
+		}
 	}
 	save := changed || more || d.shelf != nil && len(e.quotas) > 0 && now.Sub(e.saved) > e.life()/2
 	e.mu.Unlock()
 	for _, q := range uncounted { // the request of this response
 		_, _ = d.pacer.Allow(context.WithoutCancel(ctx), quotaKey(key, q.name), q.limit)
+	}
+	for _, q := range apart {
+		// Who was rejected at the same time must not come back at the same time for ever.
+		if r := q.limit.Rate(); q.limit.Algorithm() == "gcra" {
+			one := r.Per / time.Duration(r.N)
+			_ = d.pacer.Block(context.WithoutCancel(ctx), quotaKey(key, q.name), one+random.Below(one), q.limit)
+		}
 	}
 	if save {
 		d.save(ctx, key, e)
@@ -295,7 +319,7 @@ func (e *entry) find(name int64) *quota {
 }
 
 // quota is find, which makes the quota if there is room. mu is held.
-func (e *entry) quota(name int64) *quota {
+func (e *entry) quota(name int64, alone bool) *quota {
 	if q := e.find(name); q != nil {
 		return q
 	}
@@ -305,7 +329,7 @@ func (e *entry) quota(name int64) *quota {
 	if len(e.quotas) == retry.MaxQuotas {
 		return nil
 	}
-	e.quotas = append(e.quotas, quota{name: name})
+	e.quotas = append(e.quotas, quota{name: name, alone: alone})
 	return &e.quotas[len(e.quotas)-1]
 }
 
@@ -317,7 +341,7 @@ func (d *Discovery) cut(e *entry, sent, now time.Time) (changed bool) {
 			processes = max(1, int64(d.shelf.Processes()))
 		}
 		e.quotas = append(e.quotas, quota{
-			name: guess, guessed: true, window: guessWindow, stretch: 1, cut: now,
+			name: guess, alone: d.shelf == nil, guessed: true, window: guessWindow, part: part{of: 1, since: now, cut: now},
 			limit: max(1, int64(guessCut*float64(max(e.sent, e.was)*processes))),
 		})
 		return true

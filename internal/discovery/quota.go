@@ -2,7 +2,6 @@ package discovery
 
 import (
 	"hash/fnv"
-	"math"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
@@ -26,20 +25,6 @@ const (
 	// may arrive within one. So ours is longer, by a twentieth and at most 250 ms.
 	lagPart = 20
 	maxLag  = 250 * time.Millisecond
-	// A rejection although the quota was kept shows that less is allowed than was said, or
-	// that others share it. The first cut is small; one soon after another halves. What was
-	// cut comes back by 3 % for each window.
-	firstCut = 1.15
-	nextCut  = 2.0
-	soon     = 4 // windows
-	recovery = 0.03
-	// It comes back faster, by this once a window, while the server says that more is left of
-	// the limit, by a fifth of it, than of the window.
-	ease       = 0.85
-	unused     = 0.2
-	maxStretch = 1e5
-	settle     = time.Second
-	calm       = 10 * time.Second // what counts as a window at least, for that
 	// A window that was not said is the longest time until a reset that was seen. When after
 	// so many windows and responses none was nearly as long, it has become shorter.
 	forgetWindows   = 4
@@ -49,6 +34,7 @@ const (
 // quota is what is known of one quota. The zero value is nothing.
 type quota struct {
 	name   int64
+	alone  bool  // this process shares what it learns with no other
 	limit  int64 // 0 is not known
 	window time.Duration
 	// guessed is that the limit was never said: rejections are all that is known, and the
@@ -60,9 +46,9 @@ type quota struct {
 	peakSince time.Time
 	peaks     int
 
-	stretch float64 // at the last cut; 0 is 1
-	cut     time.Time
-	eased   time.Time
+	part part
+	// What was sent by it, admitted and rejected.
+	sent, admitted, rejects counter
 
 	taken int64 // what others have of the window that ends at until
 	until time.Time
@@ -77,19 +63,13 @@ func hash(name string) int64 {
 	return int64(h.Sum64() & (1<<48 - 1))
 }
 
-// stretched is by how much less is sent than the limit says: above 1 after rejections.
-func (q *quota) stretched(now time.Time) float64 {
-	if q.stretch == 0 {
-		return 1
-	}
-	windows := float64(now.Sub(q.cut)) / float64(max(q.window, calm))
-	least := 1.0
+// share is the part of the limit that is sent.
+func (q *quota) share(now time.Time) float64 {
+	bound := 1.0
 	if q.guessed {
-		least = 0.5
+		bound = 2
 	}
-	// In steps, so that a limit does not change with every call.
-	s := q.stretch * math.Pow(1-recovery, math.Floor(windows))
-	return max(least, s)
+	return q.part.at(now, q.limit, q.window, bound)
 }
 
 // none is whether others have taken all of the present window.
@@ -99,37 +79,41 @@ func (q *quota) none(now time.Time) bool { return q.taken >= q.limit && now.Befo
 //
 // Of any n+1 requests the first and the last are then a window apart. Servers that count by
 // windows, wherever these begin, by sliding windows or by buckets that hold a window's
-// requests, all admit that.
+// requests, all admit that. A process that has a part of it without knowing the others sends
+// evenly: what all send is then even, too.
 func (q *quota) paced(now time.Time) (l limiter.Limit, ok bool) {
 	if q.limit < 1 || q.limit > maxLimit || q.window <= 0 || q.window > maxWindow {
 		return l, false
 	}
-	n, window := float64(q.limit), float64(q.window+min(q.window/lagPart, maxLag))
-	if n /= q.stretched(now); n < 1 {
-		window, n = window/n, 1
-	}
-	limit := int64(n)
+	window, share := q.window, q.share(now)
+	n := share * float64(q.limit)
 	if now.Before(q.until) {
-		limit = max(1, limit-q.taken)
+		n = max(min(n, 1), n-float64(q.taken))
 	}
-	per := time.Duration(min(window, float64(maxWindow))).Truncate(time.Microsecond)
-	if limit <= maxLogged {
-		return limiter.SlidingWindowLog(limiter.Per(int(limit), per)), true
+	exact := share == 1 || !q.alone
+	if exact {
+		window += min(window/lagPart, maxLag)
 	}
-	burst := limit / burstPart
-	days := time.Duration(1)
-	if per > longWindow { // the arithmetic of limiters is exact up to that
-		days = (per + longWindow - 1) / longWindow
+	if exact && n >= 1 && n <= maxLogged {
+		return limiter.SlidingWindowLog(limiter.Per(int(n), window.Truncate(time.Microsecond))), true
 	}
-	return limiter.GCRA(limiter.Per(int(limit+1-burst)/int(days), (per/days).Truncate(time.Microsecond)), int(burst)), true
+	burst := max(1, int(n/burstPart))
+	if exact {
+		n -= float64(burst - 1)
+	}
+	// The arithmetic of limiters is exact up to longWindow.
+	count := max(1, int(n*min(1, float64(longWindow)/float64(window))))
+	per := min(float64(count)/n*float64(window), float64(maxWindow))
+	return limiter.GCRA(limiter.Per(count, time.Duration(per).Truncate(time.Microsecond)), burst), true
 }
 
 // logged is whether requests are counted one by one, so that it is known how many are left.
 func (q *quota) logged() bool { return q.limit >= 1 && q.limit <= maxLogged && q.window > 0 }
 
 // observe learns from a response, and reports whether the limit is another one and whether the
-// fleet should know more. stale is that the request was sent before the present limit was known.
-func (q *quota) observe(said retry.Quota, now time.Time, stale bool) (changed, more bool) {
+// fleet should know more. The request was sent at sent; stale is that this was before the present
+// limit was known.
+func (q *quota) observe(said retry.Quota, sent, now time.Time, stale bool) (changed, more bool) {
 	limit := said.Limit
 	if limit == 0 {
 		limit = max(q.limit, said.Remaining+1) // at least
@@ -147,8 +131,20 @@ func (q *quota) observe(said retry.Quota, now time.Time, stale bool) (changed, m
 	if q.learnWindow(said, now, stale) {
 		changed = true
 	}
+	used := q.limit - said.Remaining
+	if changed && q.part.of == 0 {
+		q.part.since = time.Time{} // the counts of another limit
+	}
+	if q.alone && q.part.of == 0 && said.Remaining >= 0 && q.part.others(used, q.limit, q.window, sent, now) {
+		q.taken = 0
+		return changed, true
+	}
 	more = q.learnTaken(said, now, stale)
-	return changed, q.learnUnused(said, now, stale) || more
+	if stale || q.part.of == 0 || said.Remaining < 0 || said.Reset < 0 || q.limit < 1 || q.window <= 0 {
+		return changed, more
+	}
+	load := q.part.load(used, q.limit, q.window, said.Reset, now)
+	return changed, q.part.more(q.share(now), load, used, q.window, now) || more
 }
 
 // learnWindow learns the length of the window: what is said, else the longest reset.
@@ -205,10 +201,12 @@ func (q *quota) learnTaken(said retry.Quota, now time.Time, stale bool) (changed
 	if stale || !q.logged() || said.Remaining < 0 || said.Reset <= 0 || q.none(now) {
 		return false
 	}
-	share, until := q.stretched(now), now.Add(min(said.Reset, q.window))
+	share, until := q.share(now), now.Add(min(said.Reset, q.window))
+	if share != 1 {
+		return false // the part leaves it to them
+	}
 	if said.Remaining == 0 {
-		own := float64(q.limit)/share - float64(q.left)
-		if own >= 0.9*float64(q.limit) {
+		if float64(q.limit-q.left) >= 0.9*float64(q.limit) {
 			return false
 		}
 		q.taken, q.until = q.limit, until
@@ -219,52 +217,55 @@ func (q *quota) learnTaken(said retry.Quota, now time.Time, stale bool) (changed
 		known = q.taken
 	}
 	taken := q.left - said.Remaining
-	if share != 1 || taken <= known+max(1, q.limit/10) {
+	if taken <= known+max(1, q.limit/10) {
 		return false
 	}
 	q.taken, q.until = taken, until
 	return true
 }
 
-// learnUnused learns that less is sent than could be.
-func (q *quota) learnUnused(said retry.Quota, now time.Time, stale bool) (changed bool) {
-	since := now.Sub(q.cut)
-	if !q.eased.Before(q.cut) {
-		since = now.Sub(q.eased)
-	}
-	if stale || q.stretched(now) <= 1 || said.Remaining < 0 || said.Reset < 0 || q.limit < 1 || since < max(q.window, settle) {
+// rejected learns from a rejection of a request that was sent at sent, and reports whether
+// that changed anything.
+func (q *quota) rejected(sent, now time.Time) (changed bool) {
+	if q.limit < 1 || q.window <= 0 || !q.part.cut.IsZero() && sent.Sub(q.part.cut) < settle {
 		return false
 	}
-	if float64(said.Remaining)/float64(q.limit) <= float64(said.Reset)/float64(q.window)+unused {
-		return false
+	ours := -1.0
+	if q.alone { // of what is under way, the server will admit some
+		ours = (q.sent.in(now, q.window) + q.admitted.in(now, q.window) - q.rejects.in(now, q.window)) / 2
+		ours = max(0, ours)
 	}
-	q.stretch, q.eased = max(1, q.stretch*ease), now
+	q.part.less(q.share(now), ours, q.limit, q.window, now)
 	return true
 }
 
-// rejected learns from a rejection of a request that was sent at sent, and reports whether
-// that changed anything. What was sent before the last cut, or soon after it, shows the same
-// excess.
-func (q *quota) rejected(sent, now time.Time) (changed bool) {
-	if q.limit < 1 || q.window <= 0 || q.stretch != 0 && sent.Sub(q.cut) < settle {
-		return false
+// count counts a request that is sent.
+func (q *quota) count(now time.Time) {
+	if q.window > 0 {
+		q.sent.add(now, q.window)
+		q.part.sent++
 	}
-	by := firstCut
-	if q.stretch != 0 && now.Sub(q.cut) < soon*max(q.window, settle) {
-		by = nextCut
+}
+
+// answered counts what became of a request.
+func (q *quota) answered(now time.Time, rejected bool) {
+	switch {
+	case q.window <= 0:
+	case rejected:
+		q.rejects.add(now, q.window)
+	default:
+		q.admitted.add(now, q.window)
 	}
-	q.stretch, q.cut = min(maxStretch, q.stretched(now)*by), now
-	return true
 }
 
 // over is whether nothing is left to be learnt from: a guess that was never wrong again.
-func (q *quota) over(now time.Time) bool { return q.guessed && q.stretched(now) <= 0.5 }
+func (q *quota) over(now time.Time) bool { return q.guessed && q.share(now) >= 2 }
 
 // record is the quota as Redis keeps it.
 func (q *quota) record(now time.Time) lua.LearntQuota {
 	r := lua.LearntQuota{Name: q.name, Limit: q.limit, Window: q.window.Microseconds()}
-	if q.stretch != 0 {
-		r.Stretch, r.Cut = int64(q.stretch*1000), max(0, now.Sub(q.cut).Microseconds())
+	if q.part.of != 0 {
+		r.Stretch, r.Cut = int64(1000/q.part.of), max(0, now.Sub(q.part.since).Microseconds())
 	}
 	if q.taken > 0 && now.Before(q.until) {
 		r.Taken, r.Left = q.taken, q.until.Sub(now).Microseconds()
@@ -276,6 +277,11 @@ func (q *quota) record(now time.Time) lua.LearntQuota {
 func (q *quota) adopt(r lua.LearntQuota, now time.Time) {
 	q.name, q.limit, q.window = r.Name, r.Limit, algo.Duration(r.Window)
 	q.known, q.guessed = q.window, r.Name == guess
-	q.stretch, q.cut = float64(r.Stretch)/1000, now.Add(-algo.Duration(r.Cut))
+	if r.Stretch <= 0 {
+		q.part = part{}
+	} else if since := now.Add(-algo.Duration(r.Cut)); q.part.of == 0 || since.After(q.part.since) {
+		q.part.set(1000/float64(r.Stretch), since, q.part.used)
+		q.part.cut = since
+	}
 	q.taken, q.until = r.Taken, now.Add(algo.Duration(r.Left))
 }

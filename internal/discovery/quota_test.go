@@ -36,7 +36,7 @@ func TestQuotaLearns(t *testing.T) {
 	} {
 		var q quota
 		for i, s := range c.said {
-			q.observe(s, t0.Add(time.Duration(i)*time.Second), false)
+			q.observe(s, t0, t0.Add(time.Duration(i)*time.Second), false)
 		}
 		if q.limit != c.limit || q.window != c.window {
 			t.Errorf("%s: %d per %v, want %d per %v", name, q.limit, q.window, c.limit, c.window)
@@ -49,9 +49,9 @@ func TestQuotaLearns(t *testing.T) {
 func TestLateResponseChangesNothing(t *testing.T) {
 	var q quota
 	now := time.Now()
-	q.observe(said(50, 49, time.Minute, time.Minute), now, false)
+	q.observe(said(50, 49, time.Minute, time.Minute), now, now, false)
 	before := q
-	if changed, more := q.observe(said(100, 0, time.Minute, time.Hour), now, true); changed || more || q.limit != before.limit || q.window != before.window || q.taken != 0 {
+	if changed, more := q.observe(said(100, 0, time.Minute, time.Hour), now, now, true); changed || more || q.limit != before.limit || q.window != before.window || q.taken != 0 {
 		t.Errorf("%v %v: %+v", changed, more, q)
 	}
 }
@@ -61,10 +61,10 @@ func TestLateResponseChangesNothing(t *testing.T) {
 func TestWindowIsForgotten(t *testing.T) {
 	var q quota
 	now := time.Now()
-	q.observe(said(10, 9, time.Minute, 0), now, false)
+	q.observe(said(10, 9, time.Minute, 0), now, now, false)
 	for i := range 120 {
 		now = now.Add(5 * time.Second)
-		q.observe(said(10, 9, 10*time.Second, 0), now, false)
+		q.observe(said(10, 9, 10*time.Second, 0), now, now, false)
 		if i == 2 && q.window != time.Minute {
 			t.Fatal("forgotten at once")
 		}
@@ -105,37 +105,32 @@ func TestPacedIsSafe(t *testing.T) {
 	}
 }
 
-// TestRejectionsCut: rejections cut once for each excess, the first a little and more soon
-// after it much, and what was cut comes back.
+// TestRejectionsCut: rejections cut once for each excess, more where one follows soon, and what
+// was cut comes back.
 func TestRejectionsCut(t *testing.T) {
 	now := time.Now()
 	q := quota{limit: 100, window: time.Second}
 	rate := func() int { l, _ := q.paced(now); return l.Rate().N }
-	if !q.rejected(now, now) || q.rejected(now, now) || rate() != 86 {
+	if !q.rejected(now, now) || q.rejected(now, now) || rate() != 90 {
 		t.Errorf("first %d", rate())
 	}
 	now = now.Add(2 * time.Second)
-	if !q.rejected(now, now) || rate() != 43 {
+	if !q.rejected(now, now) || rate() != 67 {
 		t.Errorf("second %d", rate())
 	}
-	for range 40 {
+	for range 60 {
 		now = now.Add(2 * time.Second)
 		q.rejected(now, now)
 	}
 	if l, _ := q.paced(now); l.Rate().N != 1 || l.Rate().Per < 900*time.Second {
 		t.Errorf("a server that always rejects: %v", l)
 	}
-	q.stretch, q.cut = 2, now
-	now = now.Add(24 * calm)
-	if r := rate(); r < 90 || r > 100 {
-		t.Errorf("after 24 calm windows %d", r)
+	q.part.set(0.5, now, 0)
+	if now = now.Add(2 * calm); rate() != 84 {
+		t.Errorf("after two calm minutes %d", rate())
 	}
-	q.stretch, q.cut = 2, now
-	if q.learnUnused(said(100, 90, time.Second/10, 0), now, false) {
-		t.Error("eased right after a cut")
-	}
-	if now = now.Add(2 * time.Second); !q.learnUnused(said(100, 90, time.Second/10, 0), now, false) || rate() != 58 {
-		t.Errorf("eased: %d", rate())
+	if now = now.Add(2 * calm); rate() != 100 {
+		t.Errorf("after four calm minutes %d", rate())
 	}
 }
 
@@ -143,7 +138,7 @@ func TestRejectionsCut(t *testing.T) {
 func TestOthers(t *testing.T) {
 	now := time.Now()
 	q := quota{limit: 100, window: time.Minute, left: 90} // 10 are ours
-	q.observe(said(100, 50, 20*time.Second, time.Minute), now, false)
+	q.observe(said(100, 50, 20*time.Second, time.Minute), now, now, false)
 	// 10 of the limit and the 50 that are left.
 	if l, _ := q.paced(now); l.Rate().N != 60 {
 		t.Errorf("%v", l)
@@ -152,12 +147,12 @@ func TestOthers(t *testing.T) {
 		t.Errorf("after the reset %v", l)
 	}
 	q = quota{limit: 100, window: time.Minute, left: 90}
-	q.observe(said(100, 0, 20*time.Second, time.Minute), now, false)
+	q.observe(said(100, 0, 20*time.Second, time.Minute), now, now, false)
 	if !q.none(now) || q.none(now.Add(21*time.Second)) {
 		t.Errorf("%+v", q)
 	}
 	q = quota{limit: 100, window: time.Minute, left: 0} // all are ours
-	q.observe(said(100, 0, 20*time.Second, time.Minute), now, false)
+	q.observe(said(100, 0, 20*time.Second, time.Minute), now, now, false)
 	if q.taken != 0 {
 		t.Errorf("%+v", q)
 	}
@@ -166,7 +161,7 @@ func TestOthers(t *testing.T) {
 // TestRecord: what Redis keeps is what was learnt.
 func TestRecord(t *testing.T) {
 	now := time.Now()
-	q := quota{name: 5, limit: 100, window: time.Minute, stretch: 2, cut: now.Add(-time.Second), taken: 30, until: now.Add(time.Second)}
+	q := quota{name: 5, limit: 100, window: time.Minute, part: part{of: 0.5, since: now.Add(-time.Second)}, taken: 30, until: now.Add(time.Second)}
 	var p quota
 	p.adopt(q.record(now), now)
 	if a, b := fmt.Sprint(q.paced(now)), fmt.Sprint(p.paced(now)); a != b {
@@ -187,7 +182,7 @@ func FuzzQuota(f *testing.F) {
 		var q quota
 		now := time.Now()
 		for range times {
-			q.observe(retry.Quota{Limit: max(0, limit), Remaining: max(-1, remaining), Reset: time.Duration(max(-1, reset)), Window: time.Duration(max(0, window))}, now, false)
+			q.observe(retry.Quota{Limit: max(0, limit), Remaining: max(-1, remaining), Reset: time.Duration(max(-1, reset)), Window: time.Duration(max(0, window))}, now, now, false)
 			if rejected {
 				q.rejected(now, now)
 			}

@@ -41,7 +41,7 @@ var imports = map[string][]string{
 	"limiter/limitertest":       {"limiter"},
 	"internal/roundtrippertest": nil,
 	"httpclient":                {"internal/admission", "internal/discovery", "internal/chain", "internal/configerr", "retry", "limiter"},
-	"internal/discovery":        {"internal/admission", "internal/algo", "internal/configerr", "internal/lua", "internal/options", "internal/redislink", "limiter", "retry"},
+	"internal/discovery":        {"internal/admission", "internal/algo", "internal/configerr", "internal/random", "internal/lua", "internal/options", "internal/redislink", "limiter", "retry"},
 	"middleware":                {"internal/chain", "internal/configerr", "internal/inbound", "limiter", "semaphore"},
 	"internal/inbound":          {"internal/configerr", "limiter", "semaphore"},
 	"analytics":                 {"internal/configerr", "internal/topk", "limiter"},

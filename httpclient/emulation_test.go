@@ -415,7 +415,8 @@ func page(rows []cell, got []map[strategy]emulated) string {
 }
 
 const whyNotAll = `
-Rows without Redis that miss a goal have 100 clients, or a sliding window. Two reasons:
+Rows without Redis that miss a goal have 100 clients, sliding windows, or windows of a second.
+The reasons:
 
 - Clients that do not share what they learn meet. Of 100 clients that begin at once under a limit
   of 100, all have sent a second request before the first response shows that there are others:
@@ -426,9 +427,8 @@ Rows without Redis that miss a goal have 100 clients, or a sliding window. Two r
   only by asking. To end within 1.1 times the oracle's 17 minutes, each must ask once in about 2.7
   windows. In the windows with 100, 100, 100 and 100 clients that is 37 requests for 10 that are
   admitted, then 37 to 30 for 5, then 28 to 6 for 10: with the 99 of the first window, 400
-  rejections of 150 requests, or 2,670 per 1,000, and the goal is 2,504. So this row has one goal or
-  the other.
-
-The server does not say in whole seconds when a window of a second ends, and asks those whom it
-rejects to wait for a second: a client that is rejected misses most of the next window.
+  rejections of 150 requests, or 2,670 per 1,000, and the goal is 2,504. By this estimate the row
+  has one goal or the other: it has the time.
+- Whole seconds do not say when a window of a second ends, and whom the server rejects it asks to
+  wait for a second: a client that is rejected misses most of the next window.
 `

@@ -297,7 +297,7 @@ func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota,
 		_, _ = d.pacer.Allow(context.WithoutCancel(ctx), quotaKey(key, q.name), q.limit)
 	}
 	for _, q := range apart {
-		// Who was rejected at the same time must not come back at the same time for ever.
+		// Processes that were rejected together must not come back together each time.
 		if r := q.limit.Rate(); q.limit.Algorithm() == "gcra" {
 			one := r.Per / time.Duration(r.N)
 			_ = d.pacer.Block(context.WithoutCancel(ctx), quotaKey(key, q.name), one+random.Below(one), q.limit)

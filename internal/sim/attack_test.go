@@ -1,0 +1,45 @@
+//go:build !race
+
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// TestLimitChangesInAnOutage: a fleet that learns in an outage that its limit is another one
+// admits no more than that from then on, nor in the seconds after the outage.
+func TestLimitChangesInAnOutage(t *testing.T) {
+	for _, to := range []int{100, 800} {
+		for _, limit := range []func(n int) limiter.Limit{
+			func(n int) limiter.Limit { return limiter.GCRA(limiter.PerSecond(n), n/10) },
+			func(n int) limiter.Limit { return limiter.SlidingWindowLog(limiter.PerSecond(n)) },
+		} {
+			standing(t, 1, 4, limit(400), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+				all := []int{0, 1, 2, 3}
+				l.ask(t, 400, 30*time.Second, all...)
+				l.srv.set(func(h *Health) { h.Down = true })
+				l.srv.crash()
+				l.ask(t, 400, 5*time.Second, all...)
+				for _, lim := range l.limiters {
+					if err := lim.SetLimit(limit(to)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				away := perSecond(l.ask(t, to, 10*time.Second, all...))
+				l.srv.set(func(h *Health) { h.Down = false })
+				back := perSecond(l.ask(t, to, 10*time.Second, all...))
+				t.Log(limit(to), away, back)
+				// The burst of a new limit is new, once in each process and once in Redis.
+				if n, most := sum(away), 10*to+limit(to).Burst(); n > most {
+					t.Errorf("%v: %d of %d in an outage: %v", limit(to), n, most, away)
+				}
+				if n, most := sum(back), 10*to+limit(to).Burst(); n > most || back[9] > to*105/100 || back[9] < to*9/10 {
+					t.Errorf("%v: %d of %d after it: %v", limit(to), n, most, back)
+				}
+			})
+		}
+	}
+}

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,19 +178,39 @@ func Until(t testing.TB, what string, ok func() bool) {
 // or "script|load", since it was started, also from within scripts.
 func Calls(t testing.TB, srv *redisproc.Server, command string) int64 {
 	t.Helper()
+	return executed(t, srv)[command]
+}
+
+// Commands returns how often the server has executed any command, of clients and of scripts.
+func Commands(t testing.TB, srv *redisproc.Server) (sum int64) {
+	t.Helper()
+	for command, n := range executed(t, srv) {
+		if command != "info" && command != "hello" { // those of this package
+			sum += n
+		}
+	}
+	return sum
+}
+
+// executed is how often a server has executed each command.
+func executed(t testing.TB, srv *redisproc.Server) map[string]int64 {
+	t.Helper()
 	client := admin(srv)
 	defer client.Close()
 	info, err := client.Info(context.Background(), "commandstats").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`(?m)^cmdstat_` + regexp.QuoteMeta(command) + `:calls=(\d+)`).FindStringSubmatch(info)
-	if m == nil {
-		return 0
+	all := map[string]int64{}
+	for line := range strings.Lines(info) {
+		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		if !ok {
+			continue
+		}
+		calls, _, _ := strings.Cut(rest, ",")
+		if all[name], err = strconv.ParseInt(calls, 10, 64); err != nil {
+			t.Fatal(err)
+		}
 	}
-	n, err := strconv.ParseInt(m[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return all
 }

@@ -110,3 +110,45 @@ func TestUnusedLimitIsTaken(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsUnderWayIsOurs: a process that sends alone, and much at once, takes what it has sent
+// for another's.
+func TestWhatIsUnderWayIsOurs(t *testing.T) {
+	now := time.Now()
+	q := quota{limit: 100, window: time.Second, alone: true}
+	for range 50 {
+		q.count(now)
+	}
+	old := now
+	for _, used := range []int64{10, 20, 30, 40} {
+		now = now.Add(time.Millisecond)
+		q.observe(said(100, 100-used, time.Second, time.Second), old, now, false)
+	}
+	q.count(now)
+	q.observe(said(100, 49, time.Second, time.Second), now, now.Add(20*time.Millisecond), false)
+	if q.part.of != 0 {
+		t.Errorf("it left %v to others", 1-q.part.of)
+	}
+}
+
+// TestFewResponsesSayLittle: a part does not grow by what may be chance.
+func TestFewResponsesSayLittle(t *testing.T) {
+	for name, c := range map[string]struct {
+		window, age, step time.Duration // the window, how old the part is, and between responses
+		said              retry.Quota
+	}{
+		"three responses in windows of a second": {time.Second, time.Minute, 2 * time.Second, said(100, 90, time.Second, time.Second)},
+		"two requests in a third of a window":    {time.Minute, time.Hour, time.Millisecond, said(10, 8, 43*time.Second, time.Minute)},
+		"it has just grown":                      {time.Minute, 6 * time.Second, time.Millisecond, said(10, 9, time.Second, time.Minute)},
+	} {
+		now := time.Now()
+		q := quota{limit: c.said.Limit, window: c.window, alone: true, part: part{of: 0.1, since: now.Add(-c.age), used: 1}}
+		for range 3 {
+			now = now.Add(c.step)
+			q.observe(c.said, now, now, false)
+		}
+		if q.part.of != 0.1 {
+			t.Errorf("%s: %v", name, q.part.of)
+		}
+	}
+}

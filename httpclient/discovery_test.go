@@ -1,0 +1,95 @@
+package httpclient_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/httpclient"
+)
+
+// TestLearntLimitIsWaitedForInTurn: who came first goes first when a learnt limit admits more.
+func TestLearntLimitIsWaitedForInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var order []string
+		base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			order = append(order, r.URL.Path)
+			mu.Unlock()
+			return respond(r, status(200, "RateLimit-Policy", `"q";q=3;w=10`, "RateLimit", `"q";r=2;t=10`)), nil
+		})
+		rt := newTransport(t, base, httpclient.WithDiscovery(nil), httpclient.WithMaxWait(time.Hour))
+		defer rt.Close()
+		var wg sync.WaitGroup
+		var want []string
+		for i := range 12 {
+			path := fmt.Sprintf("/%02d", i)
+			want = append(want, path)
+			wg.Go(func() {
+				resp, err := rt.RoundTrip(get(t, "http://api.test"+path))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp.Body.Close()
+			})
+			time.Sleep(100 * time.Millisecond)
+		}
+		wg.Wait()
+		if !slices.Equal(order, want) {
+			t.Errorf("%v", order)
+		}
+	})
+}
+
+// TestGarbageQuotas: whatever a server says of its quota, a client with the defaults and with
+// discovery gets its responses, in bounded time, and a caller that gives up gets away at once.
+func TestGarbageQuotas(t *testing.T) {
+	lies := []string{"", "0", "-1", "1e400", "9999999999999999999999", "NaN", "inf", "9999-12-31T23:59:59Z", "Fri, 31 Dec 9999 23:59:59 GMT", "Thu, 01 Jan 1970 00:00:00 GMT", "1, 2", ",", "0x10", "\x00", "5;w=-1", "1;w=99999999999999999999", `"`, "(", ":AAAA:", "٣"}
+	for _, limit := range lies {
+		for _, reset := range lies {
+			synctest.Test(t, func(t *testing.T) {
+				sent := 0
+				base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+					sent++
+					h := http.Header{}
+					for _, name := range []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "Ratelimit-Policy", "Ratelimit", "X-Shopify-Shop-Api-Call-Limit"} {
+						h[name] = []string{limit, "0"}
+					}
+					for _, name := range []string{"X-Ratelimit-Reset", "Retry-After", "Retry-After-Ms", "X-Ratelimit-Reset-After", "Date", "Age"} {
+						h[name] = []string{reset}
+					}
+					resp := respond(r, status(429))
+					resp.Header = h
+					return resp, nil
+				})
+				rt := newTransport(t, base, httpclient.WithDiscovery(nil))
+				defer rt.Close()
+				start := time.Now()
+				for range 3 {
+					if resp, err := rt.RoundTrip(get(t, api)); err == nil {
+						resp.Body.Close()
+					}
+				}
+				if took := time.Since(start); took > 3*5*time.Minute || sent > 9 || sent == 0 {
+					t.Errorf("limit %q, reset %q: %v, %d requests", limit, reset, took, sent)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+				defer cancel()
+				start = time.Now()
+				if resp, err := rt.RoundTrip(get(t, api).WithContext(ctx)); err == nil {
+					resp.Body.Close()
+				}
+				if took := time.Since(start); took > 5*time.Millisecond {
+					t.Errorf("limit %q, reset %q: a caller with 5 ms waited %v", limit, reset, took)
+				}
+			})
+		}
+	}
+}

@@ -36,7 +36,7 @@
 // decisions of 10 µs or more are in the histogram of durations.
 //
 // All labels except error.type and those of HTTP have the prefix holdfast. The outcome of a
-// decision is allowed, denied, spared (it had room, but another part of a Multi denied)
+// decision is allowed, denied, not_charged (it had room, but another part of a Multi denied)
 // or error. The origin of a share is assumed, learnt or fixed. The outcome of a request is served, rejected, shadowed or error. Limiters with
 // the same name are counted together; give them different names to see them separately.
 // Prometheus gets all of it through its exporter.

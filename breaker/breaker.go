@@ -42,7 +42,7 @@ type Breaker struct {
 	openFor     time.Duration // of the last open
 	streak      uint          // opens without a healthy time in between, less one
 	changes     chain.Queue[Change]
-	blanks      []*ticket // that have reported, to be used again
+	freeTickets []*ticket // that have reported, to be used again
 }
 
 // ticket is one admitted call. done is nil once it has reported.
@@ -128,7 +128,7 @@ func (b *Breaker) admit() *ticket {
 	if err != nil {
 		return nil
 	}
-	t := b.blank()
+	t := b.freeTicket()
 	t.generation, t.done = b.generation, done
 	if b.state == HalfOpen {
 		b.probe = t
@@ -186,7 +186,7 @@ func (p Permit) Report(c Class, proof Proof, took time.Duration) {
 		}
 		b.report(t, c, proof)
 		t.use++
-		b.blanks = append(b.blanks, t)
+		b.freeTickets = append(b.freeTickets, t)
 	}
 	b.changes.Unlock(&b.mu, b.changed)
 }
@@ -194,11 +194,11 @@ func (p Permit) Report(c Class, proof Proof, took time.Duration) {
 // changed calls the hook.
 func (b *Breaker) changed(ch Change) { b.cfg.OnChange(context.Background(), ch) }
 
-// blank returns a ticket on which no result can be reported. mu is held.
-func (b *Breaker) blank() *ticket {
-	if n := len(b.blanks); n > 0 {
-		t := b.blanks[n-1]
-		b.blanks = b.blanks[:n-1]
+// freeTicket returns a ticket on which no result can be reported. mu is held.
+func (b *Breaker) freeTicket() *ticket {
+	if n := len(b.freeTickets); n > 0 {
+		t := b.freeTickets[n-1]
+		b.freeTickets = b.freeTickets[:n-1]
 		return t
 	}
 	return &ticket{b: b}

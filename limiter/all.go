@@ -88,7 +88,7 @@ func (a *multiDecision) askAll(ctx context.Context) (failed int, err error) {
 	for i, g := range groups {
 		ok, failed, err := a.ask(ctx, g)
 		if err != nil || !ok {
-			a.giveUp(ctx, groups[:i])
+			a.giveBack(ctx, groups[:i])
 			return failed, err
 		}
 	}
@@ -200,7 +200,7 @@ func (a *multiDecision) askApart(ctx context.Context, g group) (ok bool, failed 
 	for k, i := range g.parts {
 		a.receive(i)
 		if ok, failed, err = a.ask(ctx, group{parts: []int{i}, alone: true}); err != nil || !ok {
-			a.giveUp(ctx, []group{{parts: g.parts[:k]}})
+			a.giveBack(ctx, []group{{parts: g.parts[:k]}})
 			return ok, failed, err
 		}
 	}
@@ -274,7 +274,7 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 			a.set(i, res)
 			continue
 		}
-		a.giveUp(ctx, []group{{parts: g.parts[:k]}})
+		a.giveBack(ctx, []group{{parts: g.parts[:k]}})
 		a.set(i, res)
 		return false, i, err
 	}
@@ -288,16 +288,16 @@ func sameClient(a, b *Limiter) bool {
 	return reflect.ValueOf(x).Comparable() && reflect.ValueOf(y).Comparable() && x == y
 }
 
-// giveUp gives back what the groups took. When Redis cannot be reached now, that is not an
+// giveBack gives back what the groups took. When Redis cannot be reached now, that is not an
 // error of the decision.
-func (a *multiDecision) giveUp(ctx context.Context, groups []group) {
+func (a *multiDecision) giveBack(ctx context.Context, groups []group) {
 	ctx = context.WithoutCancel(ctx)
 	for _, g := range groups {
 		for _, i := range g.parts {
 			r := &a.requests[i]
 			if r.n > 0 && a.results[i].Source != SourceOpen {
 				r.rc.end = a.end
-				_ = a.parts[i].Limiter.redis.decider.giveUp(ctx, r.rc, r.n)
+				_ = a.parts[i].Limiter.redis.decider.giveBack(ctx, r.rc, r.n)
 			}
 			*r.rc = receipt{}
 		}

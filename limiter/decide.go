@@ -352,9 +352,9 @@ func count(srv *redislink.Server, r Result) Result {
 	return r
 }
 
-// giveUp gives n of the units of rc back to where they were taken: those of Redis
+// giveBack gives n of the units of rc back to where they were taken: those of Redis
 // before those that this process holds.
-func (d *decider) giveUp(ctx context.Context, rc *receipt, n int) error {
+func (d *decider) giveBack(ctx context.Context, rc *receipt, n int) error {
 	if d.redis.IsClosed() {
 		return ErrClosed // also of a lease, which Close has given back
 	}

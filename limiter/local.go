@@ -39,7 +39,7 @@ func (e *local) decide(_ context.Context, s *spec, key string, n int, rc *receip
 	return s.result(e.store.Take(key, s.args.Params, int64(n), nil, rc.forLocal()), SourceLocal), nil
 }
 
-func (e *local) giveUp(_ context.Context, rc *receipt, n int) error {
+func (e *local) giveBack(_ context.Context, rc *receipt, n int) error {
 	err := e.open()
 	if err == nil {
 		e.store.GiveBack(rc.key, &rc.local, int64(n))

@@ -38,8 +38,8 @@ type Reservation struct {
 
 // keeper is a limiter that takes units back.
 type keeper interface {
-	// giveUp gives n of the units of a receipt back.
-	giveUp(ctx context.Context, rc *receipt, n int) error
+	// giveBack gives n of the units of a receipt back.
+	giveBack(ctx context.Context, rc *receipt, n int) error
 	// charge takes n more, as many as there is room for.
 	charge(ctx context.Context, rc *receipt, n int) error
 }
@@ -70,7 +70,7 @@ func (r *Reservation) Settle(ctx context.Context, cost int) error {
 	}
 	ctx = context.WithoutCancel(ctx)
 	if cost < r.cost {
-		return r.of.giveUp(ctx, &r.receipt, r.cost-cost)
+		return r.of.giveBack(ctx, &r.receipt, r.cost-cost)
 	}
 	return r.of.charge(ctx, &r.receipt, cost-r.cost)
 }

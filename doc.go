@@ -6,8 +6,7 @@
 // takes longer than its budget.
 //
 //   - [github.com/holdfast-go/holdfast/limiter]: the limiter, with seven algorithms;
-//     several limits at once, limits on concurrency, sampling for large fleets, and
-//     limiters of one process
+//     several limits at once, and limiters of one process
 //   - [github.com/holdfast-go/holdfast/semaphore]: limits on how many run at once
 //   - [github.com/holdfast-go/holdfast/sampled]: limits for fleets too large for a call to
 //     Redis per decision

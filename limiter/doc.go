@@ -21,8 +21,8 @@
 //
 // Beyond one limit: [Limiter.Reserve] for costs that are known only afterwards,
 // [NewMulti] for several limits at once, [WithCriticalHeadroom] and [Critical] for calls
-// that matter more. The packages semaphore and sampled limit concurrency, and fleets too
-// large for a call per decision.
+// that matter more. Package semaphore limits concurrency; package sampled limits fleets that
+// are too large for a call per decision.
 //
 // The documents of the module say more: [choosing], which algorithm and which mode to use;
 // [guarantees], what holds, by how much a limit can be exceeded across an outage, and which

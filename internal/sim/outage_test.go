@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -41,5 +42,23 @@ func TestLimitChangesInAnOutage(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestReturnWithLeasesAndParts is TestReturnIsGentle for leases, split keys and critical headroom, of
+// which the callers use the rest.
+func TestReturnWithLeasesAndParts(t *testing.T) {
+	const rate = 400
+	limit := limiter.GCRA(limiter.PerSecond(rate), 100)
+	for name, opt := range map[string]limiter.Option{
+		"leases": limiter.WithLease(5, 100*time.Millisecond), "parts": limiter.WithKeyShards(4), "headroom": limiter.WithCriticalHeadroom(0.2),
+	} {
+		standing(t, 1, 4, limit, func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+			got := perSecond(l.outage(t, rate, time.Minute, 0))
+			t.Log(name, got)
+			if slices.Max(got) > rate*105/100 || slices.Min(got) < rate*9/10 {
+				t.Errorf("%s: %v of %d in each second", name, got, rate)
+			}
+		}, opt)
 	}
 }

@@ -171,7 +171,7 @@ func (l *ledger) lost(key string) {
 	}
 	a := l.of(key)
 	a.lost = append(a.lost, loss{l.now(), 1 / a.rule.parts})
-	a.fleet.extra += a.rule.limits[0].grants.bursts
+	a.fleet.extra += a.rule.grants(l.now()).bursts
 }
 
 // executed checks that no command is executed twice that charges.
@@ -277,14 +277,14 @@ func (l *ledger) decided(process, lim, server int, key string, d limiter.Decisio
 		l.returns([3]int{process, lim, server})
 	}
 	l.note("process %d: %s %d %v by %v after %v", process, key, units, res.Allowed, res.Source, took)
-	if a.rule.parts == 1 && a.rule.late == 0 && len(a.rule.limits) == 1 && err == nil && units > 0 {
+	if a.rule.parts == 1 && a.rule.late == 0 && err == nil && units > 0 {
 		switch {
 		case local:
-			a.fleet.alone(l.now(), a.rule.limits[0].grants, process, res.Claim)
+			a.fleet.alone(l.now(), a.rule.grants(l.now()), process, res.Claim)
 			sum, most := a.fleet.sum(l.plan.claim(l.now()))
 			l.check(sum <= most+0.001, "P5", "%s: the processes that decide alone claim %v, %.3f in all, at most %.3f", key, a.fleet.of, sum, most)
 		case res.Source == limiter.SourceRedis && res.Allowed:
-			a.fleet.granted(l.now(), a.rule.limits[0].grants, process)
+			a.fleet.granted(l.now(), a.rule.grants(l.now()), process)
 		}
 	}
 	if err == nil && res.Source != limiter.SourceCache {

@@ -21,6 +21,7 @@ type claims struct {
 	// granted while some processes were alone and others were not. It is forgotten while
 	// none is alone.
 	extra float64
+	now   granting // of the limit that holds
 }
 
 // alone notes that a process has decided within its claim.
@@ -28,7 +29,7 @@ func (c *claims) alone(at time.Duration, r granting, process int, claim float64)
 	if c.of == nil {
 		c.of = map[int]float64{}
 	}
-	if len(c.of) == 0 {
+	if len(c.of) == 0 || c.now != r {
 		c.pass(at, r)
 	}
 	c.of[process] = claim
@@ -42,6 +43,14 @@ func (c *claims) granted(at time.Duration, r granting, process int) {
 
 // pass lets the time until a grant pass.
 func (c *claims) pass(at time.Duration, r granting) {
+	if c.now != r {
+		// Some processes claim by what they were granted of the limit before, and others by
+		// what they were granted in the second in which it changed.
+		if c.now != (granting{}) {
+			c.extra += r.bursts + r.rate/r.most
+		}
+		c.now = r
+	}
 	d := (at - c.at).Seconds()
 	if c.at = at; len(c.of) == 0 {
 		c.extra *= math.Exp(-d / r.length)

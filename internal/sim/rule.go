@@ -32,6 +32,15 @@ func sinceThen(at time.Duration, l limiter.Limit) limitSince {
 	return limitSince{at, rate, float64(l.Burst()), granting{rate, length / 1e6, most, 1 - rate*length/1e6/most}}
 }
 
+// grants is what Redis grants of the limit that holds at a time.
+func (r *rule) grants(at time.Duration) granting {
+	i := len(r.limits) - 1
+	for i > 0 && r.limits[i].at > at {
+		i--
+	}
+	return r.limits[i].grants
+}
+
 // over is the highest that the limit is from one time to another, and its least burst. A
 // process knows of another limit within a second.
 func (r *rule) over(from, to time.Duration) (rate, burst, least float64) {

@@ -9,9 +9,9 @@ import (
 
 // Hooks are functions that a limiter calls outside its locks. Those that are nil are
 // not called, and cost nothing. They must be safe for concurrent use and return soon:
-// Decision is called on the goroutine of the caller, before the answer is returned. They must not
-// call the limiter's Close, which waits for the call that they belong to. The zero value
-// calls nothing.
+// Decision, and often Call, are called on the goroutine of the caller, before the answer is
+// returned. They must not call the limiter's Close, which waits for the call that they
+// belong to. The zero value calls nothing.
 type Hooks struct {
 	// Decision is called once for each decision, after it was made: once for each time
 	// that Wait asks, and once for each part of a Multi that was asked, by the hooks of

@@ -134,8 +134,9 @@ func (l *Limiter) SetLimit(limit Limit) error {
 
 // Allow asks for one unit of key, or for a Cost, and returns without waiting for it.
 //
-// A key is any non-empty string, such as a user or an upstream host. The error
-// is ErrInvalidKey, ErrInvalidCost, ErrCostExceedsLimit, ErrInvalidConfig (a
+// A key is any non-empty string, such as a user or an upstream host. The end of ctx is seen
+// at once, or, where the caller's own goroutine makes the call to Redis, at the end of the
+// budget. The error is ErrInvalidKey, ErrInvalidCost, ErrCostExceedsLimit, ErrInvalidConfig (a
 // limit in the options), ErrClosed, ErrState, the context's own error, or, only
 // under the policy fallback.Closed, ErrUnavailable.
 func (l *Limiter) Allow(ctx context.Context, key string, opts ...CallOption) (Result, error) {

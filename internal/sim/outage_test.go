@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -61,4 +62,53 @@ func TestReturnWithLeasesAndParts(t *testing.T) {
 			}
 		}, opt)
 	}
+}
+
+// TestProcessesAreCutOffOneByOne: Redis leaves no room for those that are cut off, so a fleet admits
+// one limit more than they claim together, and the limit again soon after all are back. Outages of
+// two seconds, one after the other, change that no more.
+func TestProcessesAreCutOffOneByOne(t *testing.T) {
+	const rate = 400
+	standing(t, 1, 4, limiter.GCRA(limiter.PerSecond(rate), 100), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+		all := []int{0, 1, 2, 3}
+		claims := func() (sum float64) {
+			for _, lim := range l.limiters {
+				res, err := lim.Peek(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum += res.Claim // 0 where Redis decides
+			}
+			return sum
+		}
+		refuse := func(i int, to bool) { l.net.set(fmt.Sprint("p", i), l.srv.address(), func(p *Path) { p.Refused = to }) }
+		l.ask(t, rate, time.Minute, all...)
+		for i := range 3 {
+			refuse(i, true)
+			got := perSecond(l.ask(t, rate, 5*time.Second, all...))
+			t.Logf("%d cut off: %v; claims of %.2f", i+1, got, claims())
+			if n, most := sum(got), 5*rate*(1+claims())+100; float64(n) > most {
+				t.Errorf("%d were admitted in 5 s while %d are cut off, at most %.0f", n, i+1, most)
+			}
+		}
+		for i := range 3 {
+			refuse(i, false)
+		}
+		if got := perSecond(l.ask(t, rate, 15*time.Second, all...)); slices.Max(got[7:]) > rate*105/100 || slices.Min(got) < rate*9/10 {
+			t.Errorf("after it: %v", got)
+		}
+		for range 6 {
+			for _, down := range []bool{true, false} {
+				l.srv.set(func(h *Health) { h.Down = down })
+				if down {
+					l.srv.crash()
+				}
+				got := sum(perSecond(l.ask(t, rate, 2*time.Second, all...)))
+				// A burst of Redis, and one of the local accounts, as P5 says.
+				if most := 2*rate*max(1.05, claims()) + 2*100; float64(got) > most {
+					t.Errorf("%d were admitted in 2 s, at most %.0f", got, most)
+				}
+			}
+		}
+	})
 }

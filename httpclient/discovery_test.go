@@ -93,3 +93,83 @@ func TestGarbageQuotas(t *testing.T) {
 		}
 	}
 }
+
+// TestLieIsFoundOut: a server that says once that nothing is left for weeks is asked again in
+// an hour, as after any answer, and a window that it says then counts before long.
+func TestLieIsFoundOut(t *testing.T) {
+	for name, lie := range map[string][]string{
+		"nothing left":       {"X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1728000"},
+		"one in twenty days": {"X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1728000"},
+		"a policy":           {"RateLimit-Policy", `"q";q=1;w=1728000`, "RateLimit", `"q";r=0;t=1728000`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sent := 0
+				base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+					time.Sleep(time.Millisecond)
+					if sent++; sent == 1 {
+						return respond(r, status(200, lie...)), nil
+					}
+					if lie[0] == "RateLimit-Policy" {
+						return respond(r, status(200, lie[0], `"q";q=100;w=60`, "RateLimit", `"q";r=90;t=60`)), nil
+					}
+					return respond(r, status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "90", "X-RateLimit-Reset", "60")), nil
+				})
+				rt := newTransport(t, base, httpclient.WithDiscovery(nil))
+				defer rt.Close()
+				send := func() bool {
+					was := sent
+					if resp, err := rt.RoundTrip(get(t, api)); err == nil {
+						resp.Body.Close()
+					}
+					return sent > was
+				}
+				send()
+				for range 5 {
+					if send() {
+						t.Fatal("it was not heeded at all")
+					}
+					time.Sleep(10 * time.Minute)
+				}
+				time.Sleep(10 * time.Minute)
+				if !send() {
+					t.Fatal("it is not asked again after an hour")
+				}
+				for range 30 {
+					send()
+					time.Sleep(10 * time.Second)
+				}
+				if was := sent; true {
+					for range 60 {
+						send()
+					}
+					if sent-was < 50 {
+						t.Errorf("%d of 60 requests were sent, of 100 in a minute", sent-was)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestManyHosts: more hosts than are remembered do not wait for each other's quotas.
+func TestManyHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			return respond(r, status(200, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "3600")), nil
+		})
+		rt := newTransport(t, base, httpclient.WithDiscovery(nil))
+		defer rt.Close()
+		start := time.Now()
+		for i := range 110_000 {
+			resp, err := rt.RoundTrip(get(t, fmt.Sprintf("http://h%d.test/", i)))
+			if err != nil {
+				t.Fatalf("host %d: %v", i, err)
+			}
+			resp.Body.Close()
+		}
+		if took := time.Since(start); took > 0 {
+			t.Errorf("they waited for %v", took)
+		}
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,7 +31,8 @@ import (
 const (
 	// Prefix is the first part of the keys in Redis, unless another one is given.
 	Prefix = "holdfast-learnt"
-	// maxKeys bounds the keys whose quotas this process remembers, at about 500 bytes each.
+	// maxKeys bounds the keys whose quotas this process remembers, at about 700 bytes each. With
+	// MaxQuotas of each, they find room in the limiter, where keys without room share a state.
 	maxKeys = 1 << 14
 	// refresh is how often Redis is asked what others have learnt of a key that is in use.
 	refresh = time.Second
@@ -59,20 +61,12 @@ type Pacer interface {
 	Close() error
 }
 
-// Shelf keeps for a fleet what is learnt.
-type Shelf interface {
-	Load(ctx context.Context, key string) ([]lua.LearntQuota, error)
-	Save(ctx context.Context, key string, all []lua.LearntQuota, life time.Duration) error
-	// Processes is how many are alive, this one included.
-	Processes() int
-	Close()
-}
-
 // Discovery is the quotas that were learnt. It is safe for concurrent use. Make it with New.
 type Discovery struct {
 	pacer Pacer
 	shelf Shelf // nil is of this process alone
 	keys  *admission.Table[entry]
+	full  atomic.Int64 // until when, in ns, there is no room for another key
 }
 
 // entry is what is known of one key.
@@ -83,6 +77,7 @@ type entry struct {
 	changed  time.Time // when the quotas were learnt, by a response or from Redis
 	loaded   time.Time // when Redis was asked last
 	saved    time.Time // when Redis last got them, or had them
+	asked    time.Time // when a request was last sent
 
 	// How many requests were sent in this guessWindow and in the one before it.
 	second    time.Time
@@ -123,7 +118,7 @@ func New(rdb redis.UniversalClient, opts ...limiter.RedisOption) (*Discovery, er
 // Of returns a discovery that counts by p and shares what it learns on s, which may be nil. The
 // limit of p must be Scouting.
 func Of(p Pacer, s Shelf) *Discovery {
-	return &Discovery{pacer: p, shelf: s, keys: admission.NewTable(maxKeys, func(*entry) bool { return false })}
+	return &Discovery{pacer: p, shelf: s, keys: admission.NewTable(maxKeys, (*entry).used)}
 }
 
 // Close gives up the place of this process in the fleet. The client stays open.
@@ -139,7 +134,7 @@ func (d *Discovery) Close() error {
 // Without an answer of the limiter, such as under fallback.Closed, it admits: a quota that is
 // not configured must not stop anything.
 func (d *Discovery) AllowN(ctx context.Context, key string, _ int) (limiter.Result, error) {
-	e := d.keys.GetOrAdd(key, func() *entry { return new(entry) })
+	e := d.entry(key)
 	admitted := limiter.Result{Allowed: true}
 	if e == nil {
 		return admitted, nil
@@ -157,7 +152,7 @@ func (d *Discovery) AllowN(ctx context.Context, key string, _ int) (limiter.Resu
 		}
 	default:
 		res, ok := d.take(ctx, key, e, quotas, now)
-		if !ok {
+		if !ok && !e.asksAgain(&res, now) {
 			return res, nil
 		}
 		admitted.Remaining, admitted.Source = res.Remaining, res.Source
@@ -166,6 +161,44 @@ func (d *Discovery) AllowN(ctx context.Context, key string, _ int) (limiter.Resu
 	e.count(now)
 	e.mu.Unlock()
 	return admitted, nil
+}
+
+// asksAgain reports whether a request that is denied for long is still sent: no answer of
+// a server stops a process for longer than admission.Max. It shortens what res says accordingly.
+func (e *entry) asksAgain(res *limiter.Result, now time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	left := admission.Max - now.Sub(e.asked)
+	if left <= 0 && res.RetryAfter > 0 {
+		e.asked = now
+		return true
+	}
+	res.RetryAfter = min(res.RetryAfter, left)
+	return false
+}
+
+// entry returns the entry of a key, or nil if there are too many that are in use: requests to
+// others are not paced.
+func (d *Discovery) entry(key string) *entry {
+	if e := d.keys.Get(key); e != nil {
+		return e
+	}
+	now := time.Now()
+	if now.UnixNano() < d.full.Load() {
+		return nil
+	}
+	e := d.keys.GetOrAdd(key, func() *entry { return &entry{asked: now} })
+	if e == nil {
+		d.full.Store(now.Add(refresh).UnixNano())
+	}
+	return e
+}
+
+// used reports whether what is learnt would be missed.
+func (e *entry) used() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return time.Since(e.asked) < e.life()
 }
 
 // paces is a limit, and whose it is.
@@ -242,6 +275,7 @@ func (e *entry) count(now time.Time) {
 		e.was, e.sent, e.second = e.sent, 0, now
 	}
 	e.sent++
+	e.asked = now
 	for i := range e.quotas {
 		e.quotas[i].count(now)
 	}
@@ -252,7 +286,7 @@ func (e *entry) count(now time.Time) {
 // paced by all that the response says, so that who reads that nothing is left need not stop
 // all of them until the reset.
 func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota, rejected bool, sent time.Time) (paced bool) {
-	e := d.keys.GetOrAdd(key, func() *entry { return new(entry) })
+	e := d.entry(key)
 	if e == nil {
 		return false
 	}
@@ -441,25 +475,3 @@ func (d *Discovery) save(ctx context.Context, key string, e *entry) {
 	// When Redis is unavailable this process still keeps to it; others learn it themselves.
 	_ = d.shelf.Save(context.WithoutCancel(ctx), key, all, life)
 }
-
-// redisShelf is a Shelf in Redis.
-type redisShelf struct {
-	link *redislink.Link
-	lim  *limiter.Limiter // which has the heartbeat
-}
-
-func (s *redisShelf) Load(ctx context.Context, key string) ([]lua.LearntQuota, error) {
-	id := lua.EncodeID(key)
-	cmd := &lua.Learnt{Key: s.link.Names.Learnt(id)}
-	err := s.link.Exec(ctx, id, cmd)
-	return cmd.Out, err
-}
-
-func (s *redisShelf) Save(ctx context.Context, key string, all []lua.LearntQuota, life time.Duration) error {
-	id := lua.EncodeID(key)
-	return s.link.Exec(ctx, id, &lua.Learnt{Key: s.link.Names.Learnt(id), Life: life.Milliseconds(), Quotas: all})
-}
-
-func (s *redisShelf) Processes() int { return s.lim.Health().Processes }
-
-func (s *redisShelf) Close() { s.link.Close(func() {}) }

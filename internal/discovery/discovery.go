@@ -170,7 +170,7 @@ func (e *entry) asksAgain(res *limiter.Result, now time.Time) bool {
 	defer e.mu.Unlock()
 	left := admission.Max - now.Sub(e.asked)
 	if left <= 0 && res.RetryAfter > 0 {
-		e.asked = now
+		e.asked, e.answered, e.quotas = now, false, nil // what it says now counts
 		return true
 	}
 	res.RetryAfter = min(res.RetryAfter, left)

@@ -25,9 +25,8 @@ const (
 	// may arrive within one. So ours is longer, by a twentieth and at most 250 ms.
 	lagPart = 20
 	maxLag  = 250 * time.Millisecond
-	// A window that was not said is the longest time until a reset that was seen. When of so
-	// many responses none said nearly as long a time, and so many of the longest have passed, it
-	// has become shorter.
+	// A window that was not said is the longest time until a reset that was seen. When after
+	// so many windows and responses none was nearly as long, it has become shorter.
 	forgetWindows   = 4
 	forgetResponses = 20
 )
@@ -173,7 +172,7 @@ func (q *quota) learnWindow(said retry.Quota, now time.Time, stale bool) (change
 			q.known = w
 		}
 		return changed
-	case q.peaks >= forgetResponses && now.Sub(q.peakSince) > forgetWindows*q.peak:
+	case q.peaks >= forgetResponses && now.Sub(q.peakSince) > forgetWindows*q.window:
 		w = round(q.peak)
 		q.peaks = 0
 		if w < q.window*4/5 {

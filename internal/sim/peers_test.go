@@ -75,33 +75,3 @@ func TestTheLargerCountIsUsed(t *testing.T) {
 		}, peers)
 	}
 }
-
-// TestRareTrafficIsCounted: processes that ask less often than a heartbeat lives count each
-// other, so that they admit one limit together when Redis is lost and they ask for more. One
-// that becomes busy forgets the others only when they are gone.
-func TestRareTrafficIsCounted(t *testing.T) {
-	const processes = 6
-	for _, every := range []time.Duration{10 * time.Second, 50 * time.Second} {
-		standing(t, 1, processes, limiter.GCRA(limiter.PerSecond(60), 60), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
-			for range 10 {
-				for _, lim := range l.limiters {
-					if _, err := lim.Allow(t.Context(), "k"); err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(every / processes)
-				}
-			}
-			l.ask(t, 60, 10*time.Second, 0)
-			for i, lim := range l.limiters {
-				if n := lim.Health().Processes; n != processes {
-					t.Errorf("every %v: process %d counts %d", every, i, n)
-				}
-			}
-			l.srv.set(func(h *Health) { h.Down = true })
-			l.srv.crash()
-			if n := sum(perSecond(l.ask(t, 180, 10*time.Second, 0, 1, 2, 3, 4, 5))); n > 660 {
-				t.Errorf("every %v: %d of 660 were admitted in an outage", every, n)
-			}
-		})
-	}
-}

@@ -292,8 +292,8 @@ func TestSizesAreThoseMeasured(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^\| ([^|]+) \| (\d+) \|$`).FindAllStringSubmatch(section("Redis memory of a key used once"), -1) {
 		bytes[m[1]] = m[2]
 	}
-	for line := range strings.Lines(section("64 callers, 10,000 keys, by algorithm")) {
-		if cells := strings.Split(strings.TrimSpace(line), " | "); len(cells) > 9 {
+	for line := range strings.Lines(section("64 callers, by algorithm")) {
+		if cells := strings.Split(strings.TrimSpace(line), " | "); len(cells) > 11 {
 			speed[strings.TrimPrefix(cells[0], "| ")] = cells
 		}
 	}
@@ -303,7 +303,7 @@ func TestSizesAreThoseMeasured(t *testing.T) {
 			continue
 		}
 		found++
-		if row := fmt.Sprintf("| %s | %s | %s | %s |\n", name, bytes[name], speed[name][1], speed[name][8]); !strings.Contains(page, row) {
+		if row := fmt.Sprintf("| %s | %s | %s | %s |\n", name, bytes[name], speed[name][1], speed[name][10]); !strings.Contains(page, row) {
 			t.Errorf("docs/operations.md does not have the row\n%s", row)
 		}
 	}

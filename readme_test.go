@@ -152,6 +152,18 @@ func TestFigures(t *testing.T) {
 	}
 }
 
+// TestTablesSayWhereTheyComeFrom: tables that commands have measured say which, when, at
+// which commit of this history, and on what. Whether that is still the code of today is
+// what scripts/measured says, which a release asks.
+func TestTablesSayWhereTheyComeFrom(t *testing.T) {
+	form := regexp.MustCompile("^Measured by `make [a-z-]+` on \\d{4}-\\d\\d-\\d\\d at commit [0-9a-f]{10}, go1\\.[0-9.]+[.,]")
+	for _, name := range []string{"redis.md", "cluster.md", "beyond.md", "http.md"} {
+		if first, _, _ := strings.Cut(read(t, "docs/"+name), "\n"); !form.MatchString(first) {
+			t.Errorf("docs/%s begins with %q", name, first)
+		}
+	}
+}
+
 // TestReadmeIsShort: what does not fit belongs into a document of its own.
 func TestReadmeIsShort(t *testing.T) {
 	if lines := strings.Count(read(t, "README.md"), "\n"); lines > 220 {

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/holdfast-go/holdfast/bench/internal/machine"
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/semaphore"
@@ -41,6 +42,7 @@ func main() {
 }
 
 func run(out string, rounds int, length time.Duration) error {
+	watch := machine.New()
 	srv, err := redisproc.Start(redisproc.Options{})
 	if err != nil {
 		return err
@@ -56,11 +58,7 @@ func run(out string, rounds int, length time.Duration) error {
 	if err := fleets(&doc, srv); err != nil {
 		return err
 	}
-	fmt.Print(doc.String())
-	if out == "" {
-		return nil
-	}
-	return os.WriteFile(out, doc.Bytes(), 0o644)
+	return watch.Publish(out, "make bench-beyond", doc.String())
 }
 
 // operation is what one caller does again and again.

@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/holdfast-go/holdfast/bench/internal/machine"
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/limiter"
@@ -72,7 +73,7 @@ func run(out string, delay, length time.Duration) (err error) {
 		far[s.Addr()] = p.Addr()
 	}
 	client := func() *redis.ClusterClient {
-		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ContextTimeoutEnabled: true, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, network, far[addr])
 		}})
@@ -84,6 +85,7 @@ func run(out string, delay, length time.Duration) (err error) {
 	if err != nil {
 		return err
 	}
+	watch := machine.New()
 	fmt.Fprintf(&b, "%d masters, round trip %v (median), budget %v, %v at each rate, median of %d interleaved rounds. Share of the decisions offered that Redis made within the budget:\n\n", masters, trip.Round(100*time.Microsecond), budget, length, rounds)
 	b.WriteString("| offered per second | Holdfast | plain script | Holdfast ÷ plain | load of the machine |\n|---|---|---|---|---|\n")
 	for _, rate := range []int{500, 1000, 1500, 2500, 5000, 10000} {
@@ -101,27 +103,32 @@ func run(out string, delay, length time.Duration) (err error) {
 			ours, plains = append(ours, h), append(plains, p)
 		}
 		h, p := median(ours), median(plains)
-		fmt.Fprintf(&b, "| %d | %.3f | %.3f | %.2f | %s |\n", rate, h, p, h/p, load())
+		fmt.Fprintf(&b, "| %d | %.3f | %.3f | %.2f | %.1f |\n", rate, h, p, h/p, machine.Load())
 	}
-	fmt.Print(b.String())
-	if out != "" {
-		return os.WriteFile(out, []byte(b.String()), 0o644)
+	b.WriteString("\nDecisions per second that Redis made within the budget, of callers that ask for the next one as soon as they have the last one, each on a key of its own:\n\n")
+	b.WriteString("| callers | Holdfast | plain script | Holdfast ÷ plain | load of the machine |\n|---|---|---|---|---|\n")
+	for _, callers := range []int{8, 64, 512} {
+		var ours, plains, ratios []float64
+		for round := range rounds {
+			fmt.Fprintf(os.Stderr, "%d callers, round %d ...\n", callers, round+1)
+			h, err := holdfast(client(), -callers, round, length)
+			if err != nil {
+				return err
+			}
+			p, err := plain(client(), -callers, round, length)
+			if err != nil {
+				return err
+			}
+			ours, plains, ratios = append(ours, h), append(plains, p), append(ratios, h/max(p, 1))
+		}
+		fmt.Fprintf(&b, "| %d | %.0f | %.0f | %.2f | %.1f |\n", callers, median(ours), median(plains), median(ratios), machine.Load())
 	}
-	return nil
+	return watch.Publish(out, "make bench-cluster", b.String())
 }
 
 func median(v []float64) float64 {
 	slices.Sort(v)
 	return v[len(v)/2]
-}
-
-// load is the machine's of the last minute.
-func load() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Fields(string(text))[0]
 }
 
 func roundTrip(rdb *redis.ClusterClient) (time.Duration, error) {
@@ -135,6 +142,34 @@ func roundTrip(rdb *redis.ClusterClient) (time.Duration, error) {
 	}
 	slices.Sort(all)
 	return all[len(all)/2], nil
+}
+
+// closed lets callers ask, and returns how many asks succeeded per second.
+func closed(callers int, length time.Duration, ask func(i int) bool) float64 {
+	var wg sync.WaitGroup
+	var good, asked atomic.Int64
+	start := time.Now()
+	for range callers {
+		wg.Go(func() {
+			for time.Since(start) < length {
+				if ask(int(asked.Add(1))) {
+					good.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return float64(good.Load()) / time.Since(start).Seconds()
+}
+
+// measure offers a rate, or where it is negative lets that many callers ask.
+func measure(rate int, length time.Duration, ask func(name string) func(int) bool) float64 {
+	if rate < 0 {
+		closed(-rate, time.Second, ask("warm"))
+		return closed(-rate, length, ask("key"))
+	}
+	offer(min(rate, 500), time.Second, ask("warm"))
+	return offer(rate, length, ask("key"))
 }
 
 // offer calls ask at a rate, each in a goroutine of its own, and returns the share that
@@ -172,8 +207,7 @@ func holdfast(rdb *redis.ClusterClient, rate, round int, length time.Duration) (
 			return err == nil && res.Source == limiter.SourceRedis
 		}
 	}
-	offer(min(rate, 500), time.Second, ask("warm"))
-	return offer(rate, length, ask("key")), nil
+	return measure(rate, length, ask), nil
 }
 
 func plain(rdb *redis.ClusterClient, rate, round int, length time.Duration) (float64, error) {
@@ -185,6 +219,5 @@ func plain(rdb *redis.ClusterClient, rate, round int, length time.Duration) (flo
 			return err == nil && time.Since(start) <= budget
 		}
 	}
-	offer(min(rate, 500), time.Second, ask("warm"))
-	return offer(rate, length, ask("key")), nil
+	return measure(rate, length, ask), nil
 }

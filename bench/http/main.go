@@ -11,6 +11,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/bench/internal/machine"
 )
 
 func main() {
@@ -25,6 +27,7 @@ func main() {
 }
 
 func run(out string, rounds int) error {
+	watch := machine.New()
 	memory, err := measure(inMemory(), rounds, 100_000)
 	if err != nil {
 		return err
@@ -55,11 +58,7 @@ func run(out string, rounds int) error {
 			time.Duration(wire[i].NS).Round(100*time.Nanosecond), wire[i].NS/wire[0].NS,
 			size(small[i]), size(large[i]))
 	}
-	fmt.Print(b.String())
-	if out != "" {
-		return os.WriteFile(out, []byte(b.String()), 0o644)
-	}
-	return nil
+	return watch.Publish(out, "make bench-http", b.String())
 }
 
 func size(n float64) string {

@@ -15,6 +15,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/bench/internal/machine"
 )
 
 func main() {
@@ -29,6 +31,7 @@ func main() {
 }
 
 func run(out string, rounds int) error {
+	watch := machine.New()
 	served, err := compare(rounds, plenty, http.StatusOK)
 	if err != nil {
 		return err
@@ -46,11 +49,7 @@ func run(out string, rounds int) error {
 	fmt.Fprintf(&b, "**Served**: %d requests an hour for each of %d clients, which is not reached\n\n%s\n", plenty, clients, served)
 	fmt.Fprintf(&b, "**Rejected**: 1 request an hour, which each client has had; the bare handler serves them\n\n%s\n", rejected)
 	fmt.Fprintf(&b, "**Observed**: what observing each decision adds to Holdfast, GCRA\n\n%s", observed)
-	fmt.Print(b.String())
-	if out != "" {
-		return os.WriteFile(out, []byte(b.String()), 0o644)
-	}
-	return nil
+	return watch.Publish(out, "make bench-inbound", b.String())
 }
 
 // compare measures all contenders with a limit of n requests of a client an hour, which

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"html"
+	"slices"
 )
 
 // chart draws decisions per second as multiples of the plain client's, as bars
@@ -15,9 +16,10 @@ func chart(list []contender, of map[string][]result) []byte {
 	var body bytes.Buffer
 	for _, l := range loads {
 		results := of[l.name]
-		if results == nil || l.callers < 8 {
+		if results == nil || !slices.Contains(chosen, l.name) {
 			continue
 		}
+		list := l.of(list)
 		fmt.Fprintf(&body, `<text x="10" y="%d" class="h">%s</text>`+"\n", y+16, html.EscapeString(l.name))
 		y += head - 8
 		most := 0.0
@@ -31,7 +33,7 @@ func chart(list []contender, of map[string][]result) []byte {
 			}
 			w := max(1, r.rate/most*width)
 			fmt.Fprintf(&body, `<text x="%d" y="%d" text-anchor="end">%s</text><rect x="%d" y="%d" width="%.0f" height="%d" class="%s"/><text x="%.0f" y="%d">%.2f ×</text>`+"\n",
-				left-8, y+14, html.EscapeString(list[i].name), left, y+2, w, bar-4, class, left+w+6, y+14, r.rate/results[0].rate)
+				left-8, y+14, html.EscapeString(list[i].name), left, y+2, w, bar-4, class, left+w+6, y+14, r.ratio())
 			y += bar
 		}
 		y += 10

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,10 +47,15 @@ return {1, 0}`
 // errLocal counts a decision that Redis did not make as an error.
 var errLocal = errors.New("not decided by Redis")
 
-// holdfast is ours, under a limit made for n per second.
+// holdfast is ours, under a limit made for n per second, on a client that keeps to deadlines.
 func holdfast(name string, of func(n int) limiter.Limit, opts ...func(n int) limiter.Option) contender {
+	return holdfastOn(name, redis.Options{ContextTimeoutEnabled: true}, of, opts...)
+}
+
+func holdfastOn(name string, client redis.Options, of func(n int) limiter.Limit, opts ...func(n int) limiter.Option) contender {
 	return contender{name: name, make: func(addr, prefix string, limit int) (decider, func(), error) {
-		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		client.Addr = addr
+		rdb := redis.NewClient(&client)
 		// A budget that a machine which everything shares can keep to: this
 		// measures Redis, not the fallback.
 		all := []limiter.Option{limiter.WithPrefix(prefix), limiter.WithBudget(time.Second)}
@@ -80,6 +86,7 @@ var contenders = []contender{
 		return scripted(rdb, prefix, limit), func() { rdb.Close() }, nil
 	}},
 	holdfast("Holdfast", gcra),
+	holdfastOn("Holdfast, default client", redis.Options{}, gcra),
 	holdfast("Holdfast, leases", gcra, func(n int) limiter.Option {
 		return limiter.WithLease(min(n/4, 20_000), 100*time.Millisecond)
 	}),
@@ -177,6 +184,19 @@ var algorithms = []contender{
 	holdfast("leaky bucket", func(n int) limiter.Limit { return limiter.LeakyBucket(limiter.PerSecond(n), n) }),
 	holdfast("leaky bucket shaping", func(n int) limiter.Limit { return limiter.LeakyBucketShaping(limiter.PerSecond(n), n) }),
 	holdfast("gcra", gcra),
+}
+
+// far are those that are measured with a Redis that is not near.
+var far = []string{plainName, "Holdfast", "redis_rate", "plain, go-redis AutoPipeline", "plain, rueidis"}
+
+// near or far: who takes part in a load.
+func (l load) of(list []contender) (out []contender) {
+	for _, c := range list {
+		if l.away == 0 || slices.Contains(far, c.name) {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // matching are the contenders whose name contains only, and the plain one.

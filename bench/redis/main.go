@@ -7,12 +7,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/holdfast-go/holdfast/bench/internal/machine"
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 )
 
@@ -48,13 +51,25 @@ func main() {
 }
 
 var loads = []load{
-	{"1 caller, 10,000 keys", 1, 10_000, high},
-	{"8 callers, 10,000 keys", 8, 10_000, high},
-	{"64 callers, 10,000 keys", 64, 10_000, high},
-	{"512 callers, 10,000 keys", 512, 10_000, high},
-	{"512 callers, one key", 512, 1, high},
-	{"512 callers, one key, most denied", 512, 1, 2000},
+	{name: "1 caller", callers: 1, keys: 10_000, limit: usual},
+	{name: "8 callers", callers: 8, keys: 10_000, limit: usual},
+	{name: "64 callers", callers: 64, keys: 10_000, limit: usual},
+	{name: "512 callers", callers: 512, keys: 10_000, limit: usual},
+	{name: "512 callers, one key", callers: 512, keys: 1, limit: high},
+	{name: "512 callers, one key, contexts that can end", callers: 512, keys: 1, limit: high, cancellable: true},
+	{name: "512 callers, one key, most denied", callers: 512, keys: 1, limit: 2000},
+	{name: "8 callers, 2 ms away", callers: 8, keys: 10_000, limit: usual, away: 2 * time.Millisecond},
+	{name: "512 callers, 2 ms away", callers: 512, keys: 10_000, limit: usual, away: 2 * time.Millisecond},
+	{name: "2,048 callers, 2 ms away", callers: 2048, keys: 10_000, limit: usual, away: 2 * time.Millisecond},
+	{name: "512 callers, 8 ms away", callers: 512, keys: 10_000, limit: usual, away: 8 * time.Millisecond},
 }
+
+// chosen are the loads of docs/throughput.md.
+var chosen = []string{"1 caller", "8 callers", "64 callers", "512 callers", "512 callers, one key", "512 callers, 2 ms away"}
+
+// noisy is the ratio of the plain client's rates in two rounds of a load from which a run
+// says more of the machine than of what runs on it.
+const noisy = 2
 
 func run(out, only, loadsOf string, rounds int, length time.Duration) error {
 	srv, err := redisproc.Start(redisproc.Options{})
@@ -64,35 +79,40 @@ func run(out, only, loadsOf string, rounds int, length time.Duration) error {
 	defer srv.Close()
 	b := &bench{srv: srv, admin: redis.NewClient(&redis.Options{Addr: srv.Addr()}), rounds: rounds, length: length}
 	defer b.admin.Close()
+	watch := machine.New()
 
 	var doc bytes.Buffer
 	list := matching(contenders, only)
 	charted := map[string][]result{}
+	var unsteady []string
 	for _, l := range loads {
 		if !strings.Contains(l.name, loadsOf) {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "%s ...\n", l.name)
-		results, err := measure(b, list, l)
+		results, err := measure(b, l.of(list), l)
 		if err != nil {
 			return err
 		}
 		charted[l.name] = results
-		table(&doc, l, list, results)
+		if results[0].spread > noisy {
+			unsteady = append(unsteady, fmt.Sprintf("%s (%.1f)", l.name, results[0].spread))
+		}
+		table(&doc, l, l.of(list), results)
 		if floor := b.floor(l); floor > 0 {
 			fmt.Fprintf(&doc, "redis-benchmark with the plain script: %.0f/s.\n\n", floor)
 		}
 	}
-	seven := load{"64 callers, 10,000 keys, by algorithm", 64, 10_000, high}
-	if only == "" && strings.Contains(seven.name, loadsOf) {
-		fmt.Fprintf(os.Stderr, "%s ...\n", seven.name)
-		results, err := measure(b, algorithms, seven)
+	eight := load{name: "64 callers, by algorithm", callers: 64, keys: 10_000, limit: usual}
+	if only == "" && strings.Contains(eight.name, loadsOf) {
+		fmt.Fprintf(os.Stderr, "%s ...\n", eight.name)
+		results, err := measure(b, algorithms, eight)
 		if err != nil {
 			return err
 		}
-		table(&doc, seven, algorithms, results)
+		table(&doc, eight, algorithms, results)
 	}
-	here := load{"512 callers, one key, a limit that is not reached", 512, 1, 100 * high}
+	here := load{name: "512 callers, one key, a limit that is not reached", callers: 512, keys: 1, limit: 100 * high}
 	if only == "" && strings.Contains(here.name, loadsOf) {
 		results, err := measure(b, inProcess, here)
 		if err != nil {
@@ -111,26 +131,36 @@ func run(out, only, loadsOf string, rounds int, length time.Duration) error {
 			return err
 		}
 	}
-	fmt.Print(doc.String())
-	if out == "" || loadsOf != "" {
+	head := watch.Line("make bench-redis")
+	if len(unsteady) > 0 {
+		head += fmt.Sprintf("\n\nToo noisy to publish: the plain client's rates differ by more than %d times between rounds of %s.", noisy, strings.Join(unsteady, ", "))
+	}
+	fmt.Println(head + "\n\n" + doc.String())
+	if out == "" || loadsOf != "" || only != "" {
 		return nil // what is written is whole
 	}
-	if err := os.WriteFile(filepath.Join(out, "redis.md"), doc.Bytes(), 0o644); err != nil {
-		return err
+	if len(unsteady) > 0 {
+		return errors.New("too noisy to publish: nothing was written")
 	}
-	if err := os.WriteFile(filepath.Join(out, "throughput.md"), summary(list, charted), 0o644); err != nil {
-		return err
+	for name, text := range map[string][]byte{
+		"redis.md":      []byte(head + "\n\n" + doc.String()),
+		"throughput.md": summary(list, charted),
+		"redis.svg":     chart(list, charted),
+	} {
+		if err := os.WriteFile(filepath.Join(out, name), text, 0o644); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(filepath.Join(out, "redis.svg"), chart(list, charted), 0o644)
+	return nil
 }
 
 // table writes one load's results.
 func table(doc *bytes.Buffer, l load, list []contender, results []result) {
 	fmt.Fprintf(doc, "**%s**\n\n", l.name)
-	doc.WriteString("| | decisions/s | × plain | p50 | p99 | p99.9 | allocations | CPU client | CPU server | denied | errors | over |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	doc.WriteString("| | decisions/s | × plain | least and most | p50 | p99 | p99.9 | allocations | switches | CPU client | CPU server | denied | errors | over |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for i, r := range results {
-		fmt.Fprintf(doc, "| %s | %.0f | %.2f | %v | %v | %v | %.1f | %v | %v | %.1f %% | %d | %d |\n", list[i].name, r.rate, r.rate/results[0].rate,
-			short(r.p50), short(r.p99), short(r.p999), r.allocs, short(r.client), short(r.server), 100*r.denied, r.errors, r.over)
+		fmt.Fprintf(doc, "| %s | %.0f | %.2f | %.2f–%.2f | %v | %v | %v | %.1f | %.2f | %v | %v | %.1f %% | %d | %d |\n", list[i].name, r.rate, r.ratio(), r.times[0], r.times[len(r.times)-1],
+			short(r.p50), short(r.p99), short(r.p999), r.allocs, r.switches, short(r.client), short(r.server), 100*r.denied, r.errors, r.over)
 	}
 	doc.WriteString("\n")
 	for i, r := range results {
@@ -140,18 +170,27 @@ func table(doc *bytes.Buffer, l load, list []contender, results []result) {
 	}
 }
 
-// summary is decisions per second as multiples of the plain client's.
+// summary is decisions per second as multiples of the plain client's, under the chosen loads.
 func summary(list []contender, of map[string][]result) []byte {
 	var b bytes.Buffer
 	b.WriteString("| × plain |")
-	for _, l := range loads {
-		fmt.Fprintf(&b, " %s |", l.name)
+	for _, c := range list[1:] {
+		fmt.Fprintf(&b, " %s |", c.name)
 	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", len(loads)) + "\n")
-	for i, c := range list {
-		fmt.Fprintf(&b, "| %s |", c.name)
-		for _, l := range loads {
-			fmt.Fprintf(&b, " %.2f |", of[l.name][i].rate/of[l.name][0].rate)
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(list)-1) + "\n")
+	for _, l := range loads {
+		if !slices.Contains(chosen, l.name) {
+			continue
+		}
+		taking := l.of(list)
+		fmt.Fprintf(&b, "| %s |", l.name)
+		for _, c := range list[1:] {
+			i := slices.IndexFunc(taking, func(t contender) bool { return t.name == c.name })
+			if i < 0 {
+				b.WriteString(" |")
+				continue
+			}
+			fmt.Fprintf(&b, " %.2f |", of[l.name][i].ratio())
 		}
 		b.WriteString("\n")
 	}
@@ -175,7 +214,7 @@ func (b *bench) memory(doc *bytes.Buffer, list []contender) error {
 // floor is what redis-benchmark does with the plain script; 0 without it.
 func (b *bench) floor(l load) float64 {
 	path, err := exec.LookPath("redis-benchmark")
-	if err != nil || l.limit != high {
+	if err != nil || l.away > 0 || l.cancellable || l.limit == 2000 {
 		return 0
 	}
 	sha, err := b.admin.ScriptLoad(context.Background(), plainScript).Result()

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/faultproxy"
 )
 
 // load is how many callers ask about how many keys, under which limit per second.
@@ -19,13 +21,24 @@ type load struct {
 	name          string
 	callers, keys int
 	limit         int
+	// away is how much later each reply comes, by a proxy.
+	away time.Duration
+	// cancellable says that each decision has a context that can end.
+	cancellable bool
 }
 
-// high is a limit under which hardly anything is denied.
-const high = 1_000_000
+// Each of many keys has a usual limit, of which nothing is denied. The limit of one key
+// that all ask for is one that is not reached.
+const (
+	usual = 100
+	high  = 700_000
+)
 
 type result struct {
 	rate           float64
+	times          []float64 // of the plain client's rate, in each round, in order of size
+	spread         float64   // the highest rate of a round divided by the lowest
+	switches       float64   // of the client's threads, voluntary, per decision
 	p50, p99, p999 time.Duration
 	allocs         float64
 	client, server time.Duration // CPU per decision
@@ -36,11 +49,21 @@ type result struct {
 
 // measure gives every contender a turn in every round, and returns the medians.
 func measure(b *bench, list []contender, l load) ([]result, error) {
+	addr := b.srv.Addr()
+	if l.away > 0 {
+		proxy, err := faultproxy.New(addr)
+		if err != nil {
+			return nil, err
+		}
+		defer proxy.Close()
+		proxy.Set(faultproxy.Mode{ReplyDelay: l.away})
+		addr = proxy.Addr()
+	}
 	all := make([][]result, len(list))
 	decide := make([]decider, len(list))
 	for i, c := range list {
 		b.made++
-		f, closeIt, err := c.make(b.srv.Addr(), fmt.Sprintf("b%d:", b.made), l.limit)
+		f, closeIt, err := c.make(addr, fmt.Sprintf("b%d:", b.made), l.limit)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -57,12 +80,19 @@ func measure(b *bench, list []contender, l load) ([]result, error) {
 	medians := make([]result, len(list))
 	for i, rs := range all {
 		medians[i] = middle(rs)
+		for round, r := range rs {
+			medians[i].times = append(medians[i].times, r.rate/all[0][round].rate)
+		}
+		slices.Sort(medians[i].times)
 	}
 	return medians, nil
 }
 
 // middle is the median of each figure, and the sum of what went wrong.
 func middle(rs []result) (m result) {
+	lowest := slices.MinFunc(rs, func(a, b result) int { return cmp.Compare(a.rate, b.rate) })
+	highest := slices.MaxFunc(rs, func(a, b result) int { return cmp.Compare(a.rate, b.rate) })
+	m.spread = highest.rate / lowest.rate
 	m.rate = median(rs, func(r result) float64 { return r.rate })
 	m.p50 = median(rs, func(r result) time.Duration { return r.p50 })
 	m.p99 = median(rs, func(r result) time.Duration { return r.p99 })
@@ -70,6 +100,7 @@ func middle(rs []result) (m result) {
 	m.allocs = median(rs, func(r result) float64 { return r.allocs })
 	m.client = median(rs, func(r result) time.Duration { return r.client })
 	m.server = median(rs, func(r result) time.Duration { return r.server })
+	m.switches = median(rs, func(r result) float64 { return r.switches })
 	m.denied = median(rs, func(r result) float64 { return r.denied })
 	for _, r := range rs {
 		m.errors += r.errors
@@ -107,7 +138,6 @@ func (b *bench) turn(c contender, decide decider, l load, length time.Duration) 
 	for i := range keys {
 		keys[i] = fmt.Sprint("user:", i)
 	}
-	ctx := context.Background()
 	callers := make([]caller, l.callers)
 	for i := range callers {
 		callers[i].took = make([]time.Duration, 0, 1<<12)
@@ -117,11 +147,16 @@ func (b *bench) turn(c contender, decide decider, l load, length time.Duration) 
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	client, server := b.cpu()
+	client, switches, server := b.cpu()
 	start := time.Now()
 	for i := range callers {
 		wg.Go(func() {
-			c := &callers[i]
+			c, ctx := &callers[i], context.Background()
+			if l.cancellable {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithCancel(ctx)
+				defer cancel()
+			}
 			for k := i * 7919; !stop.Load(); k += 31 {
 				timed := c.n < 1024 || c.n%sampled == 0
 				var begin time.Time
@@ -146,7 +181,7 @@ func (b *bench) turn(c contender, decide decider, l load, length time.Duration) 
 	stop.Store(true)
 	wg.Wait()
 	elapsed := time.Since(start)
-	clientEnd, serverEnd := b.cpu()
+	clientEnd, switchesEnd, serverEnd := b.cpu()
 	runtime.ReadMemStats(&after)
 	var sum caller
 	for i := range callers {
@@ -162,19 +197,24 @@ func (b *bench) turn(c contender, decide decider, l load, length time.Duration) 
 		rate: n / elapsed.Seconds(), allocs: float64(after.Mallocs-before.Mallocs) / n,
 		p50: at(0.5), p99: at(0.99), p999: at(0.999),
 		client: time.Duration(float64(clientEnd-client) / n), server: time.Duration(float64(serverEnd-server) / n),
-		denied: 1 - float64(sum.admitted+sum.errors)/n,
-		errors: sum.errors, lastErr: sum.err, over: max(0, sum.admitted-int64(most)),
+		switches: float64(switchesEnd-switches) / n,
+		denied:   1 - float64(sum.admitted+sum.errors)/n,
+		errors:   sum.errors, lastErr: sum.err, over: max(0, sum.admitted-int64(most)),
 	}
 }
 
-// cpu is the time that this process and the server have used.
-func (b *bench) cpu() (client, server time.Duration) {
+// cpu is the time that this process and the server have used, and how often a thread of this
+// process went to sleep.
+func (b *bench) cpu() (client time.Duration, switches int64, server time.Duration) {
 	var self syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &self) == nil {
-		client = time.Duration(self.Utime.Nano() + self.Stime.Nano())
+		client, switches = time.Duration(self.Utime.Nano()+self.Stime.Nano()), self.Nvcsw
 	}
-	return client, b.serverCPU()
+	return client, switches, b.serverCPU()
 }
+
+// ratio is the median of times.
+func (r result) ratio() float64 { return r.times[len(r.times)/2] }
 
 // bytesPerKey is what Redis keeps for a key that was used once, by its own
 // account.

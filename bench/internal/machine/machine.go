@@ -1,0 +1,64 @@
+// Package machine says on what, when and of what a table was measured.
+package machine
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Watch notes the load of the machine from its making on.
+type Watch struct{ first float64 }
+
+// Load is the average number of processes that ran in the last minute; 0 where it is not
+// known.
+func Load() float64 {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	load, _ := strconv.ParseFloat(strings.Fields(string(text))[0], 64)
+	return load
+}
+
+// New returns a Watch.
+func New() Watch { return Watch{Load()} }
+
+// Line is the line that stands above a table: the command that measured it, the day, the
+// commit, and the machine with its load before and after.
+func (w Watch) Line(command string) string {
+	return fmt.Sprintf("Measured by `%s` on %s at commit %s, %s, %d cores of %s, load %.1f before and %.1f after.",
+		command, time.Now().UTC().Format(time.DateOnly), commit(), runtime.Version(), runtime.NumCPU(), processor(), w.first, Load())
+}
+
+// Publish prints a document with that line above it, and writes it to a file if there is one.
+func (w Watch) Publish(file, command, text string) error {
+	text = w.Line(command) + "\n\n" + text
+	fmt.Print(text)
+	if file == "" {
+		return nil
+	}
+	return os.WriteFile(file, []byte(text), 0o644)
+}
+
+func commit() string {
+	out, err := exec.Command("git", "rev-parse", "--short=10", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func processor() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}

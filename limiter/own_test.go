@@ -31,14 +31,17 @@ func TestWhoIsAloneNeedsNoGoroutine(t *testing.T) {
 		name        string
 		opt         redis.Options
 		least, most uint64 // of 200 decisions
+		with        []limiter.Option
 	}{
-		{"keeps to deadlines", redis.Options{ContextTimeoutEnabled: true}, 0, 10},
-		{"with the client's defaults", redis.Options{}, 200, 1000},
-		{"without timeouts", redis.Options{ContextTimeoutEnabled: true, ReadTimeout: -2}, 200, 1000},
-		{"calls the user for each connection", redis.Options{ContextTimeoutEnabled: true, OnConnect: func(context.Context, *redis.Conn) error { return nil }}, 200, 1000},
+		{"keeps to deadlines", redis.Options{ContextTimeoutEnabled: true}, 0, 10, nil},
+		{"with the client's defaults", redis.Options{}, 200, 1000, nil},
+		{"without timeouts", redis.Options{ContextTimeoutEnabled: true, ReadTimeout: -2}, 200, 1000, nil},
+		{"calls the user for each connection", redis.Options{ContextTimeoutEnabled: true, OnConnect: func(context.Context, *redis.Conn) error { return nil }}, 200, 1000, nil},
+		// Who finds the library missing waits until another one has loaded it.
+		{"with functions", redis.Options{ContextTimeoutEnabled: true}, 200, 1000, []limiter.Option{limiter.WithFunctions()}},
 	} {
 		_, rdb := behind(t, srv, c.opt)
-		lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10_000), 10_000), patient())
+		lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10_000), 10_000), append(c.with, patient())...)
 		ask := func() {
 			if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis {
 				t.Fatalf("%s: %+v, %v", c.name, res, err)

@@ -45,7 +45,7 @@ func New(c Config) (*Link, error) {
 		inFlight: c.MaxInFlight, late: 3 * c.Budget, events: e,
 	}
 	if plain, ok := c.Client.(*redis.Client); ok {
-		w.plain, w.ends = true, keepsToDeadlines(plain.Options())
+		w.plain, w.ends = true, !c.Functions && keepsToDeadlines(plain.Options())
 	}
 	w.connections = connections(c.Client)
 	w.nonces.process = randomName()
@@ -69,7 +69,8 @@ func New(c Config) (*Link, error) {
 
 // keepsToDeadlines reports that a client with these options ends a call at the deadline of its
 // context. Without timeouts it sets no deadlines, and functions of the user's that make a
-// connection ready may take their time.
+// connection ready may take their time. With functions, a call may also wait for another one
+// that loads the library.
 func keepsToDeadlines(opt *redis.Options) bool {
 	return opt.ContextTimeoutEnabled && opt.ReadTimeout >= 0 && opt.WriteTimeout >= 0 &&
 		opt.OnConnect == nil && opt.CredentialsProvider == nil && opt.CredentialsProviderContext == nil && opt.StreamingCredentialsProvider == nil

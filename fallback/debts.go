@@ -41,7 +41,7 @@ func (d *debt) owed(now int64) []algo.Use {
 		return nil
 	}
 	all := algo.Owed(d.own, &d.state, now)
-	if len(all) == 1 {
+	if len(all) > 0 && !d.own.Kind.Windowed() { // the level holds more than was admitted here
 		all[0].Units = min(all[0].Units, d.units)
 	}
 	return all

@@ -96,8 +96,8 @@ func (st *stripe) sent(e *entry) {
 	}
 }
 
-// owe adds units to the debt of id. A level above 0 is that of the bucket of id after them. There are at most as many debts in a stripe
-// as keys; beyond that they are forgotten.
+// owe adds units to the debt of id. A level above 0 is that of the bucket of id after them.
+// There are at most as many debts in a stripe as keys; beyond that they are forgotten.
 func (st *stripe) owe(id string, own algo.Params, now int64, use algo.Use, level int64, home *algo.Params) *debt {
 	k := debtKey{own.Kind, id}
 	d := st.debts[k]

@@ -44,8 +44,8 @@
 // response that says that nothing is left of a quota until its reset; where a server has
 // several quotas for one caller, only the requests that belong to that quota wait. A 429
 // for an account without credit stops no other request: docs/providers.md has what is
-// understood. Requests to that key wait until the cooldown ends. When the wait does not fit, they get at once a response like
-// the one by which the server asked for it, with Retry-After and the header
+// understood. Requests to that key wait until the cooldown ends. When the wait does not fit,
+// they get at once a response like the one by which the server asked for it, with Retry-After and the header
 // Holdfast-Not-Sent, or with [WithCooldownErrors] an [*Error]. After the cooldown, requests start
 // again spread over half of its length.
 //
@@ -67,6 +67,6 @@
 // The transport stores the throttles and budgets of up to 4,096 hosts and the cooldowns of
 // up to 65,536 keys and 16,384 of their quotas, 8,192 routes with quotas of their own, and
 // 4,096 idempotency keys. With [WithDiscovery] it also stores what was learnt of 16,384 keys.
-// A flood of hosts or keys never removes a cooldown or a host that is throttled. Beyond these numbers, a host has no throttle and shares a budget, and a
-// cooldown applies only to the request that caused it.
+// A flood of hosts or keys never removes a cooldown or a host that is throttled. Beyond these
+// numbers, a host has no throttle and shares a budget, and a cooldown applies only to the request that caused it.
 package httpclient

@@ -59,7 +59,7 @@ func (q *queue) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // storm sends load × 1,000 requests a second and returns how long after the
-// outage 95 % of them succeed again, for five seconds in a row, and the most
+// outage 95 % of them succeed again, for five consecutive seconds, and the most
 // attempts that came in a second. The time is at most limit.
 func storm(t *testing.T, load float64, limit time.Duration, wrap func(http.RoundTripper) http.RoundTripper) (recovery time.Duration, peak int) {
 	t.Helper()

@@ -150,7 +150,7 @@ func TestOneBudgetForAllCalls(t *testing.T) {
 }
 
 // TestOverloadIsNoFault: more callers than may be in flight wait for their turn,
-// and those for whom it comes too late say nothing against a Redis that answers.
+// and callers whose turn comes too late say nothing against a Redis that answers.
 func TestOverloadIsNoFault(t *testing.T) {
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{PoolSize: 1})

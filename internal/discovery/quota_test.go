@@ -74,7 +74,7 @@ func TestWindowIsForgotten(t *testing.T) {
 	}
 }
 
-// TestPacedIsSafe: of n+1 requests in a row that the limit admits, the first and the last are
+// TestPacedIsSafe: of n+1 consecutive requests that the limit admits, the first and the last are
 // a window of the server apart, whatever it is.
 func TestPacedIsSafe(t *testing.T) {
 	now := time.Now()

@@ -202,9 +202,6 @@ func (f *flight) send() (breaker.Class, error) {
 		ctx.deadline = f.deadline.Add(f.wire.late)
 	}
 	f.call(ctx)
-	if f.own {
-		f.outOfTime()
-	}
 	for i, c := range f.commands[:f.used] {
 		c.err = f.errs[i]
 	}
@@ -236,19 +233,6 @@ func (f *flight) call(ctx context.Context) {
 				f.errs[i+1+k] = &unsentError{cmp.Or(err, ctx.Err())}
 			}
 			return
-		}
-	}
-}
-
-// outOfTime says that the budget was over where the client says that a connection's deadline
-// was, which is the same.
-func (f *flight) outOfTime() {
-	for i, err := range f.errs {
-		if timedOut(err) && !time.Now().Before(f.deadline) {
-			f.errs[i] = errBudget
-			if f.sending.withdraw() {
-				f.errs[i] = errUnsent
-			}
 		}
 	}
 }

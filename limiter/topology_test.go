@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
@@ -201,9 +202,9 @@ func everyOperation(t *testing.T, lim *limiter.Limiter) {
 // The minimum permissions of a Redis user. docs/operations.md quotes them.
 const (
 	handshake = "+hello"
-	inScripts = "+time +get +set +setrange +mget +pexpire +zcount +zadd +zrem +zcard +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"
-	inPermits = "+zrank +zscore +zrange +pttl" // in addition, for a semaphore
-	inSampled = "+zscore +exists +hget +hmget +hset +hdel +hrandfield"
+	inScripts = "+time +get +set +setrange +mget +pexpire +zcount +zadd +zrem +zcard +zscore +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"
+	inPermits = "+zrank +zrange +pttl" // in addition, for a semaphore
+	inSampled = "+exists +hget +hmget +hset +hdel +hrandfield"
 	evalUser  = "user limiter on >secret ~holdfast:* -@all " + handshake + " +evalsha +evalsha_ro +eval +eval_ro +del " + inScripts
 	fcallUser = "user limiter on >secret ~holdfast:* -@all " + handshake + " +fcall +fcall_ro +function|load +del " + inScripts
 )
@@ -223,9 +224,52 @@ func TestLeastRights(t *testing.T) {
 		for _, limit := range limitertest.Limits(limiter.PerHour(10)) {
 			lim := newLimiter(t, rdb, limit, limiter.WithBudget(10*time.Second)) // with the heartbeat
 			everyOperation(t, lim)
-			until(t, "the heartbeat", func() bool { _, err := lim.Peek(t.Context(), "k"); return err == nil && lim.Health().Processes == 1 })
+			until(t, "the heartbeat", func() bool {
+				_, err := lim.Peek(t.Context(), "k")
+				return err == nil && lim.Health().ShareOrigin == "learnt"
+			})
 		}
 	}
+}
+
+// TestLeastRightsOfAFleet: with them processes count each other, and return together from an
+// outage, which no caller notices when it fails.
+func TestLeastRightsOfAFleet(t *testing.T) {
+	t.Parallel()
+	srv := redistest.StartWith(t, redisproc.Options{Config: [][]string{strings.Fields(evalUser)}})
+	proxy, rdb := behind(t, srv, redis.Options{Username: "limiter", Password: "secret", MaxRetries: -1, DialerRetries: 1})
+	var denied atomic.Pointer[error]
+	var fleet []*limiter.Limiter
+	for i := range 2 {
+		fleet = append(fleet, newLimiter(t, rdb, good, unhurried(), hasty(100*time.Millisecond), limiter.WithProcess(fmt.Sprint("p", i)),
+			limiter.WithHooks(limiter.Hooks{Call: func(_ context.Context, c limiter.CallInfo) {
+				if c.Class == breaker.ClassPermission {
+					denied.Store(&c.Err)
+				}
+			}})))
+	}
+	each := func(ok func(lim *limiter.Limiter, res limiter.Result) bool) func() bool {
+		return func() bool {
+			all := true
+			for _, lim := range fleet {
+				res, err := lim.Allow(t.Context(), "k")
+				must(t, err)
+				all = all && ok(lim, res)
+			}
+			if err := denied.Load(); err != nil {
+				t.Fatal(*err)
+			}
+			return all
+		}
+	}
+	until(t, "two processes count each other", each(func(lim *limiter.Limiter, _ limiter.Result) bool { return lim.Health().Processes == 2 }))
+	proxy.Set(faultproxy.Mode{Refuse: true})
+	proxy.Reset()
+	until(t, "both are alone", each(func(_ *limiter.Limiter, res limiter.Result) bool { return res.Source == limiter.SourceLocal }))
+	proxy.Pass()
+	until(t, "both are back", each(func(_ *limiter.Limiter, res limiter.Result) bool {
+		return res.Source == limiter.SourceRedis || res.Source == limiter.SourceCache
+	}))
 }
 
 // TestLeastRightsOfOthers: of what decides about more than one limit, one by one.
@@ -284,8 +328,8 @@ func TestLeastRightsOfOthers(t *testing.T) {
 func TestLeastRightsAreLeast(t *testing.T) {
 	t.Parallel()
 	for _, right := range strings.Fields("+evalsha +eval " + inScripts) {
-		if right == "+zrem" || right == "+zcard" || right == "+evalsha_ro" {
-			continue // of the heartbeat, whose failure nobody sees
+		if right == "+zrem" || right == "+zcard" || right == "+zscore" || right == "+evalsha_ro" {
+			continue // of the heartbeat: see TestLeastRightsOfAFleet
 		}
 		rdb := limitedUser(t, strings.Replace(evalUser+" ", right+" ", "", 1), false)
 		fine := true

@@ -241,7 +241,7 @@ func TestLeastRightsOfAFleet(t *testing.T) {
 	var denied atomic.Pointer[error]
 	var fleet []*limiter.Limiter
 	for i := range 2 {
-		fleet = append(fleet, newLimiter(t, rdb, good, unhurried(), hasty(100*time.Millisecond), limiter.WithProcess(fmt.Sprint("p", i)),
+		fleet = append(fleet, newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(10_000), 10_000), unhurried(), hasty(100*time.Millisecond), limiter.WithProcess(fmt.Sprint("p", i)),
 			limiter.WithHooks(limiter.Hooks{Call: func(_ context.Context, c limiter.CallInfo) {
 				if c.Class == breaker.ClassPermission {
 					denied.Store(&c.Err)
@@ -265,11 +265,9 @@ func TestLeastRightsOfAFleet(t *testing.T) {
 	until(t, "two processes count each other", each(func(lim *limiter.Limiter, _ limiter.Result) bool { return lim.Health().Processes == 2 }))
 	proxy.Set(faultproxy.Mode{Refuse: true})
 	proxy.Reset()
-	until(t, "both are alone", each(func(_ *limiter.Limiter, res limiter.Result) bool { return res.Source == limiter.SourceLocal }))
+	until(t, "both are alone", each(func(lim *limiter.Limiter, _ limiter.Result) bool { return stateOf(lim)() == breaker.Open }))
 	proxy.Pass()
-	until(t, "both are back", each(func(_ *limiter.Limiter, res limiter.Result) bool {
-		return res.Source == limiter.SourceRedis || res.Source == limiter.SourceCache
-	}))
+	until(t, "both are back", each(func(_ *limiter.Limiter, res limiter.Result) bool { return res.Source == limiter.SourceRedis }))
 }
 
 // TestLeastRightsOfOthers: of what decides about more than one limit, one by one.

@@ -25,8 +25,9 @@ const (
 	// may arrive within one. So ours is longer, by a twentieth and at most 250 ms.
 	lagPart = 20
 	maxLag  = 250 * time.Millisecond
-	// A window that was not said is the longest time until a reset that was seen. When after
-	// so many windows and responses none was nearly as long, it has become shorter.
+	// A window that was not said is the longest time until a reset that was seen. When in so
+	// many windows and responses none was nearly as long, and more requests were admitted than
+	// such windows have room for, it has become shorter.
 	forgetWindows   = 4
 	forgetResponses = 20
 )
@@ -45,6 +46,8 @@ type quota struct {
 	peak      time.Duration // the longest time until a reset since peakSince
 	peakSince time.Time
 	peaks     int
+	most      int64 // used of the limit since then
+	passed    int64 // requests of ours that were admitted since then
 
 	part part
 	// What was sent by it, admitted and rejected.
@@ -160,9 +163,10 @@ func (q *quota) learnWindow(said retry.Quota, now time.Time, stale bool) (change
 		return false
 	}
 	if q.peaks == 0 {
-		q.peakSince, q.peak = now, 0
+		q.peakSince, q.peak, q.most, q.passed = now, 0, 0, 0
 	}
 	q.peak = max(q.peak, said.Reset)
+	q.most = max(q.most, q.limit-max(0, said.Remaining))
 	q.peaks++
 	switch w := round(said.Reset); {
 	case w > q.window:
@@ -175,7 +179,10 @@ func (q *quota) learnWindow(said retry.Quota, now time.Time, stale bool) (change
 	case q.peaks >= forgetResponses && now.Sub(q.peakSince) > forgetWindows*q.window:
 		w = round(q.peak)
 		q.peaks = 0
-		if w < q.window*4/5 {
+		// A reset alone does not show it: where requests are spread, the oldest of a sliding
+		// window is always about to leave.
+		windows := 1 + float64(now.Sub(q.peakSince))/float64(q.window)
+		if w < q.window*4/5 && float64(q.passed) > windows*float64(q.most) {
 			q.window, q.known = w, w
 			return true
 		}
@@ -255,6 +262,7 @@ func (q *quota) answered(now time.Time, rejected bool) {
 		q.rejects.add(now, q.window)
 	default:
 		q.admitted.add(now, q.window)
+		q.passed++
 	}
 }
 

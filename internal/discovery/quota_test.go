@@ -64,13 +64,34 @@ func TestWindowIsForgotten(t *testing.T) {
 	q.observe(said(10, 9, time.Minute, 0), now, now, false)
 	for i := range 120 {
 		now = now.Add(5 * time.Second)
-		q.observe(said(10, 9, 10*time.Second, 0), now, now, false)
+		q.observe(said(10, 8, 10*time.Second, 0), now, now, false)
+		q.answered(now, false)
 		if i == 2 && q.window != time.Minute {
 			t.Fatal("forgotten at once")
 		}
 	}
 	if q.window != 10*time.Second {
 		t.Errorf("%v", q.window)
+	}
+}
+
+// TestSlidingWindowIsKept: where requests are sent evenly, the oldest of a sliding window is
+// always about to leave it, and a reset says only when.
+func TestSlidingWindowIsKept(t *testing.T) {
+	for _, each := range []time.Duration{time.Second, 5 * time.Second, 20 * time.Second} {
+		var q quota
+		now := time.Now()
+		q.observe(said(100, 0, time.Minute, 0), now, now, false) // after a burst
+		used := int64(time.Minute / each)
+		for i := range 500 {
+			now = now.Add(each)
+			rejected := i%3 == 0 && each == time.Second // others are there, too
+			q.observe(said(100, 100-used, each, 0), now, now, false)
+			q.answered(now, rejected)
+		}
+		if q.window != time.Minute {
+			t.Errorf("a request each %v: the window is %v", each, q.window)
+		}
 	}
 }
 

@@ -238,7 +238,7 @@ func (a *multiDecision) decided(g group, items []lua.Item, asking []denial.Askin
 		if ok {
 			charged = r.n
 		}
-		d.decided(r.s, r.id, charged, out, int64(charged))
+		d.decided(r.srv, r.s, r.id, charged, out, int64(charged))
 		a.set(i, count(r.srv, r.s.result(out, SourceRedis)))
 	}
 	return ok

@@ -103,7 +103,7 @@ func (d *decider) spend(ctx context.Context, r request) (Result, error) {
 		}
 		// Others must count this process although it asks for little.
 		if !r.srv.Unavailable() {
-			d.redis.Beat()
+			d.redis.Beat(r.srv)
 		}
 		return r.spent(units, v, now), nil
 	}
@@ -173,7 +173,7 @@ func (d *decider) refill(r request, ls *lease.Lease) {
 	if class, _ := d.redis.Do(context.Background(), r.srv, o, d.redis.Budget); class == breaker.ClassOK {
 		out, units := o.Out, o.Admitted*o.Cost
 		d.redis.Free(o)
-		d.decided(r.s, r.id, 1, out, units)
+		d.decided(r.srv, r.s, r.id, 1, out, units)
 	}
 }
 
@@ -235,7 +235,7 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 		if out.Remaining < int64(n)+s.args.Keep {
 			d.remember(asking, s, n, out, sent, end)
 		}
-		d.decided(s, r.id, n, out, units)
+		d.decided(r.srv, s, r.id, n, out, units)
 		return count(r.srv, s.result(out, SourceRedis)), nil
 	case class.Fallback():
 		return d.fallBack(&r, err)
@@ -288,10 +288,10 @@ func (d *decider) remember(asking denial.Asking, s *spec, n int, out algo.Decisi
 // decided does what rides on a decision on n units that Redis has made: remember the
 // answer, and start what is due in the background. granted is how many units Redis charged
 // for this process.
-func (d *decider) decided(s *spec, id string, n int, out algo.Decision, granted int64) {
+func (d *decider) decided(srv *redislink.Server, s *spec, id string, n int, out algo.Decision, granted int64) {
 	if d.policy == fallback.Local {
 		d.local.Observe(id, s.args.Params, out, granted)
-		d.redis.Beat()
+		d.redis.Beat(srv)
 	}
 	if n > 0 {
 		d.outbox.Decided(granted > 0)

@@ -82,7 +82,7 @@ func (l *ledger) askRedis(ctx context.Context, k *key, callers []string, critica
 	if err := l.redis.Ask(ctx, k.srv, o, l.redis.Budget); err != nil {
 		return reply, over, err
 	}
-	l.redis.Beat()
+	l.redis.Beat(k.srv)
 	return cmd.Got, over, nil
 }
 

@@ -393,7 +393,7 @@ type Beat struct {
 	Now     int64
 	Key, ID string
 	Life    int64
-	// Longer is how many µs longer it is alive than Life, at most 100 times that.
+	// Longer is how many µs longer it is alive than Life, at most 10 times that.
 	Longer int64
 	// Since, if not 0, says that the process is back after it saw Redis fail so many µs ago:
 	// its heartbeat stays as it is if it is newer. Fresh is how many are, and Oldest and

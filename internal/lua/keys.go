@@ -3,6 +3,7 @@ package lua
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
@@ -57,8 +58,13 @@ func (n *Namer) Probe(id string) string { return n.probe + id + "}" }
 // Learnt names what is learnt of the quotas of an encoded id.
 func (n *Namer) Learnt(id string) string { return n.learnt + id + "}" }
 
-// Peers is the key under which the processes of a prefix find each other.
-func (n *Namer) Peers() string { return n.peers }
+// Peers is the i-th key under which the processes of a prefix find each other.
+func (n *Namer) Peers(i int) string {
+	if i == 0 {
+		return n.peers
+	}
+	return n.peers + ":" + strconv.Itoa(i)
+}
 
 // CheckPrefix returns the rule that prefix breaks, or "".
 func CheckPrefix(prefix string) string {

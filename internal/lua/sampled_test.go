@@ -162,7 +162,7 @@ func TestAllAsFunctions(t *testing.T) {
 		_, err = c.Block(ctx, 0, item.Keys, item.Params, second)
 		check("a block", err)
 	}
-	_, err := c.Beat(ctx, 0, names.Peers(), "id", second)
+	_, err := c.Beat(ctx, 0, names.Peers(0), "id", second)
 	check("a heartbeat", err)
 	_, err = c.Acquire(ctx, 0, "n", &lua.PermitAsk{Key: names.Permits("k"), Most: 1, TTL: second, Callers: []string{"c"}})
 	check("a permit", err)

@@ -13,10 +13,11 @@ import (
 )
 
 // The heartbeat by which the processes of a prefix count each other. A process
-// that sends no heartbeat for beatLife is not counted.
+// that sends no heartbeat for beatLife is not counted: until then it may be cut off, and use
+// its claim, or be idle and ask again.
 const (
 	beatEvery = 2 * time.Second
-	beatLife  = 3 * beatEvery
+	beatLife  = 30 * beatEvery
 	// beatAgain is when to ask again after the number has changed: processes
 	// that start together each see only those before them.
 	beatAgain = 250 * time.Millisecond
@@ -29,7 +30,9 @@ const (
 	// rareBeats is how many of its own intervals a process lives whose heartbeats are rarer
 	// than beatLife, because it asks for little; and longestLife the most that this can be.
 	rareBeats   = 3
-	longestLife = 100 * beatLife
+	longestLife = 10 * beatLife
+	// mostKeys is how many keys are tried to find one that is on a server.
+	mostKeys = 1000
 )
 
 // maxProcesses is the most processes that share a limit. A count beyond it is an error.
@@ -145,7 +148,7 @@ func (f *fleet) rare() time.Duration {
 func (f *fleet) count(of *census, n int64, now time.Time) (again bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if of == &f.beats && n < of.n && now.Before(f.sure) {
+	if of != &f.peers && n < of.n && now.Before(f.sure) {
 		of.since = time.Time{}
 		return false
 	}

@@ -84,7 +84,7 @@ func TestProcessesAreDeregistered(t *testing.T) {
 	}
 	for i, want := range []int64{2, 1, 0} {
 		links[i].Close(func() {})
-		if n := rdb.ZCard(t.Context(), links[i].Names.Peers()).Val(); n != want {
+		if n := rdb.ZCard(t.Context(), links[i].Names.Peers(0)).Val(); n != want {
 			t.Errorf("%d processes after %d links were closed, want %d", n, i+1, want)
 		}
 	}

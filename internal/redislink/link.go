@@ -208,14 +208,17 @@ func (l *Link) Last(o *Op) error {
 	return failure(l.Do(context.Background(), l.Server(o.ID), o, l.Budget))
 }
 
-// Beat sends the heartbeat in the background if it is due. It is called where Redis has
+// Beat sends the heartbeats that are due in the background. It is called where srv has
 // just answered, and does nothing where the share is fixed.
-func (l *Link) Beat() {
+func (l *Link) Beat(srv *Server) {
 	if l.share != 0 {
 		return
 	}
 	if l.fleet.turn.Due(l.Now(), beatEvery) {
 		l.Background.Start(l.beat)
+	}
+	if l.settle != nil && srv != l.servers.only && srv.turn.Due(l.Now(), beatEvery) {
+		l.Background.Start(func(ctx context.Context) { l.beatAt(ctx, srv) })
 	}
 	l.askPeers()
 }
@@ -234,11 +237,44 @@ func (l *Link) askPeers() {
 
 // beat registers this process and learns how many are alive.
 func (l *Link) beat(ctx context.Context) {
-	b := l.fleet.beat(l.Names.Peers(), l.Now())
-	if err := l.Exec(ctx, l.Names.Peers(), &b); err != nil || b.Alive < 1 {
+	b := l.fleet.beat(l.Names.Peers(0), l.Now())
+	if err := l.Exec(ctx, b.Key, &b); err != nil || b.Alive < 1 {
 		return
 	}
 	l.Counted(b.Alive)
+}
+
+// beatAt registers this process at one more server of several, so that those who use it
+// return to it together.
+func (l *Link) beatAt(ctx context.Context, srv *Server) {
+	b := lua.Beat{Key: l.peersOn(srv), ID: l.fleet.id, Life: beatLife.Microseconds()}
+	if b.Key == "" || b.Key == l.Names.Peers(0) {
+		return
+	}
+	if err := l.Exec(ctx, b.Key, &b); err == nil {
+		l.fleet.count(&srv.beats, b.Alive, time.Now())
+	}
+}
+
+// peersOn is the key of heartbeats on a server: the same in all processes that know the same
+// servers. It is "" where none was found.
+func (l *Link) peersOn(srv *Server) string {
+	for i := range mostKeys {
+		if key := l.Names.Peers(i); l.servers.on(srv, key) {
+			return key
+		}
+	}
+	return ""
+}
+
+// counted is how many processes were counted on a server, this one among them.
+func (l *Link) counted(srv *Server) int64 {
+	if l.servers.on(srv, l.Names.Peers(0)) {
+		return l.fleet.alive.Load()
+	}
+	l.fleet.mu.Lock()
+	defer l.fleet.mu.Unlock()
+	return srv.beats.n
 }
 
 // Counted notes how many processes Redis knows.
@@ -248,11 +284,16 @@ func (l *Link) Counted(alive int64) {
 	}
 }
 
-// deregister takes this process off the list, if Redis can be asked and no other link of
-// the process is on it.
+// deregister takes this process off the lists, where Redis can be asked and no other link of
+// the process is on them.
 func (l *Link) deregister() {
-	if l.fleet.leave() && !l.Server(l.Names.Peers()).Breaker.Refuses() {
-		l.Last(&Op{ID: l.Names.Peers(), Command: &lua.Beat{Key: l.Names.Peers(), ID: l.fleet.id}})
+	if !l.fleet.leave() {
+		return
+	}
+	for _, srv := range l.servers.list() {
+		if key := l.peersOn(srv); key != "" && l.counted(srv) > 0 && !srv.Breaker.Refuses() {
+			l.Last(&Op{ID: key, Command: &lua.Beat{Key: key, ID: l.fleet.id}})
+		}
 	}
 }
 

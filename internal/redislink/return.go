@@ -28,8 +28,8 @@ func (s *Server) Away() bool { return s.away.Load() && s.Breaker.State() == brea
 
 // OnReturn sets what is called as soon as decisions are made by the server again after an outage,
 // and lets the processes of a fleet return to it together: until then each decides as in the
-// outage. Without it, and where the share is fixed or no heartbeat goes to the server, each
-// returns when its breaker closes. It must be called before the link is used.
+// outage. Without it, and where the share is fixed, each returns when its breaker closes. It must
+// be called before the link is used.
 func (l *Link) OnReturn(settle func(context.Context)) {
 	if l.share == 0 {
 		l.settle = settle
@@ -39,14 +39,12 @@ func (l *Link) OnReturn(settle func(context.Context)) {
 // changed takes note of a breaker's state. Each probe, and so each heartbeat of one that may
 // still be away, comes within the patience after the last change.
 func (l *Link) changed(srv *Server, ch breaker.Change) {
-	if l.Server(l.Names.Peers()) == srv {
-		l.fleet.doubt(l.patience)
-	}
+	l.fleet.doubt(l.patience)
 	switch {
 	case l.settle == nil:
 	case ch.To == breaker.Open:
 		srv.lost.Store(int64(l.Now()))
-		srv.away.Store(l.fleet.alive.Load() > 1 && l.Server(l.Names.Peers()) == srv)
+		srv.away.Store(l.counted(srv) > 1)
 	case ch.To == breaker.Closed && srv.away.Load():
 		l.Background.Start(func(ctx context.Context) { l.comeBack(ctx, srv) })
 	}
@@ -57,15 +55,15 @@ func (l *Link) changed(srv *Server, ch breaker.Change) {
 // at the same time, as their heartbeats say when the first and the last of them was back. It
 // ends at the latest when those that ask for decisions must have probed.
 func (l *Link) comeBack(ctx context.Context, srv *Server) {
-	need, end, lost := l.fleet.alive.Load(), l.Now()+l.patience, srv.lost.Load()
+	need, end, lost := l.counted(srv), l.Now()+l.patience, srv.lost.Load()
 	l.fleet.join()
 	for wait := time.Duration(0); ; wait = min(returnEvery, end-l.Now()) {
 		if !pause(ctx, wait) || srv.lost.Load() != lost {
 			return // it is lost again; the next probe that succeeds begins again
 		}
-		b := lua.Beat{Key: l.Names.Peers(), ID: l.fleet.id, Life: beatLife.Microseconds()}
+		b := lua.Beat{Key: l.peersOn(srv), ID: l.fleet.id, Life: beatLife.Microseconds()}
 		b.Since = (l.Now() - time.Duration(lost)).Microseconds()
-		if err := l.Exec(ctx, b.Key, &b); err == nil {
+		if b.Key != "" && l.Exec(ctx, b.Key, &b) == nil {
 			end = min(end, l.Now()+l.patience-micros(b.Oldest))
 			if b.Fresh >= need {
 				end = min(end, l.Now()+returnAfter-micros(b.Newest))

@@ -21,6 +21,8 @@ type Server struct {
 	queue   *queue
 	away    atomic.Bool  // decisions are not made by it since its breaker opened
 	lost    atomic.Int64 // when it failed last, by Link.Now
+	turn    Every        // of heartbeats beside those that count the fleet
+	beats   census       // of these; the fleet's lock guards it
 	_       [64]byte     // keeps the counters away from what is only read
 	// Counts are for the link's owner.
 	Counts [8]atomic.Uint64
@@ -124,6 +126,9 @@ func (s *servers) get(name string) *Server {
 	s.all[name] = srv
 	return srv
 }
+
+// on reports that an encoded id is on a server.
+func (s *servers) on(srv *Server, id string) bool { return s.only != nil || s.of(id) == srv.Addr }
 
 // list returns the servers seen so far, sorted by name.
 func (s *servers) list() []*Server {

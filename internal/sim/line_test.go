@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	rand1 "math/rand"
@@ -13,22 +14,26 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
 // lines is a fleet whose processes wait for one key in Redis.
 type lines struct {
 	net       *network
-	srv       *Server
+	srv       *Server // the first of
+	servers   []*Server
 	limiters  []*limiter.Limiter
 	decisions []int
 	mu        sync.Mutex
 }
 
-// standing runs a test with a fleet of processes; the i-th is far(i) further away.
+// standing is standingOn one server.
 func standing(t *testing.T, seed uint64, processes int, limit limiter.Limit, far func(i int) time.Duration, test func(*testing.T, *lines), opts ...limiter.Option) {
+	standingOn(t, Single, seed, processes, limit, far, test, opts...)
+}
+
+// standingOn runs a test with a fleet of processes; the i-th is far(i) further away.
+func standingOn(t *testing.T, shape Shape, seed uint64, processes int, limit limiter.Limit, far func(i int) time.Duration, test func(*testing.T, *lines), opts ...limiter.Option) {
 	cryptotest.SetGlobalRandom(t, seed)
 	rand1.Seed(int64(seed)) //nolint:staticcheck // go-redis draws from it
 	emptyPools()
@@ -36,14 +41,19 @@ func standing(t *testing.T, seed uint64, processes int, limit limiter.Limit, far
 		defer time.Sleep(2 * time.Second) // go-redis dials once more after its Close
 		l := &lines{decisions: make([]int, processes)}
 		l.net = newNetwork(1, 200*time.Microsecond)
-		l.srv = newServer(l.net, newLedger(&Plan{}, map[string]*rule{}, false), "10.0.0.1:6379", 1)
+		ledger := newLedger(&Plan{}, map[string]*rule{}, false)
+		for i := range shape.servers() {
+			l.servers = append(l.servers, newServer(l.net, ledger, fmt.Sprintf("10.0.0.%d:6379", i+1), uint64(i+1)))
+		}
+		if l.srv = l.servers[0]; shape.isCluster() {
+			newCluster(l.servers)
+		}
 		for i := range processes {
 			name := "p" + strconv.Itoa(i)
-			l.net.set(name, l.srv.address(), func(p *Path) { p.Delay = far(i) })
-			rdb := redis.NewClient(&redis.Options{
-				Addr: l.srv.address(), Protocol: 2, DisableIdentity: true,
-				Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.net.dial(ctx, name, addr) },
-			})
+			for _, srv := range l.servers {
+				l.net.set(name, srv.address(), func(p *Path) { p.Delay = far(i) })
+			}
+			rdb := shape.client(l.servers, false, func(ctx context.Context, addr string) (net.Conn, error) { return l.net.dial(ctx, name, addr) })
 			lim, err := limiter.New(rdb, limit, append([]limiter.Option{limiter.WithProcess(name), limiter.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
 				limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) {
 					l.mu.Lock()

@@ -14,7 +14,7 @@ import (
 // that becomes busy forgets the others only when they are gone.
 func TestRareTrafficIsCounted(t *testing.T) {
 	const processes = 6
-	for _, every := range []time.Duration{10 * time.Second, 50 * time.Second} {
+	for _, every := range []time.Duration{10 * time.Second, 50 * time.Second, 150 * time.Second} {
 		standing(t, 1, processes, limiter.GCRA(limiter.PerSecond(60), 60), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
 			for range 10 {
 				for _, lim := range l.limiters {
@@ -37,4 +37,18 @@ func TestRareTrafficIsCounted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestIdleProcessesAreCounted: processes that have asked for nothing for a while, and did not close,
+// are counted, so that a fleet admits one limit when Redis is lost and all of them ask.
+func TestIdleProcessesAreCounted(t *testing.T) {
+	standing(t, 1, 6, limiter.GCRA(limiter.PerSecond(60), 60), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+		all := []int{0, 1, 2, 3, 4, 5}
+		l.ask(t, 60, 30*time.Second, all...)
+		l.ask(t, 60, 40*time.Second, 0)
+		l.lose(true)
+		if n := sum(perSecond(l.ask(t, 180, 10*time.Second, all...))); n > 660 {
+			t.Errorf("%d of 660 were admitted in an outage", n)
+		}
+	})
 }

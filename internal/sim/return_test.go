@@ -68,12 +68,21 @@ func (l *lines) outage(t *testing.T, rate int, learn time.Duration, dead int) []
 		all[i] = i
 	}
 	l.ask(t, rate, learn, all...)
-	l.srv.set(func(h *Health) { h.Down = true })
-	l.srv.crash()
+	l.lose(true)
 	alive := all[:len(all)-dead]
 	l.ask(t, rate, 20*time.Second, alive...)
-	l.srv.set(func(h *Health) { h.Down = false })
+	l.lose(false)
 	return l.ask(t, rate, 10*time.Second, alive...)
+}
+
+// lose takes all servers down, or brings them back.
+func (l *lines) lose(down bool) {
+	for _, srv := range l.servers {
+		srv.set(func(h *Health) { h.Down = down })
+		if down {
+			srv.crash()
+		}
+	}
 }
 
 // TestReturnIsGentle: in each of the ten seconds after Redis is back a fleet admits at most
@@ -133,19 +142,13 @@ func TestReturnThatIsCutShort(t *testing.T) {
 		standing(t, 1, 4, limiter.GCRA(limiter.PerSecond(400), 40), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
 			all := []int{0, 1, 2, 3}
 			l.ask(t, 400, 30*time.Second, all...)
-			lose := func(down bool) {
-				l.srv.set(func(h *Health) { h.Down = down })
-				if down {
-					l.srv.crash()
-				}
-			}
-			lose(true)
+			l.lose(true)
 			l.ask(t, 400, 20*time.Second, all...)
-			lose(false)
+			l.lose(false)
 			l.ask(t, 400, 2*time.Second, all...)
-			lose(true)
+			l.lose(true)
 			l.ask(t, 400, second, all...)
-			lose(false)
+			l.lose(false)
 			got := perSecond(l.ask(t, 400, 10*time.Second, all...))
 			t.Log(got)
 			// A burst beside the limit, as Redis may have refilled in between.
@@ -170,6 +173,52 @@ func TestPartitionedProcessReturns(t *testing.T) {
 		// Its breaker closes within 5 s, and others send a heartbeat every 2 s.
 		if n := l.limiters[3].Health().Decisions[limiter.SourceLocal] - before; n > 7500/5 {
 			t.Errorf("%d decisions were local", n)
+		}
+	})
+}
+
+// TestReturnToAClusterIsGentle is TestReturnIsGentle for a key on a server of a cluster on which the
+// heartbeat that counts the fleet is not.
+func TestReturnToAClusterIsGentle(t *testing.T) {
+	const rate = 400
+	for _, burst := range []int{40, 100} {
+		standingOn(t, Cluster, 1, 4, limiter.GCRA(limiter.PerSecond(rate), burst), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+			if l.srv.cluster.of("{k}") == l.srv.cluster.of("holdfast:v1:peers") {
+				t.Fatal("the key is where the heartbeat is")
+			}
+			got := perSecond(l.outage(t, rate, time.Minute, 0))
+			t.Log(got)
+			if slices.Max(got) > rate*105/100 || slices.Min(got) < rate*9/10 {
+				t.Errorf("burst %d: %v of %d in each second", burst, got, rate)
+			}
+		})
+	}
+}
+
+// TestProcessesLeaveEachServer: a process is on the list of each server that it uses until it closes.
+func TestProcessesLeaveEachServer(t *testing.T) {
+	standingOn(t, Cluster, 1, 3, limiter.GCRA(limiter.PerSecond(400), 40), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+		lists := func() (n int) {
+			for _, srv := range l.servers {
+				for i := range 5 {
+					srv.mu.Lock()
+					n += int(one(srv.get("holdfast:v1:peers"+[]string{"", ":1", ":2", ":3", ":4"}[i]) != nil))
+					srv.mu.Unlock()
+				}
+			}
+			return n
+		}
+		l.ask(t, 400, time.Second, 0, 1, 2)
+		if n := lists(); n != 3 { // "other" and "k" are on two servers, and those that count the fleet on the third
+			t.Errorf("%d lists on 3 servers", n)
+		}
+		for _, lim := range l.limiters {
+			if err := lim.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := lists(); n != 0 {
+			t.Errorf("%d lists after all have left", n)
 		}
 	})
 }

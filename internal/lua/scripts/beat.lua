@@ -1,7 +1,7 @@
 -- Heartbeat of a process. SORTED SET: its id, score = the time of its last heartbeat, and
 -- later than that where it lives for longer than others, because its heartbeats are rare.
 -- ARGV: now, id, time to live in µs, the time since it saw Redis fail, how much longer it
--- lives, at most 100 times as long; a time to live of 0 deregisters it. Replies with the number
+-- lives, at most 10 times as long; a time to live of 0 deregisters it. Replies with the number
 -- of processes alive, of those whose heartbeat is newer than that failure, and the age of the
 -- first and the last of these. After a failure the first heartbeat of a process counts.
 local life, from = tonumber(ARGV[3]), now - tonumber(ARGV[4])
@@ -15,7 +15,7 @@ end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. int(now - life))
 -- A heartbeat much later than now means that the clock has stepped back. The living are
 -- still counted, and the dead no longer than others.
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. int(now + 100 * life), '+inf', 'LIMIT', '0', '1000')) do
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. int(now + 10 * life), '+inf', 'LIMIT', '0', '1000')) do
   redis.call('ZADD', KEYS[1], int(now), id)
 end
 local longest = redis.call('ZREVRANGE', KEYS[1], '0', '0', 'WITHSCORES')

@@ -197,15 +197,15 @@ func SHA(text string) string {
 // Known returns which script has that SHA-1, "" for none: for servers that execute the
 // scripts by other means.
 func Known(sha string) string {
-	made := slices.Clone(all)
-	allScripts.Range(func(_, s any) bool {
-		made = append(made, s.(*Script))
-		return true
-	})
-	for _, s := range made {
+	name := ""
+	is := func(s *Script) bool {
 		if s.sha == any(sha) {
-			return strings.TrimPrefix(s.name, functionPrefix)
+			name = strings.TrimPrefix(s.name, functionPrefix)
 		}
+		return name != ""
 	}
-	return ""
+	if !slices.ContainsFunc(all, is) {
+		allScripts.Range(func(_, s any) bool { return !is(s.(*Script)) })
+	}
+	return name
 }

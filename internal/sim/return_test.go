@@ -97,8 +97,9 @@ func TestReturnIsGentle(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("%v/%d/%d", limit, processes, dead), func(t *testing.T) {
 			learn := time.Minute
-			if limit.Burst() == rate { // of a window
-				learn = 5 * time.Minute
+			switch limit.Algorithm() {
+			case limiter.FixedWindow(limit.Rate()).Algorithm(), limiter.SlidingWindowCounter(limit.Rate()).Algorithm():
+				learn = 5 * time.Minute // what is granted at the begin of an aligned window is chance
 			}
 			standing(t, 1, processes, limit, func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
 				got := perSecond(l.outage(t, rate, learn, dead))

@@ -276,33 +276,31 @@ func (s *Server) crash() {
 
 // parse reads one request: an array of bulk strings.
 func parse(b []byte) (args []string, rest []byte, ok bool) {
-	line := func() (string, bool) {
-		i := bytes.Index(b, []byte("\r\n"))
-		if i < 0 {
-			return "", false
-		}
-		l := string(b[:i])
-		b = b[i+2:]
-		return l, true
-	}
-	head, ok := line()
-	if !ok || head == "" || head[0] != '*' {
+	n, b, ok := header(b, '*')
+	if !ok {
 		return nil, nil, false
 	}
-	n, _ := strconv.Atoi(head[1:])
-	for range n {
-		size, ok := line()
-		if !ok {
+	args = make([]string, n)
+	for i := range args {
+		size, after, ok := header(b, '$')
+		if !ok || len(after) < size+2 {
 			return nil, nil, false
 		}
-		length, _ := strconv.Atoi(size[1:])
-		if len(b) < length+2 {
-			return nil, nil, false
-		}
-		args = append(args, string(b[:length]))
-		b = b[length+2:]
+		args[i], b = string(after[:size]), after[size+2:]
 	}
 	return args, b, true
+}
+
+// header reads the number of a line that begins with kind.
+func header(b []byte, kind byte) (n int, rest []byte, ok bool) {
+	end := bytes.IndexByte(b, '\n')
+	if end < 2 || b[0] != kind {
+		return 0, nil, false
+	}
+	for _, digit := range b[1 : end-1] {
+		n = 10*n + int(digit-'0')
+	}
+	return n, b[end+1:], true
 }
 
 func failure(text string) []byte { return []byte("-" + text + "\r\n") }

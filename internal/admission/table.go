@@ -3,7 +3,12 @@ package admission
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 )
+
+// fullFor is how long a table that is full of entries in force is not searched again: a flood of
+// keys would make everybody wait for that.
+const fullFor = time.Second
 
 // Table is a map that holds at most max entries. To make room it drops any
 // entry that is not in force, and never one that is: forgetting an open breaker
@@ -13,9 +18,10 @@ type Table[V any] struct {
 	max     int
 	inForce func(*V) bool
 
-	n  atomic.Int64 // of m: most tables of cooldowns are empty, and asked by all
-	mu sync.RWMutex
-	m  map[string]*V
+	n    atomic.Int64 // of m: most tables of cooldowns are empty, and asked by all
+	mu   sync.RWMutex
+	m    map[string]*V
+	full time.Time // when it was last found full
 }
 
 // NewTable returns an empty table.
@@ -35,7 +41,7 @@ func (t *Table[V]) Get(key string) *V {
 }
 
 // GetOrAdd returns the entry of key and makes it if it is missing. It returns
-// nil when the table is full of entries in force.
+// nil when the table is full of entries in force, and for a second after that was so.
 func (t *Table[V]) GetOrAdd(key string, make func() *V) *V {
 	if v := t.Get(key); v != nil {
 		return v
@@ -57,12 +63,17 @@ func (t *Table[V]) GetOrAdd(key string, make func() *V) *V {
 // evict drops one entry that is not in force: a random one, as iteration is.
 // mu is held.
 func (t *Table[V]) evict() bool {
+	now := time.Now()
+	if now.Sub(t.full) < fullFor {
+		return false
+	}
 	for key, v := range t.m {
 		if !t.inForce(v) {
 			delete(t.m, key)
 			return true
 		}
 	}
+	t.full = now
 	return false
 }
 

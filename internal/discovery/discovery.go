@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -66,7 +65,6 @@ type Discovery struct {
 	pacer Pacer
 	shelf Shelf // nil is of this process alone
 	keys  *admission.Table[entry]
-	full  atomic.Int64 // until when, in ns, there is no room for another key
 }
 
 // entry is what is known of one key.
@@ -180,18 +178,7 @@ func (e *entry) asksAgain(res *limiter.Result, now time.Time) bool {
 // entry returns the entry of a key, or nil if there are too many that are in use: requests to
 // others are not paced.
 func (d *Discovery) entry(key string) *entry {
-	if e := d.keys.Get(key); e != nil {
-		return e
-	}
-	now := time.Now()
-	if now.UnixNano() < d.full.Load() {
-		return nil
-	}
-	e := d.keys.GetOrAdd(key, func() *entry { return &entry{asked: now} })
-	if e == nil {
-		d.full.Store(now.Add(refresh).UnixNano())
-	}
-	return e
+	return d.keys.GetOrAdd(key, func() *entry { return &entry{asked: time.Now()} })
 }
 
 // used reports whether what is learnt would be missed.

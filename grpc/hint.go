@@ -33,7 +33,8 @@ type hint struct {
 }
 
 // hintOf reads a status and a trailer. Of two waits the longer one counts. Proxies put their
-// headers of HTTP into the trailer; those of a quota count only where nothing else is said.
+// headers of HTTP into the trailer; those of a quota count only for a rejection, and where
+// nothing else is said.
 func hintOf(st *status.Status, trailer metadata.MD) (h hint) {
 	if d, ok := retryInfo(st); ok {
 		h.asked, h.wait, h.source = true, d, sourceRetryInfo
@@ -50,7 +51,7 @@ func hintOf(st *status.Status, trailer metadata.MD) (h hint) {
 	if r, ok := retry.ParseRetryAfter(header, time.Time{}); ok && (!h.asked || r.Wait > h.wait) {
 		h.asked, h.wait, h.source = true, r.Wait, r.Source
 	}
-	if q, ok := retry.ParseQuota(header, time.Time{}, retry.ResetGuess); ok && !h.asked && (q.Remaining == 0 || st.Code() == codes.ResourceExhausted) {
+	if q, ok := retry.ParseQuota(header, time.Time{}, retry.ResetGuess); ok && !h.asked && st.Code() == codes.ResourceExhausted {
 		h.asked, h.wait, h.source = true, q.Wait, q.Source
 	}
 	return h

@@ -183,6 +183,7 @@ func TestHeadersOfProxies(t *testing.T) {
 		"x-ratelimit of Envoy":      {codes.ResourceExhausted, metadata.Pairs("x-ratelimit-remaining", "0", "x-ratelimit-reset", "9"), true, 9 * time.Second},
 		"the draft":                 {codes.ResourceExhausted, metadata.Pairs("ratelimit", `"default";r=0;t=5`), true, 5 * time.Second},
 		"a quota with some left":    {codes.Unavailable, metadata.Pairs("x-ratelimit-remaining", "3", "x-ratelimit-reset", "9"), false, 0},
+		"the end of a quota":        {codes.Unavailable, metadata.Pairs("x-ratelimit-remaining", "0", "x-ratelimit-reset", "9"), false, 0}, // the work may be done
 		"the longer of two":         {codes.ResourceExhausted, metadata.Pairs("retry-after", "7", pushbackKey, "9000"), true, 9 * time.Second},
 		"forbidden by the pushback": {codes.ResourceExhausted, metadata.Pairs("retry-after", "7", pushbackKey, "-1"), false, 0},
 		"garbage":                   {codes.ResourceExhausted, metadata.Pairs("retry-after", "soon"), false, 0},

@@ -23,8 +23,8 @@ type Answer struct {
 // canonical form.
 //
 // Every server is understood that keeps to RFC 9110: 429 is a rejection, and so are 503
-// and 403 with a wait (a 503 without may come from a proxy behind which the work was
-// done; a 403 with a wait is how some reject by quota); 408, 500, 502, 504 and other 503
+// and 403 with a wait (a 503 without, or with no other than the end of a quota, may come
+// from a proxy behind which the work was done; a 403 with a wait is how some reject by quota); 408, 500, 502, 504 and other 503
 // are failures; the rest is final. The wait is that of [ParseRetryAfter], which is about
 // the request. That of [ParseQuota], which many servers send with every response, counts
 // only after 429 or where nothing is left. now and format are those of ParseQuota.
@@ -46,7 +46,7 @@ func ParseAnswer(status int, h http.Header, now time.Time, format ResetFormat) A
 	if status < 400 {
 		return a
 	}
-	a.Verdict = byStatus(status, a.Asked)
+	a.Verdict = byStatus(status, a)
 	if v := inDialect(status, h); v == Final || v > a.Verdict {
 		a.Verdict = v
 	}
@@ -71,9 +71,13 @@ func waitOf(status int, h http.Header, now time.Time, format ResetFormat) (hint 
 	return quota, true, used
 }
 
-// byStatus sorts responses as RFC 9110 does. asked says that the server named a wait.
-func byStatus(status int, asked bool) Verdict {
-	if status == http.StatusTooManyRequests || asked && (status == http.StatusServiceUnavailable || status == http.StatusForbidden) {
+// byStatus sorts responses as RFC 9110 does, by the wait that the server named.
+func byStatus(status int, a Answer) Verdict {
+	switch {
+	case status == http.StatusTooManyRequests, status == http.StatusForbidden && a.Asked:
+		return Rejected
+	case status == http.StatusServiceUnavailable && a.Asked && a.Remaining != 0:
+		// Of who took the last unit of a quota, the work may have been done in part.
 		return Rejected
 	}
 	switch status {

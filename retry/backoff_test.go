@@ -125,6 +125,9 @@ func TestConfigErrors(t *testing.T) {
 		"retry: BudgetSettings.Ratio is 11: must be at most 10":                                    budgetErr(retry.BudgetSettings{Ratio: 11}),
 		"retry: BudgetSettings.Ratio is NaN: must be at most 10":                                   budgetErr(retry.BudgetSettings{Ratio: math.NaN()}),
 		"retry: BudgetSettings.Window is 10ms: must be from 1s to 1h":                              budgetErr(retry.BudgetSettings{Window: 10 * time.Millisecond}),
+		"retry: BudgetSettings.Window is 1h0m1s: must be from 1s to 1h":                            budgetErr(retry.BudgetSettings{Window: time.Hour + time.Second}),
+		"retry: BudgetSettings.Floor is 1.0000005e+06: must be at most 1000000":                    budgetErr(retry.BudgetSettings{Floor: 1e6 + 0.5}),
+		"retry: Backoff.Multiplier is 100.5: must be from 1 to 100":                                retry.Backoff{Multiplier: 100.5}.Validate(),
 		"retry: BudgetSettings.Floor is 2e+06: must be at most 1000000":                            budgetErr(retry.BudgetSettings{Floor: 2e6}),
 		"retry: Backoff.Multiplier is +Inf: must be from 1 to 100":                                 retry.Policy{Backoff: retry.Backoff{Multiplier: math.Inf(1)}}.Validate(),
 	} {
@@ -134,6 +137,31 @@ func TestConfigErrors(t *testing.T) {
 		}
 		if !errors.Is(err, retry.ErrInvalidConfig) {
 			t.Errorf("%v is a %T", err, err)
+		}
+	}
+}
+
+// TestBoundsAreAllowed: what a rule names as its bound keeps to it.
+func TestBoundsAreAllowed(t *testing.T) {
+	for _, err := range []error{
+		budgetErr(retry.BudgetSettings{Ratio: 10}), budgetErr(retry.BudgetSettings{Window: time.Second}),
+		budgetErr(retry.BudgetSettings{Window: time.Hour}), budgetErr(retry.BudgetSettings{Floor: 1e6}),
+		retry.Backoff{Multiplier: 1}.Validate(), retry.Backoff{Multiplier: 100}.Validate(), retry.Backoff{Max: 24 * time.Hour}.Validate(),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestBackoffThatIsNotValid is the default one.
+func TestBackoffThatIsNotValid(t *testing.T) {
+	for _, b := range []retry.Backoff{{Multiplier: -1, Jitter: retry.JitterNone}, {Initial: -time.Second}} {
+		s := b.Start()
+		for i := range 10 {
+			if d := s.Next(); d < 0 || d > min(retry.DefaultInitial<<i, retry.DefaultMax) {
+				t.Errorf("%+v: wait %d is %v", b, i, d)
+			}
 		}
 	}
 }

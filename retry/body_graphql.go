@@ -2,6 +2,7 @@ package retry
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -91,6 +92,5 @@ func secondsOf(s float64) time.Duration {
 	if s >= float64(longest/time.Second) {
 		return longest
 	}
-	d := time.Duration(s * float64(time.Second))
-	return (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond
+	return time.Duration(math.Ceil(1000*s)) * time.Millisecond
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/retry"
 )
@@ -79,4 +80,129 @@ func FuzzScopes(f *testing.F) {
 			t.Errorf("a cache says %q", names)
 		}
 	})
+}
+
+// TestBodyIsWanted: which bodies are looked into.
+func TestBodyIsWanted(t *testing.T) {
+	for _, c := range []struct {
+		status      int
+		contentType string
+		path        string
+		want        bool // without a provider
+		all         bool // with GraphQL
+	}{
+		{429, "application/json", "/v1", true, true},
+		{429, "application/problem+json; charset=utf-8", "/v1", true, true},
+		{429, "text/plain", "/v1", false, false},
+		{429, "application/xml", "/v1", false, false},
+		{429, "text/x+json", "/v1", false, false},
+		{429, "", "/v1", false, false},
+		{200, "application/json", "/v1", false, false},
+		{200, "application/json", "/graphql", false, true},
+		{200, "text/html", "/graphql", false, false},
+		{302, "application/json", "/graphql", false, false},
+		{400, "application/json", "/api/graphql.json", false, true},
+		{400, "application/graphql-response+json", "/v1", false, true},
+	} {
+		h := header("Content-Type", c.contentType)
+		if got := retry.WantsBody(c.status, h, c.path); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+		if got := retry.WantsBody(c.status, h, c.path, retry.GraphQL); got != c.all {
+			t.Errorf("%+v: %v with GraphQL", c, got)
+		}
+	}
+	code := `{"error":{"code":"insufficient_quota"}}`
+	rejected := retry.Answer{Verdict: retry.Rejected}
+	for _, more := range []int{0, 1} {
+		body := code + strings.Repeat(" ", retry.MaxBody-len(code)+more)
+		got := retry.ParseBody(rejected, 429, header("Content-Type", "application/json"), "/", []byte(body))
+		if read := got.Verdict == retry.Final; read != (more == 0) {
+			t.Errorf("%d bytes: %+v", len(body), got)
+		}
+	}
+}
+
+// TestBodyOfGraphQL: what the errors of a GraphQL response mean.
+func TestBodyOfGraphQL(t *testing.T) {
+	cost := func(requested, available, rate string) string {
+		return `"extensions":{"cost":{"requestedQueryCost":` + requested + `,"throttleStatus":{"currentlyAvailable":` + available + `,"restoreRate":` + rate + `}}}`
+	}
+	failed, rejected := retry.Answer{Verdict: retry.Failed}, retry.Answer{Verdict: retry.Rejected}
+	after := func(d time.Duration) retry.Answer {
+		return retry.Answer{Verdict: retry.Rejected, Asked: true, Hint: retry.Hint{Wait: d, Remaining: -1, Source: "body"}}
+	}
+	final := retry.Answer{Verdict: retry.Final}
+	for body, want := range map[string]retry.Answer{
+		`{"errors":[{"extensions":{"code":"THROTTLED"}}]}`:                                             rejected,
+		`{"errors":[{"extensions":{"code":"RATE_LIMITED"}}]}`:                                          rejected,
+		`{"errors":[{"extensions":{"code":"RATELIMITED"}}]}`:                                           rejected,
+		`{"errors":[{"extensions":{"code":"RATE_LIMIT_EXCEEDED"}}]}`:                                   rejected,
+		`{"errors":[{"extensions":{"code":"TOO_MANY_REQUESTS"}}]}`:                                     rejected,
+		`{"errors":[{"extensions":{"code":"COMPLEXITY_BUDGET_EXHAUSTED"}}]}`:                           rejected,
+		`{"errors":[{"message":"odd"},{"type":"RATE_LIMITED"}]}`:                                       rejected,
+		`{"data":null,"errors":[{"type":"RATE_LIMITED"}]}`:                                             failed,
+		`{"data":{},"errors":[{"type":"RATE_LIMITED"}]}`:                                               final,
+		`{"errors":[{"extensions":{"code":"THROTTLED","retryAfter":2}}]}`:                              after(2 * time.Second),
+		`{"errors":[{"extensions":{"code":"THROTTLED","retry_in_seconds":0.001000001}}]}`:              after(2 * time.Millisecond),
+		`{"errors":[{"extensions":{"code":"THROTTLED","retryAfter":-2}}]}`:                             rejected,
+		`{"errors":[{"extensions":{"code":"THROTTLED","retryAfter":1e300}}]}`:                          after(longest),
+		`{"errors":[{"extensions":{"code":"THROTTLED"}}],` + cost("10", "4", "1") + `}`:                after(6 * time.Second),
+		`{"errors":[{"extensions":{"code":"THROTTLED"}}],` + cost("10", "4", "0") + `}`:                rejected,
+		`{"errors":[{"extensions":{"code":"THROTTLED","retryAfter":7}}],` + cost("10", "4", "2") + `}`: after(7 * time.Second),
+		`{"errors":[{"message":"Throttled"}],` + cost("10", "4", "1") + `}`:                            after(6 * time.Second),
+		`{"errors":[{"message":"Throttled"}],` + cost("10", "4", "0") + `}`:                            final,
+		`{"errors":[{"message":"Throttled"}]}`:                                                         final,
+		`{"errors":[{"message":"odd"}],` + cost("10", "4", "1") + `}`:                                  final,
+		`{"errors":{}}`: final,
+	} {
+		h := header("Content-Type", "application/json")
+		if got := retry.ParseBody(final, 200, h, "/graphql", []byte(body), retry.GraphQL); got != want {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", body, got, want)
+		}
+		if got := retry.ParseBody(final, 400, h, "/graphql", []byte(body), retry.GraphQL); got != want {
+			t.Errorf("400 %s:\ngot  %+v\nwant %+v", body, got, want)
+		}
+		// The headers of a rejection are more exact.
+		told := after(time.Minute)
+		if got := retry.ParseBody(told, 429, h, "/graphql", []byte(body), retry.GraphQL); got != told {
+			t.Errorf("429 %s: %+v", body, got)
+		}
+		if got := retry.ParseBody(rejected, 429, h, "/graphql", []byte(body), retry.GraphQL); got != rejected {
+			t.Errorf("429 without a wait %s: %+v", body, got)
+		}
+	}
+}
+
+// TestSecondaryLimit: the message counts where no header names the wait for it.
+func TestSecondaryLimit(t *testing.T) {
+	minute := retry.Answer{Verdict: retry.Rejected, Asked: true, Hint: retry.Hint{Wait: time.Minute, Remaining: -1, Source: "body"}}
+	h := header("Content-Type", "application/json", "X-GitHub-Request-Id", "1")
+	for _, c := range []struct {
+		status    int
+		asked     bool
+		remaining int64
+		message   string
+		read      bool
+	}{
+		{403, false, 0, "You have exceeded a secondary rate limit.", true},
+		{429, false, 0, "You have triggered an abuse detection mechanism.", true},
+		{429, true, 1, "secondary rate limit", true}, // the reset of a quota that is not used up
+		{429, true, 0, "secondary rate limit", false},
+		{429, true, -1, "secondary rate limit", false}, // Retry-After
+		{200, false, 0, "secondary rate limit", false},
+		{403, false, 0, "Must have admin rights", false},
+	} {
+		a := retry.Answer{Verdict: retry.Rejected, Asked: c.asked, Hint: retry.Hint{Remaining: c.remaining}}
+		if !c.asked {
+			a = retry.Answer{Verdict: retry.Final}
+		}
+		want := a
+		if c.read {
+			want = minute
+		}
+		if got := retry.ParseBody(a, c.status, h, "/", []byte(`{"message":"`+c.message+`"}`), retry.GitHub); got != want {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
 }

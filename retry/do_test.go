@@ -148,6 +148,37 @@ func TestDoAfter(t *testing.T) {
 	}
 }
 
+// TestAfterNothing: a server that says now is asked at once, without the backoff's wait.
+func TestAfterNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		retry.Do(t.Context(), steady(retry.Policy{Attempts: 3}), func(context.Context) error { return retry.After(errDown, 0) })
+		if took := time.Since(start); took != 0 {
+			t.Errorf("waited %v", took)
+		}
+	})
+}
+
+// TestErrorText: what a user reads of an Error.
+func TestErrorText(t *testing.T) {
+	for want, e := range map[string]*retry.Error{
+		"retry: attempts spent after 1 attempt: down":             {Reason: retry.AttemptsSpent, Attempts: 1, Err: errors.New("down")},
+		"retry: wait too long after 2 attempts, next in 2s: down": {Reason: retry.WaitTooLong, Attempts: 2, Wait: 2 * time.Second, Err: errors.New("down")},
+		"retry: retry budget spent after 0 attempts, next in 1ns": {Reason: retry.BudgetSpent, Wait: 1},
+		"retry: attempts spent after 0 attempts":                  {Reason: retry.AttemptsSpent},
+	} {
+		if got := e.Error(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := retry.Do(ctx, retry.Policy{}, func(context.Context) error { return nil })
+	if want := "retry: canceled after 0 attempts: context canceled"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
 func TestAfterNegativeIsBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -78,8 +78,7 @@ func ParseQuota(h http.Header, now time.Time, format ResetFormat) (hint Hint, ok
 // quotaName reports whether the name of a header, in canonical form, may be
 // that of a reset. It must be cheap: it sees every header there is.
 func quotaName(name string) bool {
-	return len(name) >= len("Ratelimit") &&
-		(strings.Contains(name, "Ratelimit") || strings.Contains(name, "Rate-Limit")) &&
+	return (strings.Contains(name, "Ratelimit") || strings.Contains(name, "Rate-Limit")) &&
 		(name == "Ratelimit" || strings.Contains(name, "Reset"))
 }
 
@@ -100,8 +99,8 @@ func before(a, b Hint) bool {
 func pair(h http.Header, reset string, now time.Time, format ResetFormat) (hint Hint, ok bool) {
 	value := first(h, reset)
 	i := strings.LastIndex(reset, "Reset")
-	rest, after := reset[i+len("Reset"):], false
-	if rest, after = strings.CutPrefix(rest, "-After"); after {
+	rest, after := strings.CutPrefix(reset[i+len("Reset"):], "-After")
+	if after {
 		hint.Wait, ok = decimal(value, time.Second)
 	} else if _, better := decimal(first(h, reset+"-After"), time.Second); !better {
 		hint.Wait, ok = resetIn(value, h, now, format)
@@ -192,10 +191,7 @@ func older(fields []string) (hint Hint, limit int64, ok bool) {
 		}
 		n[i] = v
 	}
-	if n[0] < 1 || n[0] >= maxLimit {
-		n[0] = 0
-	}
-	return Hint{seconds(n[2]), n[1], "Ratelimit"}, n[0], true
+	return Hint{seconds(n[2]), n[1], "Ratelimit"}, max(0, n[0]), true
 }
 
 // countsRequests reports whether the policy of a RateLimit item counts

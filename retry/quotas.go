@@ -12,8 +12,7 @@ import (
 // MaxQuotas bounds how many quotas of one response count.
 const MaxQuotas = 4
 
-// maxLimit bounds what is understood as a limit: 10¹⁵ − 1 is the largest number that RFC 9651
-// allows for.
+// maxLimit bounds what is understood as a limit. RFC 9651 allows for no larger number.
 const maxLimit = 1e15
 
 // Quota is one quota of requests, as a response says it.
@@ -118,16 +117,13 @@ var windows = map[string]time.Duration{"-Second": time.Second, "-Minute": time.M
 
 // structuredQuotas reads RateLimit-Policy and RateLimit.
 func structuredQuotas(all []Quota, h http.Header) []Quota {
-	policies, err := httpsfv.UnmarshalList(h["Ratelimit-Policy"])
-	if err != nil {
-		policies = nil
-	}
+	policies, _ := httpsfv.UnmarshalList(h["Ratelimit-Policy"]) // nothing, if it is malformed
 	for _, member := range policies {
 		if item, ok := member.(httpsfv.Item); ok {
 			all = addQuota(all, policyQuota(h, item))
 		}
 	}
-	if policies != nil || h["Ratelimit"] == nil {
+	if len(policies) > 0 || h["Ratelimit"] == nil {
 		return all
 	}
 	if hint, limit, ok := structured(h); ok {
@@ -144,7 +140,7 @@ func policyQuota(h http.Header, policy httpsfv.Item) Quota {
 	if !named { // of an older draft: 100;w=60
 		limit, has = policy.Value.(int64)
 	}
-	if unit, is := policy.Params.Get("qu"); is && unit != "requests" || !has || limit < 1 || limit >= maxLimit || len(name) > 64 {
+	if unit, is := policy.Params.Get("qu"); is && unit != "requests" || !has || limit < 1 || len(name) > 64 {
 		return q
 	}
 	if w, ok := number(policy.Params, "w"); ok {
@@ -152,13 +148,10 @@ func policyQuota(h http.Header, policy httpsfv.Item) Quota {
 	}
 	q.Limit, q.Name = limit, "policy "+name
 	partition, _ := policy.Params.Get("pk")
-	list, err := httpsfv.UnmarshalList(h["Ratelimit"])
-	if err != nil {
-		list = nil
-	}
-	for _, member := range list {
-		item, ok := member.(httpsfv.Item)
-		if of, is := item.Value.(string); !ok || !is || of != name {
+	said, _ := httpsfv.UnmarshalList(h["Ratelimit"]) // nothing, if it is malformed
+	for _, member := range said {
+		item, _ := member.(httpsfv.Item)
+		if of, is := item.Value.(string); !is || of != name {
 			continue
 		}
 		if r, ok := number(item.Params, "r"); ok {

@@ -1,9 +1,11 @@
 package retry_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 // TestParseQuotas: what headers say of limits, windows and scopes.
 func TestParseQuotas(t *testing.T) {
 	const no = -1 * time.Nanosecond
+	long := strings.Repeat("n", 64)
 	for name, c := range map[string]struct {
 		header http.Header
 		want   []retry.Quota
@@ -27,6 +30,28 @@ func TestParseQuotas(t *testing.T) {
 			[]retry.Quota{{"X-Rate-Limit-", "", 60, 59, 30 * time.Second, 0}},
 		},
 		"limit alone":         {http.Header{"X-Ratelimit-Limit": {"60"}}, []retry.Quota{{"X-Ratelimit-", "", 60, -1, no, 0}}},
+		"remaining alone":     {http.Header{"X-Ratelimit-Remaining": {"5"}}, []retry.Quota{{"X-Ratelimit-", "", 0, 5, no, 0}}},
+		"nothing remains":     {http.Header{"X-Ratelimit-Remaining-Day": {"0"}}, []retry.Quota{{"X-Ratelimit--Day", "", 0, 0, no, 24 * time.Hour}}},
+		"one":                 {http.Header{"X-Ratelimit-Limit": {"1"}}, []retry.Quota{{"X-Ratelimit-", "", 1, -1, no, 0}}},
+		"another's window":    {http.Header{"Ratelimit-Limit": {"100, 10;w=1, 100;x=5"}}, []retry.Quota{{"Ratelimit-", "", 100, -1, no, 0}}},
+		"no window":           {http.Header{"Ratelimit-Limit": {"100, 100;w=1m"}}, []retry.Quota{{"Ratelimit-", "", 100, -1, no, 0}}},
+		"without a policy":    {http.Header{"Ratelimit": {`"a";r=5;t=1`}}, []retry.Quota{{"Ratelimit", "", 0, 5, time.Second, 0}}},
+		"beside a broken one": {http.Header{"Ratelimit": {`"a";r=5;t=1`}, "Ratelimit-Policy": {`"a;q=`}}, []retry.Quota{{"Ratelimit", "", 0, 5, time.Second, 0}}},
+		"a dictionary of 1":   {http.Header{"Ratelimit": {"limit=1, remaining=0, reset=5"}}, []retry.Quota{{"Ratelimit", "", 1, 0, 5 * time.Second, 0}}},
+		"a negative one":      {http.Header{"Ratelimit": {"limit=-5, remaining=4, reset=5"}}, []retry.Quota{{"Ratelimit", "", 0, 4, 5 * time.Second, 0}}},
+		"a policy of 1":       {http.Header{"Ratelimit-Policy": {`"a";q=1`}}, []retry.Quota{{"policy a", "", 1, -1, no, 0}}},
+		"a policy of a unit":  {http.Header{"Ratelimit-Policy": {`"a";q=1;qu="requests"`}}, []retry.Quota{{"policy a", "", 1, -1, no, 0}}},
+		"without a limit":     {http.Header{"Ratelimit-Policy": {`"a";w=60`}}, nil},
+		"a long name":         {http.Header{"Ratelimit-Policy": {`"` + long + `";q=9;w=1`}}, []retry.Quota{{"policy " + long, "", 9, -1, no, time.Second}}},
+		"a longer name":       {http.Header{"Ratelimit-Policy": {`"x` + long + `";q=9;w=1`}}, nil},
+		"a partition": {
+			http.Header{"Ratelimit-Policy": {`"a";q=9;w=1`}, "Ratelimit": {`("a" "b"), "b";r=3;t=1, "a";r=5;t=1;pk=:` + base64.StdEncoding.EncodeToString([]byte(long)) + `:`}},
+			[]retry.Quota{{"policy a " + long, "", 9, 5, time.Second, time.Second}},
+		},
+		"a long partition": {
+			http.Header{"Ratelimit-Policy": {`"a";q=9;w=1;pk=:` + base64.StdEncoding.EncodeToString([]byte("x"+long)) + `:`}},
+			[]retry.Quota{{"policy a", "", 9, -1, no, time.Second}},
+		},
 		"reset alone":         {http.Header{"X-Ratelimit-Reset": {"60"}}, nil},
 		"from a cache":        {http.Header{"X-Ratelimit-Limit": {"60"}, "Age": {"5"}}, nil},
 		"no number":           {http.Header{"X-Ratelimit-Limit": {"many"}}, nil},
@@ -47,6 +72,10 @@ func TestParseQuotas(t *testing.T) {
 		"Kong": {
 			http.Header{"X-Ratelimit-Limit-Minute": {"20"}, "X-Ratelimit-Remaining-Minute": {"19"}},
 			[]retry.Quota{{"X-Ratelimit--Minute", "", 20, 19, no, time.Minute}},
+		},
+		"Kong, several": {
+			http.Header{"X-Ratelimit-Limit-Second": {"2"}, "X-Ratelimit-Limit-Hour": {"100"}, "X-Ratelimit-Limit-Day": {"200"}},
+			[]retry.Quota{{"X-Ratelimit--Day", "", 200, -1, no, 24 * time.Hour}, {"X-Ratelimit--Hour", "", 100, -1, no, time.Hour}, {"X-Ratelimit--Second", "", 2, -1, no, time.Second}},
 		},
 		"GitHub": {
 			http.Header{"X-Ratelimit-Limit": {"30"}, "X-Ratelimit-Remaining": {"29"}, "X-Ratelimit-Reset": {"60"}, "X-Ratelimit-Resource": {"search"}},
@@ -71,6 +100,44 @@ func TestParseQuotas(t *testing.T) {
 	} {
 		if got := retry.ParseQuotas(c.header, now, retry.ResetGuess); !reflect.DeepEqual(got, c.want) && len(got)+len(c.want) > 0 {
 			t.Errorf("%s:\ngot  %+v\nwant %+v", name, got, c.want)
+		}
+	}
+}
+
+// TestShopifyBucket: what is no level and size is no quota.
+func TestShopifyBucket(t *testing.T) {
+	for s, want := range map[string]int64{
+		"10/40": 30, "40/40": 0, "41/40": 0, "0/1": 1, "0/2147483647": 2147483647,
+		"": -1, "10": -1, "/40": -1, "10/": -1, "x/40": -1, "10/x": -1, "10/0": -1, "-1/40": -1, "3000000000/40": -1, "0/4000000000": -1, "4000000000/5000000000": -1,
+	} {
+		hint, ok := retry.ParseQuota(header("X-Shopify-Shop-Api-Call-Limit", s), now, retry.ResetGuess)
+		if ok != (want >= 0) || ok && hint.Remaining != want || !ok && hint != (retry.Hint{}) {
+			t.Errorf("%q: %+v %v", s, hint, ok)
+		}
+	}
+}
+
+// TestScopes: the names that quotas may have, and those that say nothing.
+func TestScopes(t *testing.T) {
+	long := strings.Repeat("n", 64)
+	for bucket, want := range map[string]string{
+		"abc": "discord/abc", "A!~": "discord/a!~", long: "discord/" + long, "x" + long: "", "": "", "a b": "", "a\x7f": "", "ä": "",
+	} {
+		if got := strings.Join(retry.ParseScopes(header("X-RateLimit-Bucket", bucket)), ","); got != want {
+			t.Errorf("%q: %q, want %q", bucket, got, want)
+		}
+	}
+	many := http.Header{}
+	for i := range 100 {
+		many[fmt.Sprintf("X-Ratelimit-Remaining-Requests-%02d", i)] = []string{"5"}
+	}
+	if got := retry.ParseScopes(many); len(got) != 8 || got[7] != "openai/requests-07" {
+		t.Errorf("of a hundred: %v", got)
+	}
+	for _, of := range [][]string{{"X-RateLimit-Global", "true"}, {"X-RateLimit-Scope", "GLOBAL"}, {"X-RateLimit-Global", "false"}, {"X-RateLimit-Scope", "user"}} {
+		a := retry.ParseAnswer(429, header(append(of, "X-RateLimit-Bucket", "b", "Retry-After", "5")...), now, retry.ResetGuess)
+		if all := strings.EqualFold(of[1], "true") || strings.EqualFold(of[1], "global"); (a.Scope == "") != all {
+			t.Errorf("%v: the wait is for %q", of, a.Scope)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func ParseScopes(h http.Header) []string {
 // it sees every header there is.
 func namesScopes(h http.Header) bool {
 	for name := range h {
-		if len(name) > len("Ratelimit") && (strings.Contains(name, "Ratelimit") || name == shopifyCalls) {
+		if strings.Contains(name, "Ratelimit") || name == shopifyCalls {
 			return true
 		}
 	}
@@ -60,7 +60,7 @@ func namesScopes(h http.Header) bool {
 // source is the header of a quota that is used up, or "".
 func scopeOfWait(status int, h http.Header, source string) string {
 	rejected := source != "" || status == http.StatusTooManyRequests
-	if name := headerScope(source, "Reset"); name != "" && h[strings.Replace(source, "Reset", "Remaining", 1)] != nil {
+	if name := headerScope(source, "Reset"); name != "" && h[strings.ReplaceAll(source, "Reset", "Remaining")] != nil {
 		return name
 	}
 	if name := bucketScope(h); name != "" && rejected && !ofAllBuckets(h) {

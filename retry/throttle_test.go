@@ -233,7 +233,57 @@ func TestThrottleChangesUnderLoad(t *testing.T) {
 	}
 }
 
+// TestThrottleWait: it is the mean time between what was sent, within its bounds, and what has
+// left the window does not count.
+func TestThrottleWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		th := newThrottle(t, retry.ThrottleSettings{Rand: nil})
+		if d := th.Draw(); d < 0 || d >= 1 {
+			t.Errorf("drawn %v", d)
+		}
+		time.Sleep(100 * time.Second)
+		want := func(d time.Duration) {
+			t.Helper()
+			if got := th.Wait(); got != d {
+				t.Errorf("%v, want %v", got, d)
+			}
+		}
+		want(time.Second)
+		th.Report(t.Context(), false)
+		want(time.Second)
+		time.Sleep(10 * time.Second)
+		th.Report(t.Context(), false)
+		want(5 * time.Second)
+		for range 250 { // all of the ring
+			th.Report(t.Context(), false)
+		}
+		want(time.Second)
+		if !th.Rejecting() {
+			t.Error("of 200 failures, none is rejected")
+		}
+		time.Sleep(3 * time.Minute)
+		want(time.Second)
+		th.Report(t.Context(), false)
+		if th.Rejecting() {
+			t.Error("one failure in the window, and calls are rejected")
+		}
+		for range 18 {
+			th.Report(t.Context(), false)
+		}
+		time.Sleep(3 * time.Minute)
+		th.Report(t.Context(), false)
+		if th.Rejecting() {
+			t.Error("what has left the window counts")
+		}
+	})
+}
+
 func TestThrottleSettings(t *testing.T) {
+	for _, s := range []retry.ThrottleSettings{{Multiplier: 1}, {Multiplier: 100}, {Window: time.Second}, {Window: time.Hour}, {MinRequests: 1}, {MinRequests: 200}} {
+		if _, err := retry.NewThrottle(s); err != nil {
+			t.Error(err)
+		}
+	}
 	for field, s := range map[string]retry.ThrottleSettings{
 		"Multiplier is 0.5":  {Multiplier: 0.5},
 		"Multiplier is NaN":  {Multiplier: math.NaN()},

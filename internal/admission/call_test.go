@@ -1,0 +1,409 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// script is a limiter that answers as it is told, and then admits.
+type script struct {
+	mu      sync.Mutex
+	answers map[string][]limiter.Result // by key
+	err     error
+	asked   []string // key and cost of each question
+	blocked []string // key and time of each Block
+}
+
+func (s *script) AllowN(_ context.Context, key string, n int) (limiter.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, key+" "+strconv.Itoa(n))
+	if s.err != nil {
+		return limiter.Result{}, s.err
+	}
+	res := limiter.Result{Allowed: true, Source: limiter.SourceLocal}
+	if a := s.answers[key]; len(a) > 0 {
+		res, s.answers[key] = a[0], a[1:]
+	}
+	return res, nil
+}
+
+// blocking is one that can also stop a key for the fleet.
+type blocking struct{ *script }
+
+func (b blocking) Block(_ context.Context, key string, d time.Duration, _ ...limiter.Limit) error {
+	b.blocked = append(b.blocked, key+" "+d.String())
+	return nil
+}
+
+func newClient(t *testing.T, l limiter.Allower, change func(*Settings)) *Client {
+	t.Helper()
+	s := Defaults()
+	s.Limiter, s.Logger = l, slog.New(slog.DiscardHandler)
+	if change != nil {
+		change(&s)
+	}
+	c, err := New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// waitsOf begins a call that notes its waits.
+func waitsOf(t *testing.T, c *Client) (*Call, *[]Wait) {
+	x, waits := Begin(t.Context(), c, "h", "k"), new([]Wait)
+	x.OnWait = func(w Wait) { *waits = append(*waits, w) }
+	return &x, waits
+}
+
+func denied(after time.Duration, source limiter.Source) limiter.Result {
+	return limiter.Result{RetryAfter: after, Source: source, Limit: limiter.GCRA(limiter.PerSecond(1), 1)}
+}
+
+// TestDenialIsWaitedFor: for as long as an own limiter says, and where processes share one, up
+// to a quarter and 50 ms longer, so that the one nearest to Redis does not take each unit.
+func TestDenialIsWaitedFor(t *testing.T) {
+	for _, c := range []struct {
+		after  time.Duration
+		source limiter.Source
+		most   time.Duration
+	}{
+		{time.Second, limiter.SourceLocal, time.Second},
+		{time.Second, limiter.SourceRedis, 1050 * time.Millisecond},
+		{40 * time.Millisecond, limiter.SourceRedis, 50 * time.Millisecond},
+		{0, limiter.SourceLocal, time.Millisecond},
+	} {
+		longest := time.Duration(0)
+		for range 100 {
+			synctest.Test(t, func(t *testing.T) {
+				lim := &script{answers: map[string][]limiter.Result{"k": {denied(c.after, c.source)}}}
+				x, waits := waitsOf(t, newClient(t, lim, nil))
+				start := time.Now()
+				if s := x.Admit(); s != nil {
+					t.Fatalf("%+v", s)
+				}
+				took := time.Since(start)
+				if took < max(time.Millisecond, c.after) || took > c.most || len(lim.asked) != 2 {
+					t.Fatalf("%v: waited %v, asked %v", c.after, took, lim.asked)
+				}
+				if len(*waits) != 1 || (*waits)[0].Why != retry.WaitLimiter || (*waits)[0].For != took {
+					t.Fatalf("waited %v, and the hook got %+v", took, *waits)
+				}
+				longest = max(longest, took)
+			})
+		}
+		if least := max(time.Millisecond, c.after); longest < least+(c.most-least)*3/4 {
+			t.Errorf("%v from %v: the longest of 100 waits is %v, want near %v", c.after, c.source, longest, c.most)
+		}
+	}
+}
+
+// TestDelayIsWaitedFor: the limiter lets a call start later, which is for this call alone; one
+// that does not fit ends it.
+func TestDelayIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := limiter.Result{Allowed: true, Delay: time.Minute, Source: limiter.SourceLocal}
+		lim := &script{answers: map[string][]limiter.Result{"k": {late, late}}}
+		c := newClient(t, lim, nil)
+		x, waits := waitsOf(t, c)
+		start := time.Now()
+		if s := x.Admit(); s != nil || time.Since(start) != time.Minute {
+			t.Errorf("%+v after %v", s, time.Since(start))
+		}
+		if want := []Wait{{For: time.Minute, Why: retry.WaitLimiter}}; !slices.Equal(*waits, want) {
+			t.Errorf("%+v", *waits)
+		}
+		x, waits = waitsOf(t, c)
+		x.Allow.Each = time.Second
+		if s := x.Admit(); s == nil || s.Reason != retry.Throttled || s.Key != "k" || s.Wait != time.Minute || len(*waits) != 0 {
+			t.Errorf("%+v, waits %+v", s, *waits)
+		}
+	})
+}
+
+// TestScopesAreAskedWithoutACost: before the key, of a limiter that can stop them; a delay of
+// theirs is not the call's.
+func TestScopesAreAskedWithoutACost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim := &script{answers: map[string][]limiter.Result{"k#a": {
+			denied(2*time.Second, limiter.SourceLocal), {Allowed: true, Delay: time.Minute, Source: limiter.SourceLocal},
+		}}}
+		admit := func(l limiter.Allower) (took time.Duration) {
+			start := time.Now()
+			x := Begin(t.Context(), newClient(t, l, nil), "h", "k")
+			x.Scopes, x.Cost = []string{"k#a"}, 3
+			if s := x.Admit(); s != nil {
+				t.Errorf("%+v", s)
+			}
+			return time.Since(start)
+		}
+		if took := admit(lim); took != 0 || strings.Join(lim.asked, ", ") != "k 3" {
+			t.Errorf("asked %v of one that can stop no key, %v", lim.asked, took)
+		}
+		lim.asked = nil
+		// More than the time of a unit: those who are stopped together spread.
+		if took := admit(blocking{lim}); took < 2*time.Second || took > 3*time.Second || strings.Join(lim.asked, ", ") != "k#a 0, k#a 0, k 3" {
+			t.Errorf("asked %v, %v", lim.asked, took)
+		}
+		lim.err = errors.New("down")
+		x := Begin(t.Context(), newClient(t, lim, nil), "h", "k")
+		if s := x.Admit(); s == nil || s.Reason != retry.LimiterFailed || s.Key != "k" || !errors.Is(s.Err, lim.err) {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestCooldown: what a server asks for is at most an hour and is told to the fleet once, and
+// again when it lasts for more than a tenth longer.
+func TestCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		lim := &script{}
+		c := newClient(t, blocking{lim}, func(s *Settings) { s.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		x, waits := waitsOf(t, c)
+		cool := func(d time.Duration) time.Duration { return x.Cool(Cooldown{For: d, Source: "s"}) }
+		if d := cool(0); d != 0 || c.gates.t.Len() != 0 {
+			t.Errorf("no time: %v", d)
+		}
+		if d := cool(-1); d != 0 {
+			t.Errorf("less than no time: %v", d)
+		}
+		other := Begin(t.Context(), c, "h", "")
+		if d := other.Cool(Cooldown{For: time.Second}); d != 0 {
+			t.Errorf("without a key: %v", d)
+		}
+		for _, step := range []struct{ sleep, ask, got time.Duration }{
+			{0, 100 * time.Second, 100 * time.Second}, // told
+			{0, 100 * time.Second, 0},
+			{10 * time.Second, 100 * time.Second, 100 * time.Second}, // a tenth: not told
+			{11 * time.Second, 100 * time.Second, 100 * time.Second}, // told
+			{0, 2 * time.Hour, time.Hour},                            // told
+		} {
+			time.Sleep(step.sleep)
+			if d := cool(step.ask); d != step.got {
+				t.Errorf("after %v, %v: %v, want %v", step.sleep, step.ask, d, step.got)
+			}
+		}
+		if got := strings.Join(lim.blocked, ", "); got != "k 1m40s, k 1m40s, k 1h0m0s" {
+			t.Errorf("the fleet was told %s", got)
+		}
+		if n := strings.Count(log.String(), "cooling down"); n != 1 || !strings.Contains(log.String(), "level=INFO") {
+			t.Errorf("%d lines of log: %s", n, log.String())
+		}
+		if s := x.Admit(); s == nil || s.Reason != retry.CoolingDown || s.Wait != 2*time.Hour || s.Key != "k" || len(*waits) != 0 {
+			t.Errorf("%+v, waits %+v", s, *waits)
+		}
+		x.Allow.Each, x.Allow.Total = 2*time.Hour, 2*time.Hour
+		if s := x.Admit(); s != nil || len(*waits) == 0 || (*waits)[0].Why != retry.WaitCooldown || (*waits)[0].For != time.Hour {
+			t.Errorf("%+v, waits %+v", s, *waits)
+		}
+	})
+}
+
+// TestCooldownOfAScope stops the calls that belong to it, and no others; who has its turn when
+// it begins does not go.
+func TestCooldownOfAScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := limiter.Result{Allowed: true, Delay: 5 * time.Second, Source: limiter.SourceLocal}
+		lim := &script{answers: map[string][]limiter.Result{"k": {late}}}
+		c := newClient(t, lim, nil)
+		start := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			x := Begin(t.Context(), c, "h", "k")
+			x.Scopes = []string{"k#a"}
+			if s := x.Admit(); s != nil || time.Since(start) < 11*time.Second || time.Since(start) > 16*time.Second {
+				t.Errorf("%+v after %v", s, time.Since(start))
+			}
+		})
+		time.Sleep(time.Second)
+		x := Begin(t.Context(), c, "h", "k")
+		x.Cool(Cooldown{For: 10 * time.Second, Scope: "k#a"})
+		if s := x.Admit(); s != nil || time.Since(start) != time.Second {
+			t.Errorf("without the scope: %+v after %v", s, time.Since(start))
+		}
+		wg.Wait()
+		if got := strings.Join(lim.asked, ", "); got != "k 1, k 1, k 1" {
+			t.Errorf("asked %s", got)
+		}
+	})
+}
+
+// TestNextWait: a server's wait is never shortened and up to half longer, backoff has a least.
+func TestNextWait(t *testing.T) {
+	c := newClient(t, nil, func(s *Settings) {
+		s.Backoff = retry.Backoff{Initial: 100 * time.Millisecond, Jitter: retry.JitterNone}
+	})
+	for _, k := range []struct {
+		a           Answer
+		least, most time.Duration
+		why         retry.WaitReason
+	}{
+		{Answer{Asked: true, Wait: 2 * time.Second, Source: "s"}, 2 * time.Second, 3 * time.Second, retry.WaitServer},
+		{Answer{Asked: true, Least: time.Second}, time.Second, 1500 * time.Millisecond, retry.WaitServer},
+		{Answer{Least: time.Second}, time.Second, 1500 * time.Millisecond, retry.WaitBackoff},
+		{Answer{Least: 100 * time.Millisecond}, 100 * time.Millisecond, 100 * time.Millisecond, retry.WaitBackoff},
+		{Answer{}, 100 * time.Millisecond, 100 * time.Millisecond, retry.WaitBackoff},
+	} {
+		longest := time.Duration(0)
+		for range 200 {
+			x := Begin(t.Context(), c, "h"+strconv.Itoa(int(k.least)), "k")
+			x.Host = &Host{} // without a budget
+			w, s := x.Next(k.a)
+			if s != nil || w.For < k.least || w.For > k.most || w.Why != k.why || w.Source != k.a.Source {
+				t.Fatalf("%+v: %+v %+v", k.a, w, s)
+			}
+			longest = max(longest, w.For)
+		}
+		if longest < k.least+(k.most-k.least)*3/4 {
+			t.Errorf("%+v: the longest of 200 is %v", k.a, longest)
+		}
+	}
+	x := Begin(t.Context(), c, "h", "k")
+	var got []time.Duration
+	for i := range 5 {
+		if i == 3 {
+			x.RestartBackoff()
+		}
+		w, _ := x.Next(Answer{})
+		got = append(got, w.For/(100*time.Millisecond))
+	}
+	if !slices.Equal(got, []time.Duration{1, 2, 4, 1, 2}) {
+		t.Errorf("backoff, begun again after three: %v", got)
+	}
+}
+
+// TestCallerIsGone: neither is anything asked for it, nor waited.
+func TestCallerIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim := &script{answers: map[string][]limiter.Result{"k": {denied(time.Minute, limiter.SourceLocal)}}}
+		c := newClient(t, lim, nil)
+		canceled := make(chan struct{})
+		x := Begin(t.Context(), c, "h", "k")
+		x.Canceled = canceled
+		start := time.Now()
+		time.AfterFunc(time.Second, func() { close(canceled) })
+		if s := x.Admit(); s == nil || s.Reason != CallerGone || time.Since(start) != time.Second {
+			t.Errorf("%+v after %v", s, time.Since(start))
+		}
+		if s := x.Admit(); s == nil || s.Reason != CallerGone || len(lim.asked) != 1 {
+			t.Errorf("%+v, asked %v", s, lim.asked)
+		}
+		if s := x.Wait(Wait{For: time.Hour}); s == nil || s.Reason != CallerGone || time.Since(start) != time.Second {
+			t.Errorf("%+v after %v", s, time.Since(start))
+		}
+	})
+}
+
+// TestDrawHoldsForOneAttempt: a call that has waited is not rejected by a second draw, and another
+// attempt draws again.
+func TestDrawHoldsForOneAttempt(t *testing.T) {
+	draws := 0
+	lim := &script{}
+	c := newClient(t, lim, func(s *Settings) {
+		s.Throttle = &retry.ThrottleSettings{MinRequests: 1, Rand: func() float64 { draws++; return 0.999 }}
+	})
+	x := Begin(t.Context(), c, "h", "k")
+	x.Host.Throttle.Report(t.Context(), false)
+	for attempt := 1; attempt <= 3; attempt++ {
+		if s := x.Admit(); s != nil || draws != attempt {
+			t.Errorf("attempt %d: %+v after %d draws", attempt, s, draws)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	if s := Defaults(); s.Attempts != 3 || s.MaxWait != 2*time.Minute || s.MaxTotal != 5*time.Minute {
+		t.Errorf("%+v", s)
+	}
+	for _, k := range []struct {
+		change func(*Settings)
+		field  string
+	}{
+		{func(s *Settings) { s.MaxTotal = 0 }, ""},
+		{func(s *Settings) { s.MaxTotal = 24 * time.Hour }, ""},
+		{func(s *Settings) { s.MaxTotal = 24*time.Hour + 1 }, "max total wait"},
+		{func(s *Settings) { s.MaxTotal = -1 }, "max total wait"},
+		{func(s *Settings) { s.MaxWait = 0 }, ""},
+		{func(s *Settings) { s.MaxWait = time.Hour }, ""},
+		{func(s *Settings) { s.MaxWait = time.Hour + 1 }, "max wait"},
+		{func(s *Settings) { s.Attempts = 1 }, ""},
+		{func(s *Settings) { s.Attempts = 100 }, ""},
+		{func(s *Settings) { s.Attempts = 101 }, "attempts"},
+	} {
+		s := Defaults()
+		k.change(&s)
+		if _, err := New(s); (err == nil) != (k.field == "") || err != nil && !strings.Contains(err.Error(), k.field) {
+			t.Errorf("%v, want one of %q", err, k.field)
+		}
+	}
+}
+
+// TestPaceCounts: the rate that is cut is that of the present second or the one before it, and
+// never more than what was allowed.
+func TestPaceCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			sleep time.Duration
+			rate  float64
+		}{
+			"at once":      {0, 7},
+			"a second ago": {time.Second, 7},
+			"two ago":      {2 * time.Second, adaptiveMin},
+		} {
+			p := &pace{epoch: time.Now()}
+			var at time.Duration
+			for range 10 {
+				at = p.start()
+			}
+			time.Sleep(c.sleep)
+			if p.throttled(at); p.rate < c.rate-1e-9 || p.rate > c.rate+1e-9 {
+				t.Errorf("ten %s: %v, want %v", name, p.rate, c.rate)
+			}
+		}
+		p := &pace{epoch: time.Now()}
+		for range 100 {
+			p.start()
+		}
+		p.throttled(p.start())
+		was := p.rate
+		time.Sleep(adaptiveSettle)
+		if p.throttled(p.start()); p.rate < was {
+			t.Error("what was sent within the settling time cut again")
+		}
+		time.Sleep(1)
+		if p.throttled(p.start()); p.rate >= was {
+			t.Error("what was sent after it did not cut")
+		}
+		for range 1000 { // more than allowed
+			p.start()
+		}
+		time.Sleep(2 * adaptiveSettle)
+		before := p.rate
+		for range 1000 {
+			p.start()
+		}
+		if p.throttled(p.start()); p.rate > before {
+			t.Errorf("cut from %v to %v", before, p.rate)
+		}
+		if d, ok := p.delay(0); d != 0 || !ok {
+			t.Errorf("the first turn: %v %v", d, ok)
+		}
+		next, _ := p.delay(time.Hour)
+		if d, ok := p.delay(2 * next); !ok || d != 2*next {
+			t.Errorf("a turn that just fits: %v %v, want %v", d, ok, 2*next)
+		}
+	})
+}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// fullFor is how long a table that is full of entries in force is not searched again: a flood of
-// keys would make everybody wait for that.
+// fullFor is how long a table that is full of entries in force is not searched again: with a
+// flood of keys, all callers would wait for the search.
 const fullFor = time.Second
 
 // Table is a map that holds at most max entries. To make room it drops any

@@ -33,6 +33,34 @@ func TestLimiterStaysSmall(t *testing.T) {
 	}
 }
 
+// TestEnumerationsPrintAsWords: every exported enumeration has the methods by which fmt, JSON
+// and both formats of slog print it as a word. A set of bits is none.
+func TestEnumerationsPrintAsWords(t *testing.T) {
+	lists, err := filepath.Glob("api/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, list := range lists {
+		listing := read(t, list)
+		for line := range strings.Lines(listing) {
+			name, is := strings.CutPrefix(strings.TrimSuffix(line, " uint8\n"), "type ")
+			if !is || !strings.HasSuffix(line, " uint8\n") || name == "Headers" {
+				continue
+			}
+			seen++
+			for _, method := range []string{".String() string\n", ".MarshalText() ([]byte, error)\n"} {
+				if !strings.Contains(listing, "method "+name+method) {
+					t.Errorf("%s: %s has no method %s", list, name, method)
+				}
+			}
+		}
+	}
+	if seen < 13 {
+		t.Errorf("only %d enumerations were found", seen)
+	}
+}
+
 // TestFilesStandInAnOrder: a file of a package uses what other files declare. The files can
 // be put in an order in which at most 15 % of these arrows run back up, so that a package
 // can be read from one end to the other.

@@ -42,7 +42,7 @@ var imports = map[string][]string{
 	"internal/roundtrippertest": nil,
 	"httpclient":                {"internal/admission", "internal/discovery", "internal/chain", "internal/configerr", "retry", "limiter"},
 	"internal/discovery":        {"internal/admission", "internal/algo", "internal/configerr", "internal/random", "internal/lua", "internal/options", "internal/redislink", "limiter", "retry"},
-	"middleware":                {"internal/chain", "internal/configerr", "internal/inbound", "limiter", "semaphore"},
+	"middleware":                {"internal/chain", "internal/configerr", "internal/enum", "internal/inbound", "limiter", "semaphore"},
 	"internal/inbound":          {"internal/configerr", "limiter", "semaphore"},
 	"analytics":                 {"internal/configerr", "internal/topk", "limiter"},
 	"internal/chain":            nil,

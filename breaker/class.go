@@ -97,3 +97,11 @@ const (
 	// ProofRead: a call that only reads was answered, perhaps by a replica.
 	ProofRead
 )
+
+var proofNames = [...]string{"write", "run", "read"}
+
+// String returns what is proven, in one lower-case word.
+func (p Proof) String() string { return enum.Name(proofNames[:], p, "proof") }
+
+// MarshalText returns what String does, for JSON and logs.
+func (p Proof) MarshalText() ([]byte, error) { return []byte(p.String()), nil }

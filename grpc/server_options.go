@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/enum"
 	"github.com/holdfast-go/holdfast/internal/inbound"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/semaphore"
@@ -25,6 +26,14 @@ const (
 	// MissingShared lets all of them share one key.
 	MissingShared Missing = Missing(inbound.MissingShared)
 )
+
+var missing = [...]string{"invalid-argument", "unauthenticated", "shared"}
+
+// String returns the name in lower-case words.
+func (m Missing) String() string { return enum.Name(missing[:], m, "missing key") }
+
+// MarshalText returns what String does, for JSON and logs.
+func (m Missing) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 type serverConfig struct {
 	rules  inbound.Rules[RPC]

@@ -10,6 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/middleware"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // TestWordsInJSONAndLogs: what is a number in memory is a word in JSON, also as the key of
@@ -18,7 +20,10 @@ func TestWordsInJSONAndLogs(t *testing.T) {
 	for value, want := range map[any]string{
 		limiter.SourceLease: "lease", limiter.Source(99): "unknown source 99",
 		limiter.Limit{}.String(): "no limit",
-		fallback.Closed:          "closed", breaker.HalfOpen: "half-open", breaker.ClassReadOnly: "read-only",
+		fallback.Closed:          "closed", breaker.HalfOpen: "half-open", breaker.ClassReadOnly: "read-only", breaker.ProofRun: "run",
+		retry.Reason(0): "none", retry.Throttled: "throttled", retry.Rejected: "rejected", retry.WaitCooldown: "cooldown",
+		retry.JitterEqual: "equal", retry.Provider(0): "none", retry.Shopify: "shopify", retry.ResetEpochMillis: "epoch-millis",
+		middleware.MissingUnauthorized: "unauthorized",
 	} {
 		var text, object bytes.Buffer
 		slog.New(slog.NewTextHandler(&text, nil)).Info("m", "value", value)

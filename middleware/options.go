@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/enum"
 	"github.com/holdfast-go/holdfast/internal/inbound"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/semaphore"
@@ -28,6 +29,14 @@ const (
 	// MissingShared lets all of them share one key.
 	MissingShared Missing = Missing(inbound.MissingShared)
 )
+
+var missing = [...]string{"bad-request", "unauthorized", "shared"}
+
+// String returns the name in lower-case words.
+func (m Missing) String() string { return enum.Name(missing[:], m, "missing key") }
+
+// MarshalText returns what String does, for JSON and logs.
+func (m Missing) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 type config struct {
 	rules     inbound.Rules[*http.Request]

@@ -39,6 +39,9 @@ var jitterNames = [...]string{"full", "equal", "none"}
 // String returns the jitter in one lower-case word.
 func (j Jitter) String() string { return enum.Name(jitterNames[:], j, "jitter") }
 
+// MarshalText returns what String does, for JSON and logs.
+func (j Jitter) MarshalText() ([]byte, error) { return []byte(j.String()), nil }
+
 // Backoff is a curve of waits: the n-th, from 0, is Initial × Multiplierⁿ, at
 // most Max, before jitter. Jitter never lengthens a wait beyond that. The zero
 // value is usable, and so is each zero field: it has its default. A Backoff is

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/enum"
 )
 
 // Provider is a server that rejects requests in ways that only the body of a response
@@ -24,6 +26,14 @@ const (
 	// JSON where the path of the request ends in graphql or graphql.json.
 	GraphQL
 )
+
+var providerNames = [...]string{"none", GitHub: "github", Shopify: "shopify", GraphQL: "graphql"}
+
+// String returns the provider in one lower-case word.
+func (p Provider) String() string { return enum.Name(providerNames[:], p, "provider") }
+
+// MarshalText returns what String does, for JSON and logs.
+func (p Provider) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // MaxBody is how long a body that is read may be. A longer one says nothing.
 const MaxBody = 64 << 10

@@ -58,6 +58,7 @@ const (
 )
 
 var reasons = [...]string{
+	0:               "none",
 	AttemptsSpent:   "attempts spent",
 	PermanentError:  "permanent",
 	ElapsedSpent:    "time spent",
@@ -78,6 +79,9 @@ var reasons = [...]string{
 
 // String returns the reason in lower-case words.
 func (r Reason) String() string { return enum.Name(reasons[:], r, "reason") }
+
+// MarshalText returns what String does, for JSON and logs.
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // WaitReason says what a call of a client waits for.
 type WaitReason uint8
@@ -100,6 +104,9 @@ var waitReasons = [...]string{WaitServer: "server", WaitBackoff: "backoff", Wait
 
 // String returns the reason in one lower-case word.
 func (w WaitReason) String() string { return enum.Name(waitReasons[:], w, "reason to wait") }
+
+// MarshalText returns what String does, for JSON and logs.
+func (w WaitReason) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
 // Error is what [Do] and [DoValue] return when they give up. It matches the
 // last error by errors.Is and errors.As, and for [Canceled] and

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/dunglas/httpsfv"
+
+	"github.com/holdfast-go/holdfast/internal/enum"
 )
 
 // ResetFormat says what the number in a header such as X-RateLimit-Reset means,
@@ -25,6 +27,14 @@ const (
 	// ResetEpochMillis is a Unix time in milliseconds.
 	ResetEpochMillis
 )
+
+var resetFormats = [...]string{"guess", "delta", "epoch", "epoch-millis"}
+
+// String returns the format in lower-case words.
+func (f ResetFormat) String() string { return enum.Name(resetFormats[:], f, "reset format") }
+
+// MarshalText returns what String does, for JSON and logs.
+func (f ResetFormat) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
 // ParseQuota returns what a response says about the quota of its caller: what
 // remains, and how long until it is reset. It knows

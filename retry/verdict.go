@@ -21,3 +21,6 @@ var verdicts = [...]string{"default", "final", "failed", "rejected"}
 
 // String returns the verdict in lower-case words.
 func (v Verdict) String() string { return enum.Name(verdicts[:], v, "verdict") }
+
+// MarshalText returns what String does, for JSON and logs.
+func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }

@@ -268,7 +268,7 @@ func TestTableOfRedisKeys(t *testing.T) {
 	text, names := read(t, "docs/architecture.md"), lua.NewNamer("prefix")
 	all := []string{names.Peers(0), names.Probe("id"), names.Permits("id"), names.Learnt("id")}
 	for _, k := range algo.Kinds {
-		all = append(all, names.Keys(k, "id").State())
+		all = append(all, names.KeysOf(k, "id").State())
 	}
 	for _, key := range all {
 		if !strings.Contains(text, "`"+key+"`") {

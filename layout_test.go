@@ -24,6 +24,7 @@ var imports = map[string][]string{
 	"internal/lua":              {"internal/algo"},
 	"fallback":                  {"internal/algo", "internal/configerr", "internal/enum"},
 	"internal/random":           nil,
+	"internal/repeat":           nil,
 	"breaker":                   {"internal/chain", "internal/configerr", "internal/enum", "internal/random"},
 	"internal/configerr":        nil,
 	"internal/enum":             {"internal/configerr"},
@@ -32,12 +33,12 @@ var imports = map[string][]string{
 	"retry":                     {"internal/chain", "internal/configerr", "internal/enum", "internal/random", "internal/wait"},
 	"internal/redislink":        {"internal/chain", "internal/random", "internal/algo", "internal/configerr", "internal/lua", "breaker", "fallback"},
 	"internal/denial":           {"internal/algo"},
-	"internal/lease":            {"internal/algo", "internal/lua"},
+	"internal/lease":            {"internal/algo", "internal/lua", "internal/repeat"},
 	"internal/outbox":           {"internal/random", "internal/algo", "internal/lua", "internal/redislink", "fallback"},
 	"internal/options":          {"internal/configerr", "internal/redislink"},
 	"limiter":                   {"internal/critical", "internal/enum", "internal/algo", "internal/configerr", "internal/denial", "internal/lease", "internal/lua", "internal/outbox", "internal/redislink", "internal/options", "internal/chain", "internal/random", "internal/wait", "fallback", "breaker"},
-	"semaphore":                 {"internal/critical", "internal/random", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "limiter", "fallback"},
-	"sampled":                   {"internal/algo", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "internal/topk", "limiter", "fallback"},
+	"semaphore":                 {"internal/critical", "internal/random", "internal/repeat", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "limiter", "fallback"},
+	"sampled":                   {"internal/algo", "internal/configerr", "internal/lua", "internal/redislink", "internal/repeat", "internal/options", "internal/topk", "limiter", "fallback"},
 	"limiter/limitertest":       {"limiter"},
 	"internal/roundtrippertest": nil,
 	"httpclient":                {"internal/admission", "internal/discovery", "internal/chain", "internal/configerr", "retry", "limiter"},
@@ -139,7 +140,7 @@ func TestDurationsAreMonotonic(t *testing.T) {
 		"limiter/errors.go": "e.Remaining.Round(",            // a duration
 	}
 	seen := 0
-	for _, dir := range []string{"limiter", "semaphore", "sampled", "fallback", "breaker", "internal/redislink", "internal/lua", "internal/lease", "internal/outbox"} {
+	for _, dir := range []string{"limiter", "semaphore", "sampled", "fallback", "breaker", "internal/redislink", "internal/lua", "internal/lease", "internal/outbox", "internal/repeat"} {
 		goFiles(t, dir, func(path string, _ *ast.File) {
 			if strings.HasSuffix(path, "_test.go") || strings.Contains(path, "limitertest") {
 				return

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+
+	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
 const (
@@ -31,17 +33,18 @@ func (t *Top) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // for concurrent use. The error matches
 // limiter.ErrInvalidConfig: there must be one, none may
 // be nil, and names must not be empty.
-func Handler(tops map[string]*Top) (http.Handler, error) {
+func Handler(tops map[string]*Top) (_ http.Handler, err error) {
+	defer func() { err = configerr.In("analytics", err) }()
 	if len(tops) == 0 {
-		return nil, invalid("tops", 0, "must be at least 1")
+		return nil, configerr.New("tops", 0, "must be at least 1")
 	}
 	most := 0
 	for name, t := range tops {
 		switch {
 		case name == "":
-			return nil, invalid("name", `""`, "must not be empty")
+			return nil, configerr.New("name", `""`, "must not be empty")
 		case t == nil || t.capacity == 0:
-			return nil, invalid("top", fmt.Sprintf("nil or the zero value for %q", name), "must be made by New")
+			return nil, configerr.New("top", fmt.Sprintf("nil or the zero value for %q", name), "must be made by New")
 		}
 		most = max(most, t.capacity)
 	}

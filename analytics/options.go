@@ -53,23 +53,15 @@ var processSecret = sync.OnceValue(func() []byte {
 func newConfig(capacity int, opts []Option) (*config, error) {
 	c := &config{period: DefaultPeriod}
 	if err := configerr.Apply(c, opts); err != nil {
-		return nil, configerr.In(pkg, err)
+		return nil, err
 	}
 	switch {
 	case capacity < 1 || capacity > MaxCapacity:
-		return nil, invalid("capacity", capacity, "must be 1 to %d", MaxCapacity)
+		return nil, configerr.New("capacity", capacity, "must be 1 to %d", MaxCapacity)
 	case c.period < minPeriod || c.period > maxPeriod:
-		return nil, invalid("period", c.period, "must be between %v and %v", minPeriod, maxPeriod)
+		return nil, configerr.New("period", c.period, "must be between %v and %v", minPeriod, maxPeriod)
 	case c.hashed && len(c.secret) == 0:
 		c.secret = processSecret()
 	}
 	return c, nil
-}
-
-// pkg is how errors name this package.
-const pkg = "analytics"
-
-// invalid returns the error of a value that breaks a rule.
-func invalid(field string, value any, rule string, args ...any) error {
-	return configerr.In(pkg, configerr.New(field, value, rule, args...))
 }

@@ -100,13 +100,11 @@ func (p *periods) merge() []total {
 	var all []total
 	for i := range p.current {
 		items, least := p.current[i].Items()
-		if p.previous == nil {
-			for _, it := range items {
-				all = append(all, totalOf(it, 0))
-			}
-			continue
+		var old []topk.Item[counters]
+		var oldLeast int64
+		if p.previous != nil {
+			old, oldLeast = p.previous[i].Items()
 		}
-		old, oldLeast := p.previous[i].Items()
 		// By hash and key: a key may be the same as what is kept of a longer one.
 		type id struct {
 			hash uint64

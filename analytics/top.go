@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/topk"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -61,7 +62,7 @@ type counters struct {
 func New(capacity int, opts ...Option) (*Top, error) {
 	c, err := newConfig(capacity, opts)
 	if err != nil {
-		return nil, err
+		return nil, configerr.In("analytics", err)
 	}
 	t := &Top{capacity: capacity, config: *c, seed: maphash.MakeSeed(), start: time.Now()}
 	t.periods.Store(&periods{end: t.period, current: t.newCounts()})

@@ -423,7 +423,7 @@ func (d *decider) reset(ctx context.Context, s *spec, key string) error {
 	id := lua.EncodeID(key)
 	d.local.Reset(id)
 	defer d.forget(id)
-	return redislink.CallerError(ctx, key, d.redis.Exec(ctx, id, &lua.Remove{Keys: []string{d.redis.Names.KeysOf(s.args.Kind, id).State()}}))
+	return redislink.CallerError(ctx, key, d.redis.Exec(ctx, id, lua.Plain{"del", d.redis.Names.KeysOf(s.args.Kind, id).State()}))
 }
 
 // forget drops what this process knows and holds of an encoded id.

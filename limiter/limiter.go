@@ -77,7 +77,7 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 		one.equal = 1
 	}
 	if one.policy == fallback.Local {
-		link.OnReturn(one.outbox.Settle)
+		link.OnReturn(one.outbox.Reconcile)
 	}
 	e := &shared{decider: one}
 	l := &Limiter{hook: c.Decision, engine: e, redis: e}
@@ -86,7 +86,7 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 	}
 	if c.Lease > 0 {
 		one.leases = lease.New(lease.Config{
-			Size: c.Lease, Age: c.LeaseAge, Max: c.MaxLocalKeys,
+			Size: int64(c.Lease), Age: c.LeaseAge, Max: int64(c.MaxLocalKeys),
 			Names: link.Names, Outbox: one.outbox, Start: link.Background.Start,
 		})
 	}

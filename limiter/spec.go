@@ -151,7 +151,8 @@ func (s *spec) boundedBy(most time.Duration) *spec {
 		return s
 	}
 	bounded := *s
-	bounded.args = s.args.WithMaxDelay(max(1, most.Microseconds()))
+	bounded.args.MaxDelay = max(1, most.Microseconds())
+	bounded.args = lua.NewArgs(bounded.args.Params)
 	return &bounded
 }
 

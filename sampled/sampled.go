@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/redislink"
+	"github.com/holdfast-go/holdfast/internal/repeat"
 	"github.com/holdfast-go/holdfast/internal/topk"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -71,9 +72,9 @@ type Limiter struct {
 	// candidates are keys beyond the top, by the units that were asked for.
 	candidates atomic.Pointer[topk.Sketch[struct{}]]
 
+	ticks repeat.Task // while keys are tracked
 	mu    sync.Mutex
-	timer *time.Timer // nil while it is stopped
-	last  time.Time   // of the ticks
+	last  time.Time // of the ticks; zero when there is none to come
 }
 
 var _ limiter.Allower = (*Limiter)(nil)
@@ -97,6 +98,7 @@ func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (_ *Limit
 		redis: link, policy: c.Link.Policy, decision: c.Decision,
 		interval: c.Interval, topKeys: c.TopKeys, reporter: newReporter(link, staleIntervals*c.Interval+time.Second),
 	}
+	s.ticks = repeat.Task{Every: c.Interval, Start: link.Background.Start, Run: s.tick}
 	// What is decided by share may come at once, up to an interval's part.
 	s.units = float64(rate.N) * float64(c.Interval) / float64(max(1, rate.Per))
 	s.limit = limiter.TokenBucket(rate, int(max(1, math.Ceil(min(s.units, math.MaxInt32)))))
@@ -208,7 +210,7 @@ func (s *Limiter) track(key string) *sample {
 	}
 	k, made := s.table.add(key, s.prepare)
 	if made {
-		s.startTicking()
+		s.begin()
 	}
 	return k
 }
@@ -276,11 +278,7 @@ func (s *Limiter) Health() limiter.Health {
 // Close takes this process out of the reports and fails later calls with
 // limiter.ErrClosed. The client stays open. Closing twice is harmless.
 func (s *Limiter) Close() error {
-	s.mu.Lock()
-	if s.timer != nil {
-		s.timer.Stop()
-	}
-	s.mu.Unlock()
+	s.ticks.End()
 	s.redis.Close(func() {
 		s.reporter.leave(func(cmd lua.Command) bool { return s.redis.Last(&redislink.Op{ID: lua.Sampled, Command: cmd}) == nil })
 		s.claimed.Release()
@@ -288,52 +286,35 @@ func (s *Limiter) Close() error {
 	return nil
 }
 
-// startTicking makes sure that there is a tick to come, at once when it is the first.
-func (s *Limiter) startTicking() {
+// begin makes sure that there is a tick to come. How many processes there are is known sooner
+// than what they are asked for.
+func (s *Limiter) begin() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.timer != nil || s.redis.IsClosed() {
-		return
-	}
-	if s.last.IsZero() {
-		// How many there are is known sooner than what they are asked for.
+	if s.last.IsZero() && !s.redis.IsClosed() {
 		s.last = time.Now()
 		s.redis.Background.Start(s.register)
 	}
-	s.timer = time.AfterFunc(s.interval, s.tick)
+	s.mu.Unlock()
+	s.ticks.Begin()
 }
 
-// tick ends an interval, in the background, and goes on while keys are tracked.
-func (s *Limiter) tick() {
-	s.redis.Background.Start(func(ctx context.Context) {
-		now := time.Now()
-		s.mu.Lock()
-		elapsed := now.Sub(s.last)
-		s.last = now
-		s.mu.Unlock()
-		s.turn(ctx, elapsed)
-		s.mu.Lock()
-		s.timer = nil
-		more := s.table.count.Load() > 0
-		if !more {
-			s.last = time.Time{}
-		}
-		s.mu.Unlock()
-		if !more {
-			s.reporter.leave(func(cmd lua.Command) bool { return s.redis.Exec(ctx, lua.Sampled, cmd) == nil })
-			if s.table.count.Load() == 0 {
-				return
-			}
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.timer == nil && !s.redis.IsClosed() {
-			if s.last.IsZero() {
-				s.last = now
-			}
-			s.timer = time.AfterFunc(max(s.interval/10, s.interval-time.Since(now)), s.tick)
-		}
-	})
+// tick ends an interval. There is another one while keys are tracked.
+func (s *Limiter) tick(ctx context.Context) (more bool) {
+	now := time.Now()
+	s.mu.Lock()
+	elapsed := now.Sub(s.last)
+	s.last = now
+	s.mu.Unlock()
+	s.turn(ctx, elapsed)
+	s.mu.Lock()
+	if more = s.table.count.Load() > 0; !more {
+		s.last = time.Time{}
+	}
+	s.mu.Unlock()
+	if !more {
+		s.reporter.leave(func(cmd lua.Command) bool { return s.redis.Exec(ctx, lua.Sampled, cmd) == nil })
+	}
+	return more
 }
 
 // turn reports what was asked for, and plans the next interval.

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redislink"
+	"github.com/holdfast-go/holdfast/internal/repeat"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -31,10 +32,10 @@ type ledger struct {
 	ttl      time.Duration
 	patience time.Duration // defaultPatience, but in tests
 
+	beats repeat.Task // while permits are held
 	mu    sync.Mutex
 	keys  map[string]*key
 	held  int
-	timer *time.Timer // of the heartbeat; nil while it is stopped
 }
 
 // enter returns what is known of a key, which stays until leave.
@@ -163,7 +164,7 @@ func (l *ledger) hold(k *key, caller string, remaining int, from limiter.Source)
 	p.known.Store(from == limiter.SourceRedis)
 	k.holding[caller] = p
 	l.held++
-	l.startHeartbeat()
+	l.beats.Begin()
 	return p
 }
 
@@ -187,24 +188,12 @@ const (
 	keysPerBeat    = 64
 )
 
-// startHeartbeat makes sure that there is a heartbeat to come. mu is held.
-func (l *ledger) startHeartbeat() {
-	if l.timer == nil && !l.redis.IsClosed() {
-		l.timer = time.AfterFunc(l.ttl/beatsPerTTL, l.heartbeat)
-	}
-}
-
-// heartbeat extends what is held, in the background, and goes on while there is something.
-func (l *ledger) heartbeat() {
-	l.redis.Background.Start(func(ctx context.Context) {
-		l.extendAll(ctx)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.timer = nil
-		if l.held > 0 {
-			l.startHeartbeat()
-		}
-	})
+// heartbeat extends what is held, if there is something.
+func (l *ledger) heartbeat(ctx context.Context) (more bool) {
+	l.extendAll(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held > 0
 }
 
 // beat is the permits of one key in a heartbeat.
@@ -249,7 +238,7 @@ func (l *ledger) extend(ctx context.Context, beats []beat) {
 			if p.released.Load() {
 				gone = append(gone, p.caller) // meanwhile: the heartbeat has brought it back
 			} else if errs[i] == nil && p.known.Swap(true) && ops[i].Lost[n] {
-				p.lose()
+				p.losing.Do(func() { close(p.lost) })
 			}
 		}
 		if len(gone) > 0 {

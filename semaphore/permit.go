@@ -40,8 +40,6 @@ type Permit struct {
 // closed, for a permit that is not counted.
 func (p *Permit) Lost() <-chan struct{} { return p.lost }
 
-func (p *Permit) lose() { p.losing.Do(func() { close(p.lost) }) }
-
 // Release frees the permit. When Redis cannot be reached, the permit ends with its time
 // to live. The error is ErrReleased when it was released before, and ErrNotAcquired when
 // it was denied.

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/random"
 	"github.com/holdfast-go/holdfast/internal/redislink"
+	"github.com/holdfast-go/holdfast/internal/repeat"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -72,6 +73,7 @@ func New(rdb redis.UniversalClient, n int, opts ...Option) (_ *Semaphore, err er
 		redis: link, policy: c.Link.Policy,
 		permits: n, headroom: c.Headroom, ttl: c.TTL, patience: defaultPatience, keys: make(map[string]*key),
 	}}
+	s.ledger.beats = repeat.Task{Every: c.TTL / beatsPerTTL, Start: link.Background.Start, Run: s.ledger.heartbeat}
 	if s.claimed, err = link.Claim("permits", fmt.Sprintf("%d permits", n)); err != nil {
 		return nil, err
 	}
@@ -123,7 +125,8 @@ func (s *Semaphore) acquire(ctx context.Context, key string, wait bool) (*Permit
 		return nil, err
 	}
 	defer s.ledger.leave(k)
-	w, rank := s.newWaiter(), 1
+	// Its name is that of no other caller, with the time to live of its permit.
+	w, rank := &waiter{caller: fmt.Sprintf("%s/%d", s.redis.Nonce(), s.ledger.ttl.Microseconds()), done: make(chan struct{})}, 1
 	if critical.Is(ctx) {
 		rank = 0
 	}
@@ -180,10 +183,8 @@ func (s *Semaphore) Health() limiter.Health {
 // queue are given up. The client stays open. Closing twice is harmless.
 func (s *Semaphore) Close() error {
 	places := make(map[*key][]string)
+	s.ledger.beats.End()
 	s.ledger.mu.Lock()
-	if s.ledger.timer != nil {
-		s.ledger.timer.Stop()
-	}
 	for _, k := range s.ledger.keys {
 		for _, waiting := range k.waiting {
 			for _, w := range waiting {
@@ -202,11 +203,6 @@ func (s *Semaphore) Close() error {
 		s.claimed.Release()
 	})
 	return nil
-}
-
-// newWaiter names a caller as no other is, with the time to live of its permit.
-func (s *Semaphore) newWaiter() *waiter {
-	return &waiter{caller: fmt.Sprintf("%s/%d", s.redis.Nonce(), s.ledger.ttl.Microseconds()), done: make(chan struct{})}
 }
 
 // enter returns what is known of a key, which stays until leave.

@@ -157,14 +157,14 @@ func (ls *Lease) view(now time.Time) (v View) {
 // Wants reports whether it is time to ask for more: half of the lease is spent, or three
 // quarters of its time are over, and Redis may have more.
 func (ls *Lease) Wants(v View, now time.Time) bool {
-	return (v.Held <= ls.of.size/2 || v.Until.Sub(now) < ls.of.age/4) && int64(now.Sub(ls.of.started)) >= ls.askAt.Load()
+	return (v.Held <= ls.of.cfg.Size/2 || v.Until.Sub(now) < ls.of.cfg.Age/4) && int64(now.Sub(ls.of.started)) >= ls.askAt.Load()
 }
 
 // Room is how many units are missing to a full lease, and at least 1.
-func (ls *Lease) Room(now time.Time) int64 { return max(1, ls.of.size-ls.view(now).Held) }
+func (ls *Lease) Room(now time.Time) int64 { return max(1, ls.of.cfg.Size-ls.view(now).Held) }
 
 // Size is how many units a full lease has.
-func (ls *Lease) Size() int64 { return ls.of.size }
+func (ls *Lease) Size() int64 { return ls.of.cfg.Size }
 
 // Begin claims the call for more, which End, or Fill, must end.
 func (ls *Lease) Begin() bool {
@@ -220,7 +220,7 @@ func (ls *Lease) Fill(a Answer) {
 	var g *grant
 	if a.Units > 0 {
 		g = &grant{
-			until: a.Sent.Add(min(ls.of.age, algo.Duration(ls.params.UntilBorder(d)))),
+			until: a.Sent.Add(min(ls.of.cfg.Age, algo.Duration(ls.params.UntilBorder(d)))),
 			total: a.Units, at: a.At, first: a.First, member: a.Member,
 		}
 		g.left.Store(a.Units)
@@ -293,7 +293,7 @@ func (ls *Lease) expired(now time.Time, all bool) []lua.Taken {
 func (ls *Lease) retire(now time.Time) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.call.Load() != nil || ls.grants[0].Load() != nil || ls.grants[1].Load() != nil || now.Sub(ls.used) < ls.of.age {
+	if ls.call.Load() != nil || ls.grants[0].Load() != nil || ls.grants[1].Load() != nil || now.Sub(ls.used) < ls.of.cfg.Age {
 		return false
 	}
 	ls.dead = true
@@ -305,7 +305,7 @@ func (ls *Lease) unspent(of []*grant) (back []lua.Taken) {
 	for _, g := range of {
 		if units := g.left.Swap(0); units > 0 {
 			back = append(back, lua.Taken{
-				Keys: ls.of.names.KeysOf(ls.params.Kind, ls.id), Params: ls.params, Units: units,
+				Keys: ls.of.cfg.Names.KeysOf(ls.params.Kind, ls.id), Params: ls.params, Units: units,
 				At: g.at, Member: g.member, First: g.first + g.total - g.returned.Add(units),
 			})
 		}
@@ -316,6 +316,6 @@ func (ls *Lease) unspent(of []*grant) (back []lua.Taken) {
 // giveBack gives back what is left of grants, in the background.
 func (ls *Lease) giveBack(of []*grant) {
 	if back := ls.unspent(of); len(back) > 0 {
-		ls.of.outbox.GiveBackSoon(back)
+		ls.of.cfg.Outbox.GiveBackSoon(back)
 	}
 }

@@ -37,7 +37,7 @@ func (b *box) units() (out [][2]int64) {
 	return out
 }
 
-func newTable(t *testing.T, age time.Duration, keys int) (*Table, *box, *lua.Args) {
+func newTable(t *testing.T, age time.Duration, keys int64) (*Table, *box, *lua.Args) {
 	t.Helper()
 	p, err := algo.Limit{Kind: algo.GCRA, N: 100, Per: 3600 * 1e6, Burst: 100}.Params()
 	if err != nil {

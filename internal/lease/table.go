@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/repeat"
 )
 
 const (
@@ -20,9 +21,9 @@ const (
 	slots = 1024
 	// stripes bounds how many leases one lock holds up while they are swept.
 	stripes = 64
-	// sweeps is how many times in a lease's age what is over is looked for.
-	sweeps     = 4
-	sweepLeast = time.Millisecond
+	// sweepsPerAge is how many times in a lease's age what is over is given back.
+	sweepsPerAge = 4
+	sweepLeast   = time.Millisecond
 )
 
 // Outbox takes units that were not spent back to Redis.
@@ -35,9 +36,9 @@ type Outbox interface {
 
 // Config is what a table needs to know.
 type Config struct {
-	Size int           // units of a lease
+	Size int64         // units of a lease
 	Age  time.Duration // for which they may be spent
-	Max  int           // leases; a key beyond them has none
+	Max  int64         // leases; a key beyond them has none
 	// Names makes the keys.
 	Names *lua.Namer
 	// Outbox takes back what is not spent.
@@ -49,21 +50,15 @@ type Config struct {
 // Table has the leases of a limiter: at most one per key and limit. It is safe for
 // concurrent use. Make one with New.
 type Table struct {
-	size, max int64
-	age       time.Duration
-	names     *lua.Namer
-	outbox    Outbox
-	start     func(func(context.Context)) bool
-	started   time.Time
+	cfg     Config
+	started time.Time
 
 	seed    maphash.Seed
 	slots   [slots]atomic.Pointer[Lease]
 	stripes [stripes]stripe
 	count   atomic.Int64
-
-	mu     sync.Mutex
-	timer  *time.Timer // nil while it is stopped
-	closed atomic.Bool
+	sweeps  repeat.Task // while there are leases
+	closed  atomic.Bool
 }
 
 type stripe struct {
@@ -73,10 +68,11 @@ type stripe struct {
 
 // New returns an empty table.
 func New(c Config) *Table {
-	t := &Table{
-		size: int64(c.Size), max: int64(c.Max), age: c.Age, names: c.Names, outbox: c.Outbox,
-		start: c.Start, started: time.Now(), seed: maphash.MakeSeed(),
-	}
+	t := &Table{cfg: c, started: time.Now(), seed: maphash.MakeSeed()}
+	t.sweeps = repeat.Task{Every: max(c.Age/sweepsPerAge, sweepLeast), Start: c.Start, Run: func(context.Context) (more bool) {
+		t.cfg.Outbox.GiveBack(t.sweep(time.Now()))
+		return t.count.Load() > 0
+	}}
 	for i := range t.stripes {
 		t.stripes[i].byID = make(map[string][]*Lease)
 	}
@@ -103,14 +99,14 @@ func (t *Table) Find(id string, args *lua.Args, create bool) *Lease {
 	if !create || t.closed.Load() {
 		return nil
 	}
-	if t.count.Add(1) > t.max {
+	if t.count.Add(1) > t.cfg.Max {
 		t.count.Add(-1)
 		return nil
 	}
 	ls := &Lease{of: t, id: id, params: *args, used: time.Now()}
 	st.byID[id] = append(st.byID[id], ls)
 	slot.Store(ls)
-	t.scheduleSweep()
+	t.sweeps.Begin()
 	return ls
 }
 
@@ -122,29 +118,6 @@ func (t *Table) Drop(id string) {
 	for _, ls := range st.byID[id] {
 		ls.drop()
 	}
-}
-
-// scheduleSweep makes sure that there is a sweep to come.
-func (t *Table) scheduleSweep() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.timer == nil && !t.closed.Load() {
-		t.timer = time.AfterFunc(max(t.age/sweeps, sweepLeast), t.tick)
-	}
-}
-
-// tick gives back what is over, in the background, and goes on while there are leases.
-func (t *Table) tick() {
-	t.start(func(context.Context) {
-		back := t.sweep(time.Now())
-		t.mu.Lock()
-		t.timer = nil
-		t.mu.Unlock()
-		if t.count.Load() > 0 {
-			t.scheduleSweep()
-		}
-		t.outbox.GiveBack(back)
-	})
 }
 
 // sweep takes out what is over, and the leases that are not used any more.
@@ -181,11 +154,7 @@ func (t *Table) sweepStripe(st *stripe, now time.Time) (back []lua.Taken) {
 
 // Close gives back everything.
 func (t *Table) Close() {
-	t.mu.Lock()
 	t.closed.Store(true)
-	if t.timer != nil {
-		t.timer.Stop()
-	}
-	t.mu.Unlock()
-	t.outbox.GiveBack(t.sweep(time.Now()))
+	t.sweeps.End()
+	t.cfg.Outbox.GiveBack(t.sweep(time.Now()))
 }

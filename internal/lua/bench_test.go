@@ -44,7 +44,7 @@ func BenchmarkScript(b *testing.B) {
 				ctx, calls := context.Background(), 0
 				ours := func() {
 					for i := range items {
-						items[i] = lua.Item{Keys: names.Keys(kind, strconv.Itoa((calls*size+i)%1000)), Params: args, Cost: 1}
+						items[i] = lua.Item{Keys: names.KeysOf(kind, strconv.Itoa((calls*size+i)%1000)), Params: args, Cost: 1}
 					}
 					calls++
 					if _, _, err := c.Decide(ctx, 0, strconv.Itoa(calls), items, nil); err != nil {

@@ -20,11 +20,11 @@ func TestBrokenKeyChargesNothing(t *testing.T) {
 			bad := fmt.Sprint("bad ", kind, value)
 			items := make([]lua.Item, len(algo.Kinds)+1)
 			for i, k := range algo.Kinds {
-				items[i] = lua.Item{Keys: tr.names.Keys(k, fmt.Sprint(k, "with", bad)), Params: lua.NewArgs(tr.limit(k, time.Hour, 24*time.Hour)), Cost: 1}
+				items[i] = lua.Item{Keys: tr.names.KeysOf(k, lua.EncodeID(fmt.Sprint(k, "with", bad))), Params: lua.NewArgs(tr.limit(k, time.Hour, 24*time.Hour)), Cost: 1}
 				items[i].Params.Keep = 0
 				items[i].Params = lua.NewArgs(items[i].Params.Params)
 			}
-			items[len(items)-1] = lua.Item{Keys: tr.names.Keys(kind, bad), Params: items[kind-1].Params, Cost: 1}
+			items[len(items)-1] = lua.Item{Keys: tr.names.KeysOf(kind, lua.EncodeID(bad)), Params: items[kind-1].Params, Cost: 1}
 			ctx, key := t.Context(), items[len(items)-1].Keys.State()
 			switch value {
 			case "list":
@@ -55,7 +55,7 @@ func TestBrokenKeyFailsAlone(t *testing.T) {
 			p := tr.limit(kind, time.Second, time.Minute)
 			items := make([]lua.Item, 4)
 			for i := range items {
-				items[i] = lua.Item{Keys: tr.names.Keys(kind, fmt.Sprint(i)), Params: lua.NewArgs(p), Cost: 1}
+				items[i] = lua.Item{Keys: tr.names.KeysOf(kind, fmt.Sprint(i)), Params: lua.NewArgs(p), Cost: 1}
 			}
 			ctx := t.Context()
 			if err := rdb.LPush(ctx, items[1].Keys.State(), "x").Err(); err != nil {

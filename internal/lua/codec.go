@@ -73,12 +73,6 @@ func (a *Args) charge(n int64) (cost, most any) {
 	return c, m
 }
 
-// WithMaxDelay returns a with the bound on the shaping delay.
-func (a Args) WithMaxDelay(us int64) Args {
-	a.MaxDelay = us
-	return NewArgs(a.Params)
-}
-
 // ReplyError says that a reply is not one of ours, or that a key holds
 // something else than the state of its algorithm.
 type ReplyError struct{ What string }
@@ -415,28 +409,13 @@ func (b *Beat) reply(v []int64) error {
 	return nil
 }
 
-// Remove deletes members of the sorted set Key, or Keys where there are no members.
-type Remove struct {
-	Keys    []string
-	Key     string
-	Members []string
-}
+// Plain is a command of Redis, by its arguments, whose reply is an integer that does not matter.
+type Plain []any
 
-func (r *Remove) request() (*Script, *wire, bool) {
+func (p Plain) request() (*Script, *wire, bool) {
 	w := newWire()
-	w.args = w.args[:0]
-	if r.Key != "" {
-		w.args = append(w.args, "zrem", r.Key)
-		for _, m := range r.Members {
-			w.args = append(w.args, m)
-		}
-		return nil, w, false
-	}
-	w.args = append(w.args, "del")
-	for _, k := range r.Keys {
-		w.args = append(w.args, k)
-	}
+	w.args = append(w.args[:0], p...)
 	return nil, w, false
 }
 
-func (r *Remove) reply([]int64) error { return nil }
+func (Plain) reply([]int64) error { return nil }

@@ -14,7 +14,7 @@ func gcraItem() Item {
 	if err != nil {
 		panic(err)
 	}
-	return Item{Keys: NewNamer("p").Keys(algo.GCRA, "k"), Params: NewArgs(p), Cost: 1}
+	return Item{Keys: NewNamer("p").KeysOf(algo.GCRA, "k"), Params: NewArgs(p), Cost: 1}
 }
 
 // FuzzDecode: whatever integers arrive, what is decoded is a possible decision,

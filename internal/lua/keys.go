@@ -27,57 +27,48 @@ func (k Keys) State() string { return k.state + k.id + "}" }
 
 // Namer makes keys: prefix:v2:algorithm:{id}. The number is that of what stands under them.
 type Namer struct {
-	state   [len(algo.Kinds) + 1]string
-	peers   string
-	probe   string
-	permits string
-	rates   string
-	learnt  string
+	prefix string
+	state  [len(algo.Kinds) + 1]string
 }
 
 // NewNamer returns the namer of a prefix, which must pass CheckPrefix.
 func NewNamer(prefix string) *Namer {
-	n := &Namer{peers: prefix + ":v1:peers", probe: prefix + ":v1:probe:{", permits: prefix + ":v1:permits:{", rates: prefix + ":v1:sampled:{", learnt: prefix + ":v1:learnt:{"}
+	n := &Namer{prefix: prefix}
 	for _, k := range algo.Kinds {
 		n.state[k] = prefix + ":v2:" + k.Short() + ":{"
 	}
 	return n
 }
 
-// Keys names the keys of id under an algorithm.
-func (n *Namer) Keys(k algo.Kind, id string) Keys { return n.KeysOf(k, EncodeID(id)) }
+// KeysOf names the keys of an encoded id under an algorithm.
+func (n *Namer) KeysOf(k algo.Kind, id string) Keys { return Keys{state: n.state[k], id: id} }
 
-// KeysOf is Keys for an id that is encoded already.
-func (n *Namer) KeysOf(k algo.Kind, id string) Keys {
-	return Keys{state: n.state[k], id: id}
-}
+// of names what is no state of a limit, of an encoded id: prefix:v1:what:{id}.
+func (n *Namer) of(what, id string) string { return n.prefix + ":v1:" + what + ":{" + id + "}" }
 
 // Probe names a key in the hash slot of an encoded id, which shows that writes work.
-func (n *Namer) Probe(id string) string { return n.probe + id + "}" }
+func (n *Namer) Probe(id string) string { return n.of("probe", id) }
 
 // Learnt names what is learnt of the quotas of an encoded id.
-func (n *Namer) Learnt(id string) string { return n.learnt + id + "}" }
+func (n *Namer) Learnt(id string) string { return n.of("learnt", id) }
 
 // Peers is the i-th key under which the processes of a prefix find each other.
 func (n *Namer) Peers(i int) string {
 	if i == 0 {
-		return n.peers
+		return n.prefix + ":v1:peers"
 	}
-	return n.peers + ":" + strconv.Itoa(i)
+	return n.prefix + ":v1:peers:" + strconv.Itoa(i)
 }
 
 // CheckPrefix returns the rule that prefix breaks, or "".
 func CheckPrefix(prefix string) string {
-	if prefix == "" {
+	switch {
+	case prefix == "":
 		return "must not be empty"
-	}
-	if len(prefix) > 64 {
+	case len(prefix) > 64:
 		return "must be at most 64 bytes"
-	}
-	for i := range len(prefix) {
-		if !plain(prefix[i]) {
-			return "must not contain braces, percent signs, spaces or control bytes"
-		}
+	case special(prefix) > 0:
+		return "must not contain braces, percent signs, spaces or control bytes"
 	}
 	return ""
 }
@@ -87,16 +78,21 @@ func plain(b byte) bool {
 	return b > ' ' && b != 0x7f && b != '{' && b != '}' && b != '%'
 }
 
+// special is how many bytes are not plain.
+func special(s string) (n int) {
+	for i := range len(s) {
+		if !plain(s[i]) {
+			n++
+		}
+	}
+	return n
+}
+
 // EncodeID makes an id safe between the braces of a hash tag: what is not plain
 // becomes %XX, and what is long becomes %h and its SHA-256. Different ids have
 // different encodings ("%h" is not a byte in hexadecimal).
 func EncodeID(id string) string {
-	escapes := 0
-	for i := range len(id) {
-		if !plain(id[i]) {
-			escapes++
-		}
-	}
+	escapes := special(id)
 	if len(id)+2*escapes > maxID {
 		sum := sha256.Sum256([]byte(id))
 		return "%h" + hex.EncodeToString(sum[:])
@@ -111,9 +107,7 @@ func EncodeID(id string) string {
 		if c := id[i]; plain(c) {
 			b.WriteByte(c)
 		} else {
-			b.WriteByte('%')
-			b.WriteByte(digits[c>>4])
-			b.WriteByte(digits[c&15])
+			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
 		}
 	}
 	return b.String()

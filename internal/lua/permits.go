@@ -6,7 +6,7 @@ import (
 )
 
 // Permits is the key of the permits of an encoded id: who holds one, and who waits.
-func (n *Namer) Permits(id string) string { return n.permits + id + "}" }
+func (n *Namer) Permits(id string) string { return n.of("permits", id) }
 
 // PermitAsk asks for permits, one for each caller.
 type PermitAsk struct {
@@ -84,12 +84,12 @@ func ones(v []int64) []bool {
 
 // LeavePermits takes callers out of all that is kept of a key, whether they hold a permit or
 // wait for one.
-func LeavePermits(key string, callers ...string) *Remove {
-	r := &Remove{Key: key}
+func LeavePermits(key string, callers ...string) Plain {
+	p := Plain{"zrem", key}
 	for _, caller := range callers {
-		r.Members = append(r.Members, "h"+caller, "q"+caller, "w"+caller)
+		p = append(p, "h"+caller, "q"+caller, "w"+caller)
 	}
-	return r
+	return p
 }
 
 // Holders are those who hold permits of one id.

@@ -32,7 +32,7 @@ func params(t *testing.T, l algo.Limit) lua.Args {
 func ask(t *testing.T, rdb *redis.Client, p lua.Args, key string, now int64, requests int) (admitted int) {
 	t.Helper()
 	for i := range requests {
-		item := lua.Item{Keys: lua.NewNamer("ref").Keys(p.Kind, key), Params: p, Cost: 1}
+		item := lua.Item{Keys: lua.NewNamer("ref").KeysOf(p.Kind, key), Params: p, Cost: 1}
 		_, out, err := lua.NewClient(rdb).Decide(context.Background(), now, fmt.Sprint("n", now, "-", i), []lua.Item{item}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +88,7 @@ func TestNoWindowAboveItsLimitUnderConcurrency(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
 		for caller := range 50 {
 			wg.Go(func() {
-				item := []lua.Item{{Keys: lua.NewNamer("many").Keys(kind, "k"), Params: p, Cost: 1}}
+				item := []lua.Item{{Keys: lua.NewNamer("many").KeysOf(kind, "k"), Params: p, Cost: 1}}
 				for i := 0; ctx.Err() == nil; i++ {
 					now, out, err := lua.NewClient(rdb).Decide(context.Background(), 0, fmt.Sprint(caller, "-", i), item, nil)
 					if err != nil {

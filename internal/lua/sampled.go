@@ -17,9 +17,10 @@ type Asked struct {
 const Sampled = "all"
 
 func (n *Namer) sampled(w *wire, process int64) {
-	w.key(n.rates, Sampled, "}")
-	w.key(n.rates, Sampled, "}:p")
-	w.key(n.rates, Sampled, "}:", strconv.FormatInt(process, 10))
+	all := n.of("sampled", Sampled)
+	w.key(all)
+	w.key(all, ":p")
+	w.key(all, ":", strconv.FormatInt(process, 10))
 }
 
 // MaxAsked is how many ids one Report may have, and how many one Bury takes out.

@@ -146,14 +146,14 @@ func TestAllAsFunctions(t *testing.T) {
 	for _, kind := range algo.Kinds {
 		p, err := algo.Limit{Kind: kind, N: 10, Per: 60 * second, Burst: 10}.Params()
 		check("limit", err)
-		item := lua.Item{Keys: names.Keys(kind, "k"), Params: lua.NewArgs(p), Cost: 1}
+		item := lua.Item{Keys: names.KeysOf(kind, "k"), Params: lua.NewArgs(p), Cost: 1}
 		for _, cost := range []int64{1, 0} {
 			item.Cost = cost
 			_, _, err = c.Decide(ctx, 0, fmt.Sprint("n", cost), []lua.Item{item}, nil)
 			check("a decision", err)
 		}
 		item.Cost = 1
-		_, err = c.DecideAll(ctx, 0, "a", []lua.Item{item, {Keys: names.Keys(kind, "other"), Params: item.Params, Cost: 1}})
+		_, err = c.DecideAll(ctx, 0, "a", []lua.Item{item, {Keys: names.KeysOf(kind, "other"), Params: item.Params, Cost: 1}})
 		check("a decision on several", err)
 		if kind != algo.LeakyBucketShaping {
 			_, err = c.GiveBack(ctx, 0, "g", []lua.Taken{{Keys: item.Keys, Params: item.Params, Units: 1}})

@@ -27,7 +27,7 @@ type decider struct {
 
 func newDecider(t *testing.T, rdb redis.UniversalClient, kind algo.Kind, n, per int64, id string) decider {
 	t.Helper()
-	return decider{t, lua.NewClient(rdb), lua.NewNamer("state").Keys(kind, id), params(t, algo.Limit{Kind: kind, N: n, Per: per, Burst: n}), new(int)}
+	return decider{t, lua.NewClient(rdb), lua.NewNamer("state").KeysOf(kind, id), params(t, algo.Limit{Kind: kind, N: n, Per: per, Burst: n}), new(int)}
 }
 
 func (d decider) at(now, n int64) algo.Decision {
@@ -213,7 +213,7 @@ func FuzzState(f *testing.F) {
 			p := params(t, algo.Limit{Kind: kind, N: 10, Per: sec, Burst: 10})
 			items := make([]lua.Item, 2)
 			for i := range items {
-				items[i] = lua.Item{Keys: names.Keys(kind, fmt.Sprint(i)), Params: p, Cost: 1}
+				items[i] = lua.Item{Keys: names.KeysOf(kind, fmt.Sprint(i)), Params: p, Cost: 1}
 			}
 			rdb.Del(t.Context(), items[1].Keys.State())
 			if err := rdb.Set(t.Context(), items[0].Keys.State(), text, time.Minute).Err(); err != nil {

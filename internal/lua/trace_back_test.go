@@ -24,7 +24,7 @@ func (tr *tracer) reset(p algo.Params, key string) {
 		err = tr.rdb.FlushAll(context.Background()).Err()
 		clear(tr.state)
 	} else {
-		err = tr.rdb.Del(context.Background(), tr.names.Keys(p.Kind, key).State()).Err()
+		err = tr.rdb.Del(context.Background(), tr.names.KeysOf(p.Kind, key).State()).Err()
 		delete(tr.state, key)
 	}
 	if err != nil {
@@ -44,7 +44,7 @@ func (tr *tracer) back(limits map[string]algo.Params, keys ...string) {
 		}
 		delete(tr.taken, key)
 		p, n := limits[key], 1+tr.rng.Int64N(g.units)
-		items = append(items, lua.Taken{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Units: n, Of: g.units, At: g.at, Member: g.member, First: g.units - n + 1})
+		items = append(items, lua.Taken{Keys: tr.names.KeysOf(p.Kind, key), Params: lua.NewArgs(p), Units: n, Of: g.units, At: g.at, Member: g.member, First: g.units - n + 1})
 		of = append(of, key)
 		latest, window = max(latest, g.at), min(window, tr.window(p))
 	}
@@ -76,7 +76,7 @@ func (tr *tracer) back(limits map[string]algo.Params, keys ...string) {
 func (tr *tracer) refund(p algo.Params, key string, now int64) {
 	n := 1 + tr.rng.Int64N(p.Cap)
 	before := *tr.of(key)
-	got, err := tr.lua.GiveBack(context.Background(), now, "n", []lua.Taken{{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Units: n}})
+	got, err := tr.lua.GiveBack(context.Background(), now, "n", []lua.Taken{{Keys: tr.names.KeysOf(p.Kind, key), Params: lua.NewArgs(p), Units: n}})
 	if err != nil {
 		tr.t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestTraceGiveBack(t *testing.T) {
 }
 
 func (tr *tracer) blockFor(p algo.Params, key string, now, d int64) {
-	keys, s := tr.names.Keys(p.Kind, key), tr.of(key)
+	keys, s := tr.names.KeysOf(p.Kind, key), tr.of(key)
 	left, err := tr.lua.Block(context.Background(), now, keys, lua.NewArgs(p), d)
 	if err != nil {
 		tr.t.Fatal(err)

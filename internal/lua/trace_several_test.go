@@ -21,7 +21,7 @@ func (tr *tracer) several(limits map[string]algo.Params, now int64) {
 	for i := range items {
 		keys[i] = fmt.Sprint("k", tr.rng.IntN(len(limits)))
 		p := limits[keys[i]]
-		items[i] = lua.Item{Keys: tr.names.Keys(p.Kind, keys[i]), Params: lua.NewArgs(p), Cost: 1 + tr.rng.Int64N(min(p.Cap-p.Keep, 5)), Count: tr.rng.Int64N(6)}
+		items[i] = lua.Item{Keys: tr.names.KeysOf(p.Kind, keys[i]), Params: lua.NewArgs(p), Cost: 1 + tr.rng.Int64N(min(p.Cap-p.Keep, 5)), Count: tr.rng.Int64N(6)}
 		if p.Kind == algo.LeakyBucketShaping {
 			items[i].Count = 1
 		}
@@ -121,7 +121,7 @@ func (tr *tracer) all(limits []algo.Params) bool {
 	for i, k := range chosen {
 		p, key := limits[k], fmt.Sprint("k", k)
 		n := tr.rng.Int64N(min(p.Cap-p.Keep, 3) + 1)
-		items[i] = lua.Item{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Cost: n}
+		items[i] = lua.Item{Keys: tr.names.KeysOf(p.Kind, key), Params: lua.NewArgs(p), Cost: n}
 		asks[i] = algo.Ask{Params: p, State: tr.of(key), N: n}
 	}
 	out, err := tr.lua.DecideAll(context.Background(), 0, fmt.Sprint("a", tr.calls), items)

@@ -64,7 +64,7 @@ func newTracer(t *testing.T, rdb *redis.Client) *tracer {
 
 func (tr *tracer) step(p algo.Params, key string, now, n int64) {
 	tr.calls++
-	item := lua.Item{Keys: tr.names.Keys(p.Kind, key), Params: lua.NewArgs(p), Cost: n}
+	item := lua.Item{Keys: tr.names.KeysOf(p.Kind, key), Params: lua.NewArgs(p), Cost: n}
 	if n < 0 && p.Kind.Windowed() && tr.rng.IntN(2) == 0 {
 		item.Age = tr.rng.Int64N(5 * p.Den / 2)
 	}

@@ -64,17 +64,14 @@ func (b *Outbox) Reconciled() uint64 { return b.reconciled.Load() }
 func (b *Outbox) Decided(charged bool) {
 	switch {
 	case charged && (b.local.Owed() > 0 || b.waiting.Load() > 0 || b.local.UnsentAny()):
-		b.sendSoon(b.reconcile)
+		b.Send()
 	case !charged && b.waiting.Load() > 0:
 		b.sendSoon(b.returnAll)
 	}
 }
 
 // Send sends everything soon, in the background.
-func (b *Outbox) Send() { b.sendSoon(b.reconcile) }
-
-// Settle sends everything now.
-func (b *Outbox) Settle(ctx context.Context) { b.reconcile(ctx) }
+func (b *Outbox) Send() { b.sendSoon(b.Reconcile) }
 
 // sendSoon empties the outbox in the background, at most once in a while.
 func (b *Outbox) sendSoon(send func(ctx context.Context)) {
@@ -114,10 +111,10 @@ func (b *Outbox) send(ctx context.Context, items []adjustment) bool {
 	return took
 }
 
-// reconcile sends Redis what it does not know: an outage refunds nothing. What may
+// Reconcile sends Redis what it does not know: an outage refunds nothing. What may
 // have been executed is sent once: what is lost with a reply is forgotten rather than
 // charged twice. What was not executed stays for the next time.
-func (b *Outbox) reconcile(ctx context.Context) {
+func (b *Outbox) Reconcile(ctx context.Context) {
 	for _, blocked := range b.local.UnsentBlocks() {
 		// Also as a probe: a process that asks for nothing but blocked keys has no other.
 		if !b.link.Server(blocked.ID).Breaker.Refuses() && ctx.Err() == nil {

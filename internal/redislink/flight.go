@@ -332,12 +332,10 @@ func proofOf(peeks bool) breaker.Proof {
 // proves is what the answer to a command proves.
 func proves(cmd lua.Command) breaker.Proof {
 	switch c := cmd.(type) {
-	case *lua.Decide:
-		if c.Charged() {
-			return breaker.ProofWrite
-		}
-		return proofOf(c.Peeks())
-	case *lua.DecideAll:
+	case interface {
+		Charged() bool
+		Peeks() bool
+	}: // decisions
 		if c.Charged() {
 			return breaker.ProofWrite
 		}

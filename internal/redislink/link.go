@@ -49,7 +49,7 @@ func New(c Config) (*Link, error) {
 	}
 	w.connections = connections(c.Client)
 	w.nonces.process = randomName()
-	w.pools.init()
+	w.ops.New = func() any { return new(Op) }
 	if c.Functions {
 		w.lua.UseFunctions(c.Client)
 	}
@@ -149,12 +149,12 @@ func (l *Link) Claim(what string, limit any) (*Name, error) {
 }
 
 // NewOp returns an empty Op.
-func (l *Link) NewOp() *Op { return l.wire.pools.ops.Get().(*Op) }
+func (l *Link) NewOp() *Op { return l.wire.ops.Get().(*Op) }
 
 // Free takes o back for another use.
 func (l *Link) Free(o *Op) {
 	*o = Op{done: o.done}
-	l.wire.pools.ops.Put(o)
+	l.wire.ops.Put(o)
 }
 
 // Exec runs a command on keys of an encoded id. It ends with the context, the budget and

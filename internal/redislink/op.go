@@ -2,7 +2,6 @@ package redislink
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
@@ -95,12 +94,6 @@ const (
 	left
 )
 
-// pools keep memory for the next use. Each link has its own: nothing of one link, least of
-// all a channel, is ever used by another.
-type pools struct{ ops sync.Pool }
-
-func (p *pools) init() { p.ops.New = func() any { return new(Op) } }
-
 // finished reports to the caller that waits.
 func (o *Op) finished(answered bool) {
 	if o.After != nil {
@@ -152,9 +145,6 @@ func (q *fifo) pop() *Op {
 	}
 	return nil
 }
-
-// all returns those that came, also such as have left.
-func (q *fifo) all() []*Op { return q.waiting[q.head:] }
 
 // take offers the first n that wait, in order. What was not accepted keeps its place.
 func (q *fifo) take(n int, accept func(*Op) bool) {

@@ -109,7 +109,7 @@ func (q *queue) start(ctx context.Context, o *Op, budget time.Duration, own bool
 	}
 	f, err := q.add(o, own)
 	if err != nil {
-		o.fail(q.classify(ctx, err, 0), err)
+		o.fail(classify(ctx, err, 0, q.wire.fair), err)
 		o.state = left
 		o.finished(false)
 		return nil, false
@@ -129,10 +129,6 @@ func (q *queue) await(ctx context.Context, o *Op) (breaker.Class, error) {
 	case <-ctx.Done():
 		return q.leave(ctx, o, ctx.Err())
 	}
-}
-
-func (q *queue) classify(ctx context.Context, err error, took time.Duration) breaker.Class {
-	return classify(ctx, err, took, q.wire.fair)
 }
 
 // add sends o, or lets it wait for its turn. Where own is set, and nothing else is in flight,
@@ -199,7 +195,7 @@ func (q *queue) dismiss(why error, meant func(*Op) bool) {
 			each(o)
 		}
 	}
-	for _, o := range q.waiting.all() {
+	for _, o := range q.waiting.waiting[q.waiting.head:] {
 		each(o)
 	}
 	q.wake = time.Time{}
@@ -251,7 +247,7 @@ func (q *queue) depart(o *Op, why error) departure {
 
 // report says what a departure means, to the breaker too.
 func (q *queue) report(ctx context.Context, d *departure) (breaker.Class, error) {
-	class := q.classify(ctx, d.why, d.took)
+	class := classify(ctx, d.why, d.took, q.wire.fair)
 	switch {
 	case d.unsent:
 		d.op.fail(class, d.why)

@@ -133,13 +133,13 @@ func TestShortBudgetIsNoVerdict(t *testing.T) {
 		25 * time.Millisecond: breaker.ClassSlow,
 		50 * time.Millisecond: breaker.ClassSlow,
 	} {
-		if got := only(l).classify(t.Context(), errBudget, took); got != want {
+		if got := classify(t.Context(), errBudget, took, only(l).wire.fair); got != want {
 			t.Errorf("no answer after %v is %v, want %v", took, got, want)
 		}
 		if want == breaker.ClassSlow {
 			want = breaker.ClassUnavailable
 		}
-		if got := only(l).classify(t.Context(), errUnsent, took); got != want {
+		if got := classify(t.Context(), errUnsent, took, only(l).wire.fair); got != want {
 			t.Errorf("no connection after %v is %v, want %v", took, got, want)
 		}
 	}

@@ -3,6 +3,7 @@ package redislink
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
@@ -21,8 +22,10 @@ type wire struct {
 	connections int           // of the client, to a server; 0 if that is not known
 	ends        bool          // the client ends a call at the deadline of its context
 	nonces      nonces
-	pools       pools
-	events      *events
+	// ops keeps memory for the next use. Each link has its own: nothing of one link, least of
+	// all a channel, is ever used by another.
+	ops    sync.Pool
+	events *events
 }
 
 // do sends commands. A hook of the client's that panics would end the program from here,

@@ -47,7 +47,10 @@ func (a *multiDecision) decide(ctx context.Context, most time.Duration) (failed 
 	var budget time.Duration
 	for i, ask := range a.asks {
 		l := a.parts[i].Limiter
-		s := l.limits.live.Load().of(ctx)
+		s, err := l.limits.use(ctx, l.limits.choose(ctx, ask.key))
+		if err != nil {
+			return i, err
+		}
 		if err := l.redis.decider.enter(ctx, s, ask.key, ask.n); err != nil {
 			return i, err
 		}

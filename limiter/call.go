@@ -15,14 +15,6 @@ type Cost int
 func (Cost) ofCall()  {}
 func (Limit) ofCall() {}
 
-// limitOf returns the limit of a call; the last one holds.
-func limitOf(limits []Limit) (l Limit) {
-	if len(limits) > 0 {
-		l = limits[len(limits)-1]
-	}
-	return l
-}
-
 // costOf returns the limit and the cost of a call.
 func costOf(opts []CallOption) (l Limit, n int) {
 	n = 1

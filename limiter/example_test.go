@@ -52,6 +52,24 @@ func ExampleNewLocal() {
 	// false 0 30m0s <nil>
 }
 
+func ExampleWithLimitFor() {
+	plans := map[string]limiter.Limit{"customer:7": limiter.TokenBucket(limiter.PerHour(1000), 1000)}
+	lim, err := limiter.NewLocal(limiter.TokenBucket(limiter.PerHour(100), 100),
+		limiter.WithLimitFor(func(_ context.Context, key string) limiter.Limit { return plans[key] }))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	for _, key := range []string{"customer:7", "customer:8"} {
+		res, err := lim.Allow(context.Background(), key)
+		fmt.Println(key, res.Remaining, err)
+	}
+	// Output:
+	// customer:7 999 <nil>
+	// customer:8 99 <nil>
+}
+
 func ExampleLimiter_Wait() {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()

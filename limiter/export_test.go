@@ -17,3 +17,9 @@ func (l Limit) Validate() error {
 	_, err := l.params()
 	return err
 }
+
+// KeptLimits counts the limits beside its own that a limiter keeps ready.
+func KeptLimits(l *Limiter) (n int) {
+	l.limits.others.Range(func(any, any) bool { n++; return true })
+	return n
+}

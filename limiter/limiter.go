@@ -81,7 +81,7 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 	}
 	e := &shared{decider: one}
 	l := &Limiter{hook: c.Decision, engine: e, redis: e}
-	if err := l.limits.set(limit, tuningOf(c)); err != nil {
+	if err := l.limits.configure(limit, c); err != nil {
 		return nil, err
 	}
 	if c.Lease > 0 {
@@ -110,7 +110,7 @@ func NewLocal(limit Limit, opts ...LocalOption) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{hook: c.Decision, engine: &local{store: store, closed: make(chan struct{})}}
-	return l, l.limits.set(limit, tuningOf(c))
+	return l, l.limits.configure(limit, c)
 }
 
 // Limit returns the limiter's limit.
@@ -141,18 +141,18 @@ func (l *Limiter) SetLimit(limit Limit) error {
 // under the policy fallback.Closed, ErrUnavailable.
 func (l *Limiter) Allow(ctx context.Context, key string, opts ...CallOption) (Result, error) {
 	limit, n := costOf(opts)
-	return l.decide(ctx, limit, key, n, 0, nil)
+	return l.decide(ctx, l.limits.choose(ctx, key, limit), key, n, 0, nil)
 }
 
 // AllowN is Allow with a Cost of n.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int) (Result, error) {
-	return l.decide(ctx, Limit{}, key, n, 0, nil)
+	return l.decide(ctx, l.limits.choose(ctx, key), key, n, 0, nil)
 }
 
 // Peek decides without charging: it is a cost of 0, writes nothing and creates no
 // key. Remaining says what would be admitted.
 func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result, error) {
-	return l.decide(ctx, limitOf(limit), key, 0, 0, nil)
+	return l.decide(ctx, l.limits.choose(ctx, key, limit...), key, 0, 0, nil)
 }
 
 // Wait waits until one unit of key, or a Cost, is admitted, and then for the Delay of a shaping
@@ -167,6 +167,7 @@ func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result,
 // context's error and stays charged: those behind it already have their places.
 func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Result, error) {
 	limit, n := costOf(opts)
+	limit = l.limits.choose(ctx, key, limit)
 	w := waiter{
 		ctx: ctx, closed: l.engine.done(), n: n,
 		ask: func(most time.Duration) (Result, error) {
@@ -174,7 +175,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Res
 			return res, cmp.Or(err, tooLate(res, most))
 		},
 		queue: func(units int) (time.Duration, error) {
-			s, err := l.enter(ctx, key, n, []Limit{limit})
+			s, err := l.enter(ctx, key, n, limit)
 			return s.least(units), err
 		},
 	}
@@ -189,7 +190,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Res
 func (l *Limiter) Reserve(ctx context.Context, key string, n int, limit ...Limit) (*Reservation, error) {
 	r := &Reservation{of: l.engine, cost: n}
 	var err error
-	if r.Result, err = l.decide(ctx, limitOf(limit), key, n, 0, &r.receipt); err != nil {
+	if r.Result, err = l.decide(ctx, l.limits.choose(ctx, key, limit...), key, n, 0, &r.receipt); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -223,7 +224,7 @@ func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, mo
 // When Redis cannot be reached, the units are given back in this process only, and the error
 // is ErrUnavailable. Other errors are those of Allow.
 func (l *Limiter) Refund(ctx context.Context, key string, n int, limit ...Limit) error {
-	s, err := l.enter(ctx, key, n, limit)
+	s, err := l.enter(ctx, key, n, l.limits.choose(ctx, key, limit...))
 	if err != nil || n == 0 {
 		return err
 	}
@@ -244,7 +245,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, limit 
 	if err != nil {
 		return err
 	}
-	s, err := l.enter(ctx, key, 0, limit)
+	s, err := l.enter(ctx, key, 0, l.limits.choose(ctx, key, limit...))
 	if err != nil {
 		return err
 	}
@@ -256,7 +257,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, limit 
 // only this process has forgotten the key. With a limit, the state of its
 // algorithm is meant.
 func (l *Limiter) Reset(ctx context.Context, key string, limit ...Limit) error {
-	s, err := l.enter(ctx, key, 0, limit)
+	s, err := l.enter(ctx, key, 0, l.limits.choose(ctx, key, limit...))
 	if err != nil {
 		return err
 	}
@@ -264,9 +265,9 @@ func (l *Limiter) Reset(ctx context.Context, key string, limit ...Limit) error {
 	return l.engine.reset(ctx, s, key)
 }
 
-// enter returns the limit of a call that is no decision, if the call may be made.
-func (l *Limiter) enter(ctx context.Context, key string, n int, limit []Limit) (*spec, error) {
-	s, err := l.limits.use(ctx, limitOf(limit))
+// enter returns what a limit says of a call that is no decision, if the call may be made.
+func (l *Limiter) enter(ctx context.Context, key string, n int, limit Limit) (*spec, error) {
+	s, err := l.limits.use(ctx, limit)
 	if err == nil {
 		err = l.engine.enter(ctx, s, key, n)
 	}

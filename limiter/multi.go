@@ -113,7 +113,7 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 			}
 			for i, p := range m.parts {
 				of := p.of(key, cost, i)
-				s, err := p.Limiter.enter(ctx, of.key, of.n, nil)
+				s, err := p.Limiter.enter(ctx, of.key, of.n, p.Limiter.limits.choose(ctx, of.key))
 				if err != nil {
 					return 0, ofPart(p.Name, err)
 				}
@@ -125,6 +125,26 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 	var err error
 	last.Result, err = w.wait(&m.lines, lineOf{key: key})
 	return last, err
+}
+
+// Block denies key for d, as Limiter.Block does, in each part that has key itself as its key. A
+// part with a Key function shares its keys with others and is not blocked. The error matches
+// ErrInvalidConfig when there is no other part; else it joins those of the parts.
+func (m *Multi) Block(ctx context.Context, key string, d time.Duration) error {
+	errs, blocked := make([]error, 0, len(m.parts)), 0
+	for _, p := range m.parts {
+		if p.Key != nil {
+			continue
+		}
+		blocked++
+		if err := p.Limiter.Block(ctx, key, d); err != nil {
+			errs = append(errs, ofPart(p.Name, err))
+		}
+	}
+	if blocked == 0 {
+		return invalid("parts", len(m.parts), "must have one without a Key function, which can be blocked")
+	}
+	return errors.Join(errs...)
 }
 
 // fits returns an error unless there is a cost for each part.

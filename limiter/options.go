@@ -30,6 +30,12 @@ type RedisOption interface {
 	options.Sampled
 }
 
+// LimitForOption is an option of New and NewLocal.
+type LimitForOption interface {
+	options.Limiter
+	options.Local
+}
+
 // HooksOption is an option of New, NewLocal, semaphore.New and sampled.New.
 type HooksOption interface {
 	LocalOption
@@ -190,6 +196,17 @@ func WithHooks(h Hooks) HooksOption {
 func WithCriticalHeadroom(f float64) HeadroomOption {
 	return options.Set(func(c *config) { c.Headroom = f },
 		configerr.Unless(f > 0 && f < 1, "critical headroom", f, "must be above 0 and below 1")) // also NaN
+}
+
+// WithLimitFor sets the limit of each key: of the plan that its customer has, say. The zero
+// Limit is the limiter's own, which is what an unknown key should get. A limit of the call itself
+// comes first. The function is called at most once for each call of the limiter, with the
+// call's context, by many goroutines at once, and must return at once: look the key up in memory.
+// What Allow says of a limit in the options holds for its limits too. A Multi asks the
+// functions of its parts, each with the key of the part. By default every key has the
+// limiter's limit.
+func WithLimitFor(of func(ctx context.Context, key string) Limit) LimitForOption {
+	return options.Set(func(c *config) { c.LimitFor = of }, configerr.Unless(of != nil, "limit for", "nil", "must not be nil"))
 }
 
 // WithMaxLocalKeys bounds how many keys the in-process limiters remember, by

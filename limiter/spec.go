@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -177,7 +178,34 @@ func (s *spec) result(d algo.Decision, from Source) Result {
 }
 
 // limits holds the limit of a limiter, which may change.
-type limits struct{ live atomic.Pointer[spec] }
+type limits struct {
+	live atomic.Pointer[spec]
+	of   func(ctx context.Context, key string) Limit // WithLimitFor; nil is none
+	// others are the specs of limits of calls and keys, the first mostLimits of them.
+	others sync.Map
+	kept   atomic.Int64
+}
+
+// mostLimits is how many limits beside the limiter's own are kept ready.
+const mostLimits = 1024
+
+// configure sets the limit and what the options say of limits.
+func (p *limits) configure(l Limit, c *config) error {
+	p.of, _ = c.LimitFor.(func(context.Context, string) Limit)
+	return p.set(l, tuningOf(c))
+}
+
+// choose returns the limit of a call on a key: its own, else that of the key, else the zero
+// value.
+func (p *limits) choose(ctx context.Context, key string, own ...Limit) (l Limit) {
+	if len(own) > 0 {
+		l = own[len(own)-1]
+	}
+	if l == (Limit{}) && p.of != nil {
+		l = p.of(ctx, key)
+	}
+	return l
+}
 
 // set changes the limit, unless it breaks a rule.
 func (p *limits) set(l Limit, t tuning) error {
@@ -204,10 +232,17 @@ func (p *limits) line(key string, l Limit) lineOf {
 func (p *limits) use(ctx context.Context, l Limit) (*spec, error) {
 	s := p.live.Load()
 	if l != (Limit{}) && l != s.limit {
-		var err error
-		if s, err = newSpec(l, s.tuning); err != nil {
-			return nil, err
+		known, ok := p.others.Load(l)
+		if !ok {
+			other, err := newSpec(l, s.tuning)
+			if err != nil {
+				return nil, err
+			}
+			if known = other; p.kept.Add(1) <= mostLimits {
+				p.others.Store(l, other)
+			}
 		}
+		s = known.(*spec)
 	}
 	return s.of(ctx), nil
 }

@@ -63,7 +63,8 @@ func WithPolicy(name string) Option { return func(c *config) { c.rules.Policy = 
 
 // WithTier sets the limit of each request, as an option of limiter.Limiter.Allow does: of
 // the plan that its customer has, say. The zero Limit is the limiter's own, which is what an unknown
-// tier should get. The Allower must be a Limiter.
+// tier should get. The Allower must be a Limiter; those of a Multi have limiter.WithLimitFor, which
+// gets the context of the request.
 func WithTier(limit func(*http.Request) limiter.Limit) Option {
 	return func(c *config) { c.rules.Tier = withContext(limit) }
 }

@@ -1,6 +1,10 @@
 package semaphore
 
-import "github.com/holdfast-go/holdfast/internal/redislink"
+import (
+	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/internal/redislink"
+)
 
 // key is a key of which this process holds permits, or for which its callers wait. The
 // lock is the semaphore's.
@@ -15,7 +19,11 @@ type key struct {
 	wake    chan struct{}
 	polling bool
 	pending int // callers on their way
+	most    atomic.Int64
 }
+
+// permits is how many may be in flight, as the last caller was told.
+func (k *key) permits() int { return int(k.most.Load()) }
 
 // waiter is a caller in the queue.
 type waiter struct {

@@ -39,7 +39,7 @@ type ledger struct {
 }
 
 // enter returns what is known of a key, which stays until leave.
-func (l *ledger) enter(name string) *key {
+func (l *ledger) enter(name string, permits int) *key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.keys[name]
@@ -49,6 +49,7 @@ func (l *ledger) enter(name string) *key {
 		l.keys[name] = k
 	}
 	k.pending++
+	k.most.Store(int64(permits))
 	return k
 }
 
@@ -70,7 +71,7 @@ func (l *ledger) dropUnused(k *key) {
 // is closed.
 func (l *ledger) askRedis(ctx context.Context, k *key, callers []string, critical, again, wait bool) (reply lua.PermitReply, ended <-chan struct{}, err error) {
 	ask := &lua.PermitAsk{
-		Key: k.inRedis, Most: int64(l.permits), Keep: int64(keptOf(l.permits, l.headroom)),
+		Key: k.inRedis, Most: int64(k.permits()), Keep: int64(min(keptOf(k.permits(), l.headroom), k.permits()-1)),
 		TTL: l.ttl.Microseconds(), Patience: l.patience.Microseconds(),
 		Wait: wait, Critical: critical, Again: again, Callers: callers,
 	}
@@ -111,11 +112,11 @@ func (l *ledger) takeBack(k *key, caller string, ended <-chan struct{}, err erro
 func (l *ledger) fallBack(k *key, caller string, critical bool, cause error) (*Permit, error) {
 	switch l.policy {
 	case fallback.Open:
-		return l.count(k, limiter.Result{Allowed: true, Remaining: l.permits, Source: limiter.SourceOpen}), nil
+		return l.count(k, limiter.Result{Allowed: true, Remaining: k.permits(), Source: limiter.SourceOpen}), nil
 	case fallback.Closed:
 		return l.denied(k, 0, limiter.SourceClosed), fmt.Errorf("%w: %w", limiter.ErrUnavailable, cause)
 	}
-	permits, keep := l.part(l.redis.UseShare())
+	permits, keep := l.part(k, l.redis.UseShare())
 	if critical {
 		keep = 0
 	}
@@ -128,9 +129,9 @@ func (l *ledger) fallBack(k *key, caller string, critical bool, cause error) (*P
 	return l.hold(k, caller, room-1, limiter.SourceLocal), nil
 }
 
-// part is what a share leaves of the permits, and of those kept for critical callers.
-func (l *ledger) part(share float64) (permits, keep int) {
-	n := max(1, int(float64(l.permits)*share+1e-9))
+// part is what a share leaves of the permits of a key, and of those kept for critical callers.
+func (l *ledger) part(k *key, share float64) (permits, keep int) {
+	n := max(1, int(float64(k.permits())*share+1e-9))
 	return n, min(keptOf(n, l.headroom), n-1)
 }
 

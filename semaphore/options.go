@@ -1,6 +1,7 @@
 package semaphore
 
 import (
+	"context"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
@@ -11,7 +12,7 @@ import (
 // DefaultTTL is the default of WithTTL.
 const DefaultTTL = 15 * time.Second
 
-// Option is an option of New: WithTTL, and of package limiter each RedisOption,
+// Option is an option of New: WithTTL, WithPermitsFor, and of package limiter each RedisOption,
 // HooksOption and HeadroomOption.
 type Option interface{ options.Semaphore }
 
@@ -23,4 +24,13 @@ type config = options.Config[limiter.DecisionInfo]
 func WithTTL(d time.Duration) Option {
 	return options.Set(func(c *config) { c.TTL = d },
 		configerr.Unless(d >= 100*time.Millisecond && d <= time.Hour, "TTL", d, "must be between 100ms and 1h"))
+}
+
+// WithPermitsFor sets how many permits a key has: by the plan of a customer, say. 0 is the
+// number of New; a number that New would reject is an error of the call, and of the headroom
+// at least one permit is left to calls that are not critical. The function is called once
+// for each caller, with its context, by many goroutines at once, and must return at once. When the
+// number falls, those who hold a permit keep it. By default every key has the number of New.
+func WithPermitsFor(of func(ctx context.Context, key string) int) Option {
+	return options.Set(func(c *config) { c.PermitsFor = of }, configerr.Unless(of != nil, "permits for", "nil", "must not be nil"))
 }

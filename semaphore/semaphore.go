@@ -1,6 +1,7 @@
 package semaphore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -38,6 +39,7 @@ type Semaphore struct {
 	redis    *redislink.Link
 	claimed  *redislink.Name
 	decision func(context.Context, limiter.DecisionInfo) // nil without a hook
+	of       func(context.Context, string) int           // nil without WithPermitsFor
 }
 
 // Acquirer is what middlewares ask for: a *Semaphore, or one of your own.
@@ -58,8 +60,8 @@ func New(rdb redis.UniversalClient, n int, opts ...Option) (_ *Semaphore, err er
 	if err := options.Apply(&c, opts); err != nil {
 		return nil, err
 	}
-	if n < 1 || n > math.MaxInt32 {
-		return nil, configerr.New("permits", n, "must be at least 1 and below 2^31")
+	if err := check(n); err != nil {
+		return nil, err
 	}
 	if keptOf(n, c.Headroom) >= n {
 		return nil, configerr.New("critical headroom", c.Headroom, "leaves no permit of %d to calls that are not critical", n)
@@ -69,7 +71,7 @@ func New(rdb redis.UniversalClient, n int, opts ...Option) (_ *Semaphore, err er
 	if err != nil {
 		return nil, err
 	}
-	s := &Semaphore{redis: link, decision: c.Decision, ledger: &ledger{
+	s := &Semaphore{redis: link, decision: c.Decision, of: c.PermitsFor, ledger: &ledger{
 		redis: link, policy: c.Link.Policy,
 		permits: n, headroom: c.Headroom, ttl: c.TTL, patience: defaultPatience, keys: make(map[string]*key),
 	}}
@@ -80,13 +82,14 @@ func New(rdb redis.UniversalClient, n int, opts ...Option) (_ *Semaphore, err er
 	return s, nil
 }
 
-// Permits returns how many may be in flight for one key.
+// Permits returns how many may be in flight for a key without a number of its own.
 func (s *Semaphore) Permits() int { return s.ledger.permits }
 
 // TryAcquire takes a permit if there is one, and no caller waits for it. One that is not
 // Allowed needs no Release.
 //
-// The error is limiter.ErrInvalidKey, limiter.ErrClosed, limiter.ErrState, the context's
+// The error is limiter.ErrInvalidKey, limiter.ErrInvalidConfig (a number of WithPermitsFor),
+// limiter.ErrClosed, limiter.ErrState, the context's
 // own error, or, only under the policy fallback.Closed, limiter.ErrUnavailable.
 func (s *Semaphore) TryAcquire(ctx context.Context, key string) (*Permit, error) {
 	return s.report(ctx, key, false)
@@ -158,7 +161,7 @@ func (s *Semaphore) InFlight(ctx context.Context, key string) (int, error) {
 		return 0, err
 	}
 	defer s.ledger.leave(k)
-	cmd := &lua.Acquire{Ask: &lua.PermitAsk{Key: k.inRedis, Most: int64(s.ledger.permits), TTL: s.ledger.ttl.Microseconds(), Patience: s.ledger.patience.Microseconds()}}
+	cmd := &lua.Acquire{Ask: &lua.PermitAsk{Key: k.inRedis, Most: int64(k.permits()), TTL: s.ledger.ttl.Microseconds(), Patience: s.ledger.patience.Microseconds()}}
 	if err := s.redis.Exec(ctx, k.id, cmd); err != nil {
 		s.ledger.mu.Lock()
 		defer s.ledger.mu.Unlock()
@@ -215,7 +218,22 @@ func (s *Semaphore) enter(ctx context.Context, name string) (*key, error) {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	}
-	return s.ledger.enter(name), nil
+	n := s.ledger.permits
+	if s.of != nil {
+		n = cmp.Or(s.of(ctx, name), n)
+	}
+	if err := check(n); err != nil {
+		return nil, configerr.In("semaphore", err)
+	}
+	return s.ledger.enter(name, n), nil
+}
+
+// check returns the rule that a number of permits breaks.
+func check(n int) error {
+	if n < 1 || n > math.MaxInt32 {
+		return configerr.New("permits", n, "must be at least 1 and below 2^31")
+	}
+	return nil
 }
 
 // ask asks for one caller.
@@ -226,7 +244,7 @@ func (s *Semaphore) ask(ctx context.Context, k *key, w *waiter, wait bool) (*Per
 		if !reply.Granted[0] {
 			return s.ledger.denied(k, reply.NextEnd, limiter.SourceRedis), nil
 		}
-		return s.ledger.grant(k, w.caller, s.ledger.permits-int(reply.Held)), nil
+		return s.ledger.grant(k, w.caller, k.permits()-int(reply.Held)), nil
 	case redislink.FallsBack(err):
 		permit, failed := s.ledger.fallBack(k, w.caller, critical.Is(ctx), err)
 		// A caller that waits from now on gets what was granted by asking again.
@@ -358,7 +376,7 @@ func (s *Semaphore) askFor(ctx context.Context, k *key, batch []*waiter, critica
 		w.asked = true
 		switch {
 		case err == nil && reply.Granted[i]:
-			s.settle(k, w, s.ledger.grant(k, w.caller, s.ledger.permits-int(reply.Held)), nil)
+			s.settle(k, w, s.ledger.grant(k, w.caller, k.permits()-int(reply.Held)), nil)
 		case redislink.FallsBack(err):
 			if permit, err := s.ledger.fallBack(k, w.caller, critical, err); err != nil || permit.Allowed {
 				s.settle(k, w, permit, err)

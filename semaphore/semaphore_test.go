@@ -405,3 +405,33 @@ func TestWaiterInAnOutage(t *testing.T) {
 	}
 	must(t, again.Release())
 }
+
+// TestPermitsForKeys: each key has as many permits as the function says, in Redis and without it.
+func TestPermitsForKeys(t *testing.T) {
+	t.Parallel()
+	most := func(_ context.Context, key string) int { return map[string]int{"gold": 5, "broken": -1, "one": 1}[key] }
+	nowhere := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer nowhere.Close()
+	for name, rdb := range map[string]*redis.Client{"redis": redistest.Client(t, redistest.Start(t)), "down": nowhere} {
+		s := newSemaphore(t, rdb, 2, patient(), limiter.WithShare(1), limiter.WithCriticalHeadroom(0.2), semaphore.WithPermitsFor(most))
+		for key, want := range map[string]int{"gold": 4, "other": 1, "one": 1} { // the rest is for critical calls
+			n := 0
+			for range 10 {
+				p, err := s.TryAcquire(t.Context(), key)
+				must(t, err)
+				if p.Allowed {
+					n++
+				}
+			}
+			if n != want {
+				t.Errorf("%s: %d permits for %s, want %d", name, n, key, want)
+			}
+		}
+		if p, err := s.TryAcquire(limiter.Critical(t.Context()), "gold"); err != nil || !p.Allowed {
+			t.Errorf("%s: a critical caller: %+v, %v", name, p, err)
+		}
+		if _, err := s.TryAcquire(t.Context(), "broken"); !errors.Is(err, limiter.ErrInvalidConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

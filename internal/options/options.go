@@ -17,6 +17,7 @@ type Config[D any] struct {
 	Decision     func(context.Context, D) // a hook
 	Headroom     float64                  // for critical calls; 0 is none
 	MaxLocalKeys int
+	LimitFor     any // nil, or a function of type func(context.Context, string) limiter.Limit
 
 	// Of limiter.New.
 	AskAgain  bool // no denial is remembered
@@ -27,7 +28,8 @@ type Config[D any] struct {
 	LeaseAge   time.Duration
 
 	// Of semaphore.New.
-	TTL time.Duration
+	TTL        time.Duration
+	PermitsFor func(context.Context, string) int // nil is none
 
 	// Of sampled.New.
 	Interval time.Duration

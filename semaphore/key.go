@@ -22,7 +22,7 @@ type key struct {
 	most    atomic.Int64
 }
 
-// permits is how many may be in flight, as the last caller was told.
+// permits is how many may be in flight, as the last caller asked for.
 func (k *key) permits() int { return int(k.most.Load()) }
 
 // waiter is a caller in the queue.

@@ -6,10 +6,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -32,9 +34,9 @@ func lessons(t *testing.T) []lesson {
 	return all
 }
 
-// program builds a lesson whose Redis is at addr, in a module of its own that has this one
-// as a user has it.
-func (l lesson) build(t *testing.T, addr string) string {
+// build builds programs with one command, in a module of its own that has this one as a user
+// has it. Their Redis is at the address in REDIS_ADDR.
+func build(t *testing.T, programs ...lesson) (built []string) {
 	t.Helper()
 	root, err := os.Getwd()
 	if err != nil {
@@ -43,34 +45,38 @@ func (l lesson) build(t *testing.T, addr string) string {
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	mod, err := os.ReadFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum, err := os.ReadFile("go.sum")
-	if err != nil {
-		t.Fatal(err)
-	}
 	// With the versions that are required here, so that nothing has to be looked up.
-	write("go.mod", strings.Replace(string(mod), "module "+module, "module example.com/first", 1)+
+	write("go.mod", strings.Replace(read(t, "go.mod"), "module "+module, "module example.com/first", 1)+
 		"\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+root+"\n")
-	write("go.sum", string(sum))
-	write("main.go", strings.ReplaceAll(l.program, "localhost:6379", addr))
-	run := func(args ...string) {
-		t.Helper()
-		cmd := exec.Command("go", args...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -trimpath")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
+	write("go.sum", read(t, "go.sum"))
+	for i, l := range programs {
+		name := "program" + strconv.Itoa(i)
+		write(name+"/main.go", strings.ReplaceAll(l.program, `"localhost:6379"`, "addr"))
+		write(name+"/addr.go", "package main\n\nimport \"os\"\n\nvar addr = os.Getenv(\"REDIS_ADDR\")\n")
+		built = append(built, filepath.Join(dir, "bin", name))
 	}
-	run("build", "-o", "first", ".")
-	return filepath.Join(dir, "first")
+	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "bin")+"/", "./...")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -trimpath")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return built
+}
+
+// with is a program whose Redis is srv.
+func with(srv *redisproc.Server, program string) *exec.Cmd {
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), "REDIS_ADDR="+srv.Addr())
+	return cmd
 }
 
 // patient is a lesson whose decisions may take 5 s: on a busy machine the first of them can
@@ -81,15 +87,19 @@ func (l lesson) patient() lesson {
 }
 
 // TestFirstTenMinutes walks through docs/getting-started.md: each program does what the
-// page says.
+// page says. So does that of the README, with Redis and without.
 func TestFirstTenMinutes(t *testing.T) {
 	redistest.Require(t)
 	all := lessons(t)
+	readme := regexp.MustCompile("(?s)```go\n(.*?)```\n\nWith Redis up it prints `([^`]*)`, with Redis down\\s+`([^`]*)`").FindStringSubmatch(read(t, "README.md"))
+	if readme == nil {
+		t.Fatal("README.md has no program with what it prints")
+	}
+	programs := build(t, all[0].patient(), all[1], all[2].patient(), all[3].patient(), lesson{program: readme[1]}.patient())
 	for _, i := range []int{0, 2, 3} {
 		t.Run([]string{"limit", "outage", "client", "server"}[i], func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.Command(all[i].patient().build(t, redistest.Start(t).Addr()))
-			out, err := cmd.Output()
+			out, err := with(redistest.Start(t), programs[i]).Output()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -105,7 +115,7 @@ func TestFirstTenMinutes(t *testing.T) {
 		if len(said) != 3 {
 			t.Fatalf("the page says %q", said)
 		}
-		cmd := exec.Command(all[1].build(t, srv.Addr()))
+		cmd := with(srv, programs[1])
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -139,28 +149,20 @@ func TestFirstTenMinutes(t *testing.T) {
 		step(said[1], srv.Restart)
 		step(said[2], func() error { return nil })
 	})
-}
-
-// TestReadmeProgram: the program of the README prints what the README says, with Redis and
-// without.
-func TestReadmeProgram(t *testing.T) {
-	redistest.Require(t)
-	m := regexp.MustCompile("(?s)```go\n(.*?)```\n\nWith Redis up it prints `([^`]*)`, with Redis down\\s+`([^`]*)`").FindStringSubmatch(read(t, "README.md"))
-	if m == nil {
-		t.Fatal("README.md has no program with what it prints")
-	}
-	srv := redistest.Start(t)
-	program := lesson{program: m[1]}.patient().build(t, srv.Addr())
-	prints := func(want string) {
-		t.Helper()
-		out, err := exec.Command(program).Output()
-		if got := strings.TrimSpace(string(out)); err != nil || got != want {
-			t.Errorf("it prints %q (%v), the README says %q", got, err, want)
+	t.Run("README", func(t *testing.T) {
+		t.Parallel()
+		srv := redistest.Start(t)
+		prints := func(want string) {
+			t.Helper()
+			out, err := with(srv, programs[4]).Output()
+			if got := strings.TrimSpace(string(out)); err != nil || got != want {
+				t.Errorf("it prints %q (%v), the README says %q", got, err, want)
+			}
 		}
-	}
-	prints(m[2])
-	if err := srv.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	prints(m[3])
+		prints(readme[2])
+		if err := srv.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		prints(readme[3])
+	})
 }

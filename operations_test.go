@@ -174,9 +174,9 @@ func rightsOf(t *testing.T, name string) []string {
 	return strings.Fields(m[1])
 }
 
-// TestRightsAreThoseTested: docs/operations.md has the minimum ACL permissions that the
+// TestPermissionsAreThoseTested: docs/operations.md has the minimum ACL permissions that the
 // tests run with; so are the additions.
-func TestRightsAreThoseTested(t *testing.T) {
+func TestPermissionsAreThoseTested(t *testing.T) {
 	list := rightsOf(t, "docs/operations.md")
 	source := read(t, "limiter/topology_test.go")
 	constant := func(name string) string {
@@ -205,8 +205,8 @@ func TestRightsAreThoseTested(t *testing.T) {
 
 const clusterRight, ringRight = "+cluster|slots +command", "+ping"
 
-// TestRightsOfClusterAndRing: with these rights in addition such clients work.
-func TestRightsOfClusterAndRing(t *testing.T) {
+// TestPermissionsOfClusterAndRing: with these rights in addition such clients work.
+func TestPermissionsOfClusterAndRing(t *testing.T) {
 	user := "user limiter on >secret " + strings.Join(rightsOf(t, "docs/operations.md"), " ") + " "
 	c := redistest.StartCluster(t, 2, 0)
 	for _, m := range c.Masters {

@@ -39,8 +39,8 @@ func several(t testing.TB, top *analytics.Top) map[string]http.Handler {
 	return map[string]http.Handler{"one": top, "several": h}
 }
 
-// TestHandlerRefuses: what is asked wrongly, by the field, in a problem.
-func TestHandlerRefuses(t *testing.T) {
+// TestHandlerRejects: what is asked wrongly, by the field, in a problem.
+func TestHandlerRejects(t *testing.T) {
 	for name, h := range several(t, newTop(t, 20)) {
 		for _, c := range []struct {
 			method, query string

@@ -85,7 +85,7 @@ func TestOnChangeMayUseTheBreaker(t *testing.T) {
 
 // While one goroutine delivers, others go on: a slow callback costs nobody else
 // anything, and their changes wait their turn.
-func TestSlowOnChangeHoldsNobodyUp(t *testing.T) {
+func TestSlowOnChangeDelaysNoOtherCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var states []breaker.State
 		b := newBreaker(t, breaker.Settings{OnChange: func(_ context.Context, c breaker.Change) {

@@ -8,7 +8,7 @@ import (
 
 // When the open time ends, many callers find the gate open and meet at the lock.
 // The first is the probe; the others must not take it for an overdue one.
-func TestLateComersLeaveTheProbeAlone(t *testing.T) {
+func TestLateCallersDoNotEndTheProbe(t *testing.T) {
 	b, err := New(Settings{MinRequests: 1, OpenMin: time.Millisecond, OpenMax: time.Millisecond, ProbeTimeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestLateComersLeaveTheProbeAlone(t *testing.T) {
 }
 
 // A refusal must not wait for anyone, not even for the lock.
-func TestRefusalTakesNoLock(t *testing.T) {
+func TestRejectingTakesNoLock(t *testing.T) {
 	b, err := New(Settings{OpenMin: time.Hour, OpenMax: time.Hour})
 	if err != nil {
 		t.Fatal(err)

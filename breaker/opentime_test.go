@@ -24,7 +24,7 @@ func within(t testing.TB, d, full time.Duration) {
 	}
 }
 
-func TestRefusesUntilOpenTimeIsOver(t *testing.T) {
+func TestRejectsUntilOpenTimeIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreaker(t, breaker.Settings{})
 		trip(t, b)

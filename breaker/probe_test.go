@@ -105,7 +105,7 @@ func TestSilentProbeIsGivenUp(t *testing.T) {
 
 // The caller who finds the probe overdue is refused too, also by a clock that
 // moves on between the two: it opens for a time, not for an instant.
-func TestGivingUpRefuses(t *testing.T) {
+func TestGivingUpRejects(t *testing.T) {
 	b := newBreaker(t, breaker.Settings{MinRequests: 1, OpenMin: time.Millisecond, OpenMax: time.Hour, ProbeTimeout: time.Millisecond})
 	results(t, b, 1, breaker.ClassUnavailable)
 	for range 5 {

@@ -52,9 +52,9 @@ func TestGiveBackAfterwards(t *testing.T) {
 	}
 }
 
-// TestLocalGiveBackIsNoGift: whatever a token bucket takes back, what is used stays
+// TestLocalGiveBackStaysWithinTheLimit: whatever a token bucket takes back, what is used stays
 // within the limit in any stretch of time.
-func TestLocalGiveBackIsNoGift(t *testing.T) {
+func TestLocalGiveBackStaysWithinTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		burst := rapid.Int64Range(1, 20).Draw(t, "burst")
 		perSecond := rapid.Int64Range(1, 20).Draw(t, "rate")

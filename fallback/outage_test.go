@@ -136,8 +136,8 @@ func TestDebtUnderWay(t *testing.T) {
 	}
 }
 
-// TestStalePeekRaisesNothing: a replica that is behind says more than the last charge did.
-func TestStalePeekRaisesNothing(t *testing.T) {
+// TestStalePeekDoesNotRaiseTheAccount: a replica that is behind says more than the last charge did.
+func TestStalePeekDoesNotRaiseTheAccount(t *testing.T) {
 	home := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 10, Per: 3600 * sec, Burst: 10})
 	now := t0
 	s := storeAt(t, 10, &now)

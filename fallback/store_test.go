@@ -111,7 +111,7 @@ func TestRetryAfterIsExactForTheTokenBucket(t *testing.T) {
 	})
 }
 
-func TestRefusesNoRoom(t *testing.T) {
+func TestStoreWithoutRoomIsRejected(t *testing.T) {
 	for _, n := range []int{0, -1} {
 		if _, err := NewStore(n); !errors.Is(err, configerr.ErrInvalid) {
 			t.Errorf("max keys %d: %v", n, err)

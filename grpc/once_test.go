@@ -146,9 +146,9 @@ func TestDoneOnceByARetryPolicy(t *testing.T) {
 	})
 }
 
-// TestNothingIsKnown: where an interceptor inside of ours does not pass on what grpc-go is
+// TestUnknownAttemptCountsAsSent: where an interceptor inside of ours does not pass on what grpc-go is
 // to tell us, the call may have been sent.
-func TestNothingIsKnown(t *testing.T) {
+func TestUnknownAttemptCountsAsSent(t *testing.T) {
 	c, err := holdfastgrpc.NewClient(soon)
 	if err != nil {
 		t.Fatal(err)

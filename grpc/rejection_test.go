@@ -117,9 +117,9 @@ func TestPushback(t *testing.T) {
 	}
 }
 
-// TestNameThatIsNoText: a policy whose name is no UTF-8, as a part of a Multi may have,
+// TestPolicyNameThatIsNotUTF8: a policy whose name is no UTF-8, as a part of a Multi may have,
 // costs the rejection nothing but that name.
-func TestNameThatIsNoText(t *testing.T) {
+func TestPolicyNameThatIsNotUTF8(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = rdb.Close() })
 	lim, err := limiter.New(rdb, one, limiter.WithShare(1), limiter.WithLogger(discard))

@@ -55,9 +55,9 @@ var kinds = map[string]func(context.Context, testgrpc.TestServiceClient, ...stri
 	"unary": call, "server stream": drain, "client stream": upload, "both": converse,
 }
 
-// TestStreamsTeach: a rejection of one kind of call holds all kinds up, a stream that was
+// TestRejectedStreamsCoolTheirKeyDown: a rejection of one kind of call holds all kinds up, a stream that was
 // refused is not opened again by itself, and one that ends well holds up nothing.
-func TestStreamsTeach(t *testing.T) {
+func TestRejectedStreamsCoolTheirKeyDown(t *testing.T) {
 	for kind, send := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -177,9 +177,9 @@ func TestForbiddenRetryClosesNoGate(t *testing.T) {
 	})
 }
 
-// TestClassifiedRefusalCoolsDown: what the classifier calls a rejection is one for
+// TestClassifiedRejectionCoolsDown: what the classifier calls a rejection is one for
 // every goroutine.
-func TestClassifiedRefusalCoolsDown(t *testing.T) {
+func TestClassifiedRejectionCoolsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := scripted(status(430, "Retry-After", "20"), status(200))
 		rt := newTransport(t, s, httpclient.WithClassifier(func(resp *http.Response, _ error) retry.Verdict {

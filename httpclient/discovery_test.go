@@ -94,9 +94,9 @@ func TestGarbageQuotas(t *testing.T) {
 	}
 }
 
-// TestLieIsFoundOut: a server that says once that nothing is left for weeks is asked again in
+// TestWrongQuotaIsCorrected: a server that says once that nothing is left for weeks is asked again in
 // an hour, as after any answer, and a window that it says then counts before long.
-func TestLieIsFoundOut(t *testing.T) {
+func TestWrongQuotaIsCorrected(t *testing.T) {
 	for name, lie := range map[string][]string{
 		"nothing left":       {"X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1728000"},
 		"one in twenty days": {"X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1728000"},

@@ -15,10 +15,10 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-// TestOneRejectionIsNotMany: a server that enforces what the limiter allows rejects one
+// TestTurnsInACooldownAreVoid: a server that enforces what the limiter allows rejects one
 // request. Those that hold a turn in the cooldown do not come back together at its end,
 // which would be the next rejection, and so on.
-func TestOneRejectionIsNotMany(t *testing.T) {
+func TestTurnsInACooldownAreVoid(t *testing.T) {
 	const life = 20 * time.Second
 	for _, limit := range []limiter.Limit{
 		limiter.LeakyBucketShaping(limiter.PerSecond(100), 100), limiter.GCRA(limiter.PerSecond(100), 5),

@@ -248,9 +248,9 @@ func hang(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// TestDeadlinesCountOnlyIfTheHostHadTheTime: a host that hangs is found out by
+// TestShortDeadlinesAreNotEvidence: a host that hangs is found out by
 // callers' deadlines, but not by what a long wait has left of them.
-func TestDeadlinesCountOnlyIfTheHostHadTheTime(t *testing.T) {
+func TestShortDeadlinesAreNotEvidence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, deadline := range []time.Duration{time.Second, 5 * time.Second} {
 			rt := newTransport(t, roundTripperFunc(hang), strict(20))
@@ -281,9 +281,9 @@ func TestDeadlinesCountOnlyIfTheHostHadTheTime(t *testing.T) {
 	})
 }
 
-// TestImpatientCallersAreNotTheHost: a host that answers in 30 ms is as healthy as
+// TestShortTimeoutsAreNotEvidence: a host that answers in 30 ms is as healthy as
 // before when some callers give it 5 ms.
-func TestImpatientCallersAreNotTheHost(t *testing.T) {
+func TestShortTimeoutsAreNotEvidence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
 			select {

@@ -84,9 +84,9 @@ func speak(t *testing.T, addr net.Addr, text string) {
 	}
 }
 
-// TestBadUploadsAreTheirSenders: what is wrong with the bodies that some send
+// TestFailingUploadsAreNotEvidence: what is wrong with the bodies that some send
 // through a reverse proxy does not keep others from the server behind it.
-func TestBadUploadsAreTheirSenders(t *testing.T) {
+func TestFailingUploadsAreNotEvidence(t *testing.T) {
 	big := strings.Repeat("x", 64<<10)
 	for name, upload := range map[string]func(t *testing.T, front *httptest.Server){
 		"too large": func(t *testing.T, front *httptest.Server) {
@@ -262,9 +262,9 @@ func TestBodyErrorAgainstResponse(t *testing.T) {
 	}
 }
 
-// TestClosedBodiesAreNotToBlame: a transport that gives an attempt up closes its
+// TestReadErrorAfterCloseIsNotTheSenders: a transport that gives an attempt up closes its
 // body, whose next Read fails for that.
-func TestClosedBodiesAreNotToBlame(t *testing.T) {
+func TestReadErrorAfterCloseIsNotTheSenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
 		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
@@ -283,9 +283,9 @@ func TestClosedBodiesAreNotToBlame(t *testing.T) {
 	})
 }
 
-// TestSlowUploadsAreTheirSenders: a timeout that comes while the transport waits
+// TestSlowUploadsAreNotEvidence: a timeout that comes while the transport waits
 // for the caller's body is not the host's.
-func TestSlowUploadsAreTheirSenders(t *testing.T) {
+func TestSlowUploadsAreNotEvidence(t *testing.T) {
 	for _, proto := range []int{1, 2} {
 		t.Run(fmt.Sprintf("HTTP/%d", proto), func(t *testing.T) {
 			s, _ := backend(t, proto)

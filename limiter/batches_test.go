@@ -112,10 +112,10 @@ func TestKeysAreCombined(t *testing.T) {
 	}
 }
 
-// TestOneCallersEndIsNotTheOthers: those who leave a batch, or the queue, get
+// TestCallerThatLeavesABatchLeavesTheOthers: those who leave a batch, or the queue, get
 // their ctx's error at once; the others are answered, and the breaker hears
 // nothing of it.
-func TestOneCallersEndIsNotTheOthers(t *testing.T) {
+func TestCallerThatLeavesABatchLeavesTheOthers(t *testing.T) {
 	lim, _ := crowded(t, limiter.TokenBucket(limiter.PerHour(1000), 1000))
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, cancel)

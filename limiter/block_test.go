@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-// TestBlockIsHeededUntilRedisKnows: a block that Redis could not be told of is heeded by
-// the process that asked for it, and told when Redis is back.
-func TestBlockIsHeededUntilRedisKnows(t *testing.T) {
+// TestBlockIsObeyedUntilRedisKnows: a block that Redis does not know is obeyed by
+// the process that asked for it, and sent when Redis is back.
+func TestBlockIsObeyedUntilRedisKnows(t *testing.T) {
 	proxy, rdb := behind(t, redistest.Start(t), redis.Options{MaxRetries: -1, DialerRetries: 1})
 	// The breaker never opens: Redis is back before it could.
 	never := limiter.WithBreaker(breaker.Settings{MinRequests: 1000, ConsecutiveFailures: 1000})
@@ -59,9 +59,9 @@ func TestBlockIsHeededUntilRedisKnows(t *testing.T) {
 	}
 }
 
-// TestBlockReachesRedisFromAProcessThatUsesNothingElse: a process whose only key is
+// TestBlockIsSentWithoutOtherKeys: a process whose only key is
 // blocked tells Redis of the block all the same, and its breaker closes by that.
-func TestBlockReachesRedisFromAProcessThatUsesNothingElse(t *testing.T) {
+func TestBlockIsSentWithoutOtherKeys(t *testing.T) {
 	proxy, rdb := behind(t, redistest.Start(t), redis.Options{MaxRetries: -1, DialerRetries: 1})
 	lim := newLimiter(t, rdb, good, unhurried(), limiter.WithShare(1))
 	other := newLimiter(t, rdb, good, unhurried(), limiter.WithShare(1))

@@ -149,9 +149,9 @@ func TestOneBudgetForAllCalls(t *testing.T) {
 	}
 }
 
-// TestOverloadIsNoFault: more callers than may be in flight wait for their turn,
+// TestOverloadDoesNotOpenTheBreaker: more callers than may be in flight wait for their turn,
 // and callers whose turn comes too late say nothing against a Redis that answers.
-func TestOverloadIsNoFault(t *testing.T) {
+func TestOverloadDoesNotOpenTheBreaker(t *testing.T) {
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{PoolSize: 1})
 	lim := newLimiter(t, rdb, good, limiter.WithShare(1), limiter.WithMaxInFlight(1), limiter.WithBudget(400*time.Millisecond))
@@ -220,9 +220,9 @@ func TestCloseWaitsForCalls(t *testing.T) {
 	}
 }
 
-// TestCallerInAHurry: a context that ends before the budget leaves time for an
+// TestCallerWithLittleTime: a context that ends before the budget leaves time for an
 // answer, and does not open the breaker.
-func TestCallerInAHurry(t *testing.T) {
+func TestCallerWithLittleTime(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	lim := newLimiter(t, redistest.Client(t, srv), good, limiter.WithBudget(time.Minute))

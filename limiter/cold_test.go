@@ -64,9 +64,9 @@ func TestColdStart(t *testing.T) {
 	}
 }
 
-// TestFixedShareSaysHowMany: who fixes a share needs no other number of processes. Waiting
+// TestFixedShareGivesTheNumberOfProcesses: who fixes a share needs no other number of processes. Waiting
 // lines leave room for that many, too.
-func TestFixedShareSaysHowMany(t *testing.T) {
+func TestFixedShareGivesTheNumberOfProcesses(t *testing.T) {
 	for share, want := range map[float64]int{1: 1, 0.5: 2, 0.3: 3, 0.25: 4, 0.001: 1000} {
 		lim := newLimiter(t, nowhere(t), good, limiter.WithShare(share), limiter.WithExpectedProcesses(7))
 		if h := lim.Health(); h.Processes != want || h.Share != share || h.ShareOrigin != "fixed" {

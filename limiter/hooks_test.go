@@ -64,9 +64,9 @@ func (h *heard) one(t *testing.T) limiter.DecisionInfo {
 	return all[0]
 }
 
-// TestHooksHearEachDecision: once, as the caller got it, whatever was asked; and not
+// TestHooksReceiveEachDecision: once, as the caller got it, whatever was asked; and not
 // of looks.
-func TestHooksHearEachDecision(t *testing.T) {
+func TestHooksReceiveEachDecision(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	ctx := t.Context()
 	limit := limiter.FixedWindow(limiter.Per(3, 300*time.Hour))

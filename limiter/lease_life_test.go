@@ -77,9 +77,9 @@ func TestLeaseAsksAhead(t *testing.T) {
 	}
 }
 
-// TestLeaseOfOneWhoLeft: a caller that leaves does not take along what its call
+// TestLeaseIsFilledForACallerThatLeft: a caller that leaves does not take along what its call
 // brings.
-func TestLeaseOfOneWhoLeft(t *testing.T) {
+func TestLeaseIsFilledForACallerThatLeft(t *testing.T) {
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{})
 	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(100), 101), limiter.WithShare(1), limiter.WithLease(40, 10*time.Second), limiter.WithBudget(5*time.Second))

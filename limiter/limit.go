@@ -47,7 +47,7 @@ func shortDuration(d time.Duration) string {
 // The zero value is not a valid limit.
 //
 // All arithmetic is exact in integers below 2^53. A limit too large for that is
-// refused with a message that says which number to change: for the sliding
+// rejected with a message that says which number to change: for the sliding
 // window counter, limit × window in microseconds; for buckets and GCRA,
 // 2 × burst × the period of one unit in lowest terms.
 type Limit struct {

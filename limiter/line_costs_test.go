@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-// TestWaitForNothing: who waits with a cost of 0, for the end of a block, sleeps until then.
-func TestWaitForNothing(t *testing.T) {
+// TestWaitWithCostZeroWaitsForTheEndOfABlock: who waits with a cost of 0, for the end of a block, sleeps until then.
+func TestWaitWithCostZeroWaitsForTheEndOfABlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lim, decisions := counted(t, limiter.TokenBucket(limiter.PerSecond(10), 10))
 		must(t, lim.Block(t.Context(), "k", time.Hour))
@@ -52,9 +52,9 @@ func TestMultiWaitsWithoutCost(t *testing.T) {
 	}
 }
 
-// TestMultiTakesOverNoDenialOfAnotherPart: who stood behind one that waited for a part of which it needs
+// TestWaiterOfAMultiAsksAfterAnotherPartsDenial: who stood behind one that waited for a part of which it needs
 // little asks at once when that one has left.
-func TestMultiTakesOverNoDenialOfAnotherPart(t *testing.T) {
+func TestWaiterOfAMultiAsksAfterAnotherPartsDenial(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{limiter.TokenBucket(limiter.PerSecond(10), 10), limiter.TokenBucket(limiter.PerHour(60), 100)})
 	m := newMulti(t, parts...)
@@ -153,8 +153,8 @@ func TestCloseOfAnyPartEndsWaits(t *testing.T) {
 	}
 }
 
-// TestShapingWithoutTimeIsToldAtOnce: a start after the deadline is not waited for.
-func TestShapingWithoutTimeIsToldAtOnce(t *testing.T) {
+// TestStartAfterTheDeadlineIsRejectedAtOnce: a start after the deadline is not waited for.
+func TestStartAfterTheDeadlineIsRejectedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lim, _ := counted(t, limiter.LeakyBucketShaping(limiter.PerSecond(1), 10))
 		_, err := lim.Allow(t.Context(), "k")

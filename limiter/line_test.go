@@ -333,8 +333,8 @@ func TestPanicsHandOver(t *testing.T) {
 	})
 }
 
-// TestWaitersHearOfMore: what makes room in this process is used at once.
-func TestWaitersHearOfMore(t *testing.T) {
+// TestWaitersUseNewRoomAtOnce: what makes room in this process is used at once.
+func TestWaitersUseNewRoomAtOnce(t *testing.T) {
 	for name, change := range map[string]func(*limiter.Limiter) error{
 		"reset": func(l *limiter.Limiter) error { return l.Reset(context.Background(), "k") },
 		"raise": func(l *limiter.Limiter) error { return l.SetLimit(limiter.FixedWindow(limiter.PerHour(1000))) },

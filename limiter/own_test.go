@@ -22,10 +22,10 @@ func goroutines() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// TestWhoIsAloneNeedsNoGoroutine: a caller that finds no other makes its call itself where
+// TestLoneCallerMakesItsOwnCall: a caller that finds no other makes its call itself where
 // the client keeps to deadlines, and leaves it to a goroutine where it does not. Not
 // parallel, because it counts the goroutines of the whole process.
-func TestWhoIsAloneNeedsNoGoroutine(t *testing.T) {
+func TestLoneCallerMakesItsOwnCall(t *testing.T) {
 	srv := redistest.Start(t)
 	for _, c := range []struct {
 		name        string

@@ -164,9 +164,9 @@ func TestLostSettlementIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestCallerInAHurryIsAnswered: who has less time than the budget has three quarters of it
+// TestCallerWithLittleTimeIsAnswered: who has less time than the budget has three quarters of it
 // for Redis, and not so little that a slow answer comes too late.
-func TestCallerInAHurryIsAnswered(t *testing.T) {
+func TestCallerWithLittleTimeIsAnswered(t *testing.T) {
 	t.Parallel()
 	proxy, rdb := behind(t, redistest.Start(t), redis.Options{})
 	lim := newLimiter(t, rdb, good, limiter.WithBudget(time.Minute), limiter.WithShare(1))
@@ -181,8 +181,8 @@ func TestCallerInAHurryIsAnswered(t *testing.T) {
 	}
 }
 
-// TestWaitErrorSaysBothTimes: how long the wait would be, and what was left for it.
-func TestWaitErrorSaysBothTimes(t *testing.T) {
+// TestWaitErrorHasBothTimes: how long the wait would be, and what was left for it.
+func TestWaitErrorHasBothTimes(t *testing.T) {
 	err := &limiter.WaitError{RetryAfter: 3 * time.Second, Remaining: 1500 * time.Millisecond}
 	for _, part := range []string{"3s", "1.5s"} {
 		if !strings.Contains(err.Error(), part) {

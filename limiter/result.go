@@ -54,7 +54,7 @@ const (
 	SourceLease
 	// SourceOpen: admitted without asking, by the policy Open.
 	SourceOpen
-	// SourceClosed: refused without asking, by the policy Closed.
+	// SourceClosed: denied without asking, by the policy Closed.
 	SourceClosed
 	// SourceSampled: in this process, with the probability that brings the fleet to
 	// the limit.

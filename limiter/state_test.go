@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
-// TestLostStateTakesNothingBack: what was charged before a key was reset, or Redis lost
+// TestUnitsOfALostStateAreNotGivenBack: what was charged before a key was reset, or Redis lost
 // everything, does not go back to what has begun since.
-func TestLostStateTakesNothingBack(t *testing.T) {
+func TestUnitsOfALostStateAreNotGivenBack(t *testing.T) {
 	srv := redistest.Start(t)
 	admin := redistest.Admin(t, srv)
 	for _, limit := range slow(10) {

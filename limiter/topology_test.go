@@ -217,7 +217,7 @@ func limitedUser(t *testing.T, user string, tls bool) *redis.Client {
 	return rdb
 }
 
-func TestLeastRights(t *testing.T) {
+func TestLeastPermissions(t *testing.T) {
 	t.Parallel()
 	for _, tls := range []bool{false, true} {
 		rdb := limitedUser(t, evalUser, tls)
@@ -232,9 +232,9 @@ func TestLeastRights(t *testing.T) {
 	}
 }
 
-// TestLeastRightsOfAFleet: with them processes count each other, and return together from an
+// TestLeastPermissionsOfAFleet: with them processes count each other, and return together from an
 // outage, which no caller notices when it fails.
-func TestLeastRightsOfAFleet(t *testing.T) {
+func TestLeastPermissionsOfAFleet(t *testing.T) {
 	t.Parallel()
 	srv := redistest.StartWith(t, redisproc.Options{Config: [][]string{strings.Fields(evalUser)}})
 	proxy, rdb := behind(t, srv, redis.Options{Username: "limiter", Password: "secret", MaxRetries: -1, DialerRetries: 1})
@@ -270,8 +270,8 @@ func TestLeastRightsOfAFleet(t *testing.T) {
 	until(t, "both are back", each(func(_ *limiter.Limiter, res limiter.Result) bool { return res.Source == limiter.SourceRedis }))
 }
 
-// TestLeastRightsOfOthers: of what decides about more than one limit, one by one.
-func TestLeastRightsOfOthers(t *testing.T) {
+// TestLeastPermissionsBeyondOneLimit: of what decides about more than one limit, one by one.
+func TestLeastPermissionsBeyondOneLimit(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	rdb := limitedUser(t, evalUser, false)
@@ -322,12 +322,12 @@ func TestLeastRightsOfOthers(t *testing.T) {
 	}
 }
 
-// TestLeastRightsAreLeast: without any one of them something does not work.
-func TestLeastRightsAreLeast(t *testing.T) {
+// TestPermissionsAreAllNeeded: without any one of them something does not work.
+func TestPermissionsAreAllNeeded(t *testing.T) {
 	t.Parallel()
 	for _, right := range strings.Fields("+evalsha +eval " + inScripts) {
 		if right == "+zrem" || right == "+zcard" || right == "+zscore" || right == "+evalsha_ro" {
-			continue // of the heartbeat: see TestLeastRightsOfAFleet
+			continue // of the heartbeat: see TestLeastPermissionsOfAFleet
 		}
 		rdb := limitedUser(t, strings.Replace(evalUser+" ", right+" ", "", 1), false)
 		fine := true

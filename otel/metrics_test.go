@@ -351,8 +351,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestPrometheusFindsNoFault: Prometheus' own linter.
-func TestPrometheusFindsNoFault(t *testing.T) {
+// TestPrometheusLinterAccepts: Prometheus' own linter.
+func TestPrometheusLinterAccepts(t *testing.T) {
 	s := observed(t)
 	lim, err := limiter.New(redistest.Client(t, redistest.Start(t)), limiter.GCRA(limiter.PerSecond(1), 1), quiet(), s.in.Limiter("p"))
 	must(t, err)

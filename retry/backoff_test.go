@@ -154,8 +154,8 @@ func TestBoundsAreAllowed(t *testing.T) {
 	}
 }
 
-// TestBackoffThatIsNotValid is the default one.
-func TestBackoffThatIsNotValid(t *testing.T) {
+// TestInvalidBackoffIsTheDefault is the default one.
+func TestInvalidBackoffIsTheDefault(t *testing.T) {
 	for _, b := range []retry.Backoff{{Multiplier: -1, Jitter: retry.JitterNone}, {Initial: -time.Second}} {
 		s := b.Start()
 		for i := range 10 {

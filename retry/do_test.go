@@ -148,8 +148,8 @@ func TestDoAfter(t *testing.T) {
 	}
 }
 
-// TestAfterNothing: a server that says now is asked at once, without the backoff's wait.
-func TestAfterNothing(t *testing.T) {
+// TestAfterZeroDoesNotWait: a server that says now is asked at once, without the backoff's wait.
+func TestAfterZeroDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		retry.Do(t.Context(), steady(retry.Policy{Attempts: 3}), func(context.Context) error { return retry.After(errDown, 0) })
@@ -266,7 +266,7 @@ func TestDoCanceled(t *testing.T) {
 	})
 }
 
-func TestDoRefusesBadPolicies(t *testing.T) {
+func TestDoRejectsInvalidPolicies(t *testing.T) {
 	err := retry.Do(t.Context(), retry.Policy{MaxWait: -1}, func(context.Context) error {
 		t.Error("called")
 		return nil
@@ -276,7 +276,7 @@ func TestDoRefusesBadPolicies(t *testing.T) {
 	}
 }
 
-func TestDoTellsOfRetries(t *testing.T) {
+func TestOnRetryReceivesEachRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
 		p := steady(retry.Policy{OnRetry: func(_ context.Context, r retry.RetryInfo) {

@@ -76,9 +76,9 @@ func TestLeftCallIsTakenBack(t *testing.T) {
 	redistest.Until(t, "the permit is taken back", func() bool { return held() == 0 })
 }
 
-// TestHeartbeatBringsNothingBack: a permit that is released while a heartbeat with it
+// TestHeartbeatDoesNotRestoreAReleasedPermit: a permit that is released while a heartbeat with it
 // is on its way is free afterwards.
-func TestHeartbeatBringsNothingBack(t *testing.T) {
+func TestHeartbeatDoesNotRestoreAReleasedPermit(t *testing.T) {
 	c, rdb, _ := lasting(t, 3)
 	s, err := c.TryAcquire(t.Context(), "k")
 	if err != nil {

@@ -84,8 +84,8 @@ func TestAssets(t *testing.T) {
 	}
 }
 
-// TestNothingInside: what goes wrong inside is not told to who asked.
-func TestNothingInside(t *testing.T) {
+// TestInternalErrorsAreNotShown: what goes wrong inside is not told to who asked.
+func TestInternalErrorsAreNotShown(t *testing.T) {
 	for what, e := range map[string]endpoint{
 		"an error": func(http.ResponseWriter, *http.Request) error { return errors.New("secret in main.go:7") },
 		"a panic":  func(http.ResponseWriter, *http.Request) error { panic("secret in goroutine 1 [running]") },

@@ -285,8 +285,8 @@ func TestNextWait(t *testing.T) {
 	}
 }
 
-// TestCallerIsGone: neither is anything asked for it, nor waited.
-func TestCallerIsGone(t *testing.T) {
+// TestEndedCallAsksNothing: neither is anything asked for it, nor waited.
+func TestEndedCallAsksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lim := &script{answers: map[string][]limiter.Result{"k": {denied(time.Minute, limiter.SourceLocal)}}}
 		c := newClient(t, lim, nil)

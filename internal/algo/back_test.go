@@ -36,9 +36,9 @@ func TestGiveBackToAnotherState(t *testing.T) {
 	}
 }
 
-// TestGiveBackIsNoGift: whatever is given back and whenever, what is used stays
+// TestGiveBackStaysWithinTheLimit: whatever is given back and whenever, what is used stays
 // within the limit, also of what begins anew.
-func TestGiveBackIsNoGift(t *testing.T) {
+func TestGiveBackStaysWithinTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawParams(t, drawKind(t))
 		var s State
@@ -155,8 +155,8 @@ func TestLateUseStaysWithin(t *testing.T) {
 	})
 }
 
-// TestPartsAreTheWhole: the parts of a limit are together exactly the limit.
-func TestPartsAreTheWhole(t *testing.T) {
+// TestPartsAddUpToTheLimit: the parts of a limit are together exactly the limit.
+func TestPartsAddUpToTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawParams(t, drawKind(t))
 		n := rapid.Int64Range(1, p.Cap).Draw(t, "parts")

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/configerr"
 )
 
-func TestParamsRefuses(t *testing.T) {
+func TestParamsRejects(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit Limit
 		field string

@@ -56,7 +56,7 @@ func TestRetryAfterIsExact(t *testing.T) {
 	})
 }
 
-func TestResetAfterIsNeverUsed(t *testing.T) {
+func TestKeyIsFullyResetAfterResetAfter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawParams(t, drawKind(t))
 		s, now := drawState(t, p)

@@ -82,10 +82,10 @@ func TestForgottenWhileAsking(t *testing.T) {
 	}
 }
 
-// TestWhoAsksAgain: of those who were denied by a bucket, as many ask again as it
+// TestAsManyAskAgainAsUnitsWereProduced: of those who were denied by a bucket, as many ask again as it
 // can have produced units for, and a bucket that has just given its last unit is
 // known to have none.
-func TestWhoAsksAgain(t *testing.T) {
+func TestAsManyAskAgainAsUnitsWereProduced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// 100 per second, a burst of 10.
 		c, p := New(), algo.Params{Kind: algo.TokenBucket, Cap: 10, Num: 1, Den: 10_000}
@@ -135,9 +135,9 @@ func TestWhoAsksAgain(t *testing.T) {
 	})
 }
 
-// TestBlockIsNoEmptyBucket: a key that was denied because it is blocked may have
+// TestBlockEndsForAllCallers: a key that was denied because it is blocked may have
 // any number of units when the block ends: all may ask.
-func TestBlockIsNoEmptyBucket(t *testing.T) {
+func TestBlockEndsForAllCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, p := New(), algo.Params{Kind: algo.TokenBucket, Cap: 10, Num: 1, Den: 10_000}
 		a := c.Ask("k")

@@ -81,8 +81,8 @@ func TestFleetIsPacedBeforeTheFirstRejection(t *testing.T) {
 	}
 }
 
-// TestServerThatSaysNothing is not paced after its first response, and is after a rejection.
-func TestServerThatSaysNothing(t *testing.T) {
+// TestServerWithoutQuotaHeaders is not paced after its first response, and is after a rejection.
+func TestServerWithoutQuotaHeaders(t *testing.T) {
 	d, err := New(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -154,9 +154,9 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// TestHugeNumbersHideNothing: a quota without a bound does not keep the fleet from what is
+// TestQuotaWithoutABoundKeepsTheOthers: a quota without a bound does not keep the fleet from what is
 // learnt of the others of its key.
-func TestHugeNumbersHideNothing(t *testing.T) {
+func TestQuotaWithoutABoundKeepsTheOthers(t *testing.T) {
 	srv := redistest.Start(t)
 	for name, huge := range map[string]retry.Quota{
 		"limit":     {Name: "x", Limit: 1<<63 - 1, Remaining: -1, Reset: time.Second, Window: time.Minute},

@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// TestOthersShowBeforeTheLimit: a process whose requests are a tenth of what a server counts
+// TestPartIsLearntBeforeTheFirstRejection: a process whose requests are a tenth of what a server counts
 // takes a tenth, before the first rejection.
-func TestOthersShowBeforeTheLimit(t *testing.T) {
+func TestPartIsLearntBeforeTheFirstRejection(t *testing.T) {
 	for name, c := range map[string]struct {
 		all  int64 // what the server counts for each response
 		late bool  // that of a request from before the first response
@@ -131,8 +131,8 @@ func TestWhatIsUnderWayIsOurs(t *testing.T) {
 	}
 }
 
-// TestFewResponsesSayLittle: a part does not grow by what may be chance.
-func TestFewResponsesSayLittle(t *testing.T) {
+// TestPartDoesNotGrowByChance: a part does not grow by what may be chance.
+func TestPartDoesNotGrowByChance(t *testing.T) {
 	for name, c := range map[string]struct {
 		window, age, step time.Duration // the window, how old the part is, and between responses
 		said              retry.Quota

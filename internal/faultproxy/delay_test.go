@@ -150,7 +150,7 @@ func TestThrottleTrickles(t *testing.T) {
 
 // A receiver that does not read slows its own connection down, and no change of
 // the mode.
-func TestReceiverThatDoesNotRead(t *testing.T) {
+func TestReceiverThatDoesNotReadSlowsItself(t *testing.T) {
 	p, _ := start(t)
 	full := dial(t, p)
 	go func() {

@@ -26,8 +26,8 @@ type Taken struct {
 func Member(nonce string, item int) string { return nonce + ":" + strconv.Itoa(item) }
 
 // GiveBack returns units to their keys, all of one algorithm, and reports how many of each
-// were taken back: see algo.GiveBack. None may be for shaping, which takes nothing back. The nonce, of no
-// use to Redis, tells the caller when it is written.
+// were taken back: see algo.GiveBack. None may be for shaping, which takes nothing back. Redis does
+// not use the nonce: it tells the caller when the command is written.
 type GiveBack struct {
 	Now   int64
 	Nonce any

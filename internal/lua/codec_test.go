@@ -83,7 +83,7 @@ func FuzzDecodeOthers(f *testing.F) {
 	})
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecodeRejects(t *testing.T) {
 	const now = 1_760_000_000_000_000
 	for name, v := range map[string][]int64{
 		"nothing":                      nil,

@@ -48,8 +48,8 @@ func TestEndedPermitWhileOthersWait(t *testing.T) {
 	}
 }
 
-// TestNobodyPassesBy: a free permit is for the one who waits, but for critical callers.
-func TestNobodyPassesBy(t *testing.T) {
+// TestFreePermitIsForTheFirstWaiter: a free permit is for the one who waits, but for critical callers.
+func TestFreePermitIsForTheFirstWaiter(t *testing.T) {
 	rdb := newClient(t)
 	c := lua.NewClient(rdb)
 	ask := func(key, caller string, wait, critical bool) bool {

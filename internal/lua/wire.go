@@ -69,8 +69,8 @@ func (w *wire) sealKeys() {
 	w.args[2] = len(w.keys)
 }
 
-// free gives the memory back. Only a command that was answered is certain not to
-// be read by anybody any more.
+// free gives the memory back. Only a command that was answered is certainly not read
+// any more.
 func (w *wire) free() {
 	clear(w.args)
 	clear(w.keys)

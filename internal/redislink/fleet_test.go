@@ -41,9 +41,9 @@ func TestShareOutlivesLostState(t *testing.T) {
 	}
 }
 
-// TestFewerProcesses: those who stay away are believed gone after a while, and
+// TestLowerNumberOfProcessesIsAcceptedLater: those who stay away are believed gone after a while, and
 // more are believed at once.
-func TestFewerProcesses(t *testing.T) {
+func TestLowerNumberOfProcessesIsAcceptedLater(t *testing.T) {
 	f := newFleet(&Config{Prefix: "holdfast", Process: "a"})
 	start := time.Now()
 	for _, step := range []struct {

@@ -98,9 +98,9 @@ func TestBudgetIsExact(t *testing.T) {
 	}
 }
 
-// TestLeavingIsNoVerdict: a caller who leaves a call early must not speak for
+// TestCallerThatLeavesIsNotAFailure: a caller who leaves a call early must not speak for
 // Redis; that it is late is reported all the same, by whoever finds out.
-func TestLeavingIsNoVerdict(t *testing.T) {
+func TestCallerThatLeavesIsNotAFailure(t *testing.T) {
 	l := unused(t, 128)
 	q, a := only(l), args(t, algo.GCRA)
 	q.mu.Lock()
@@ -123,9 +123,9 @@ func TestLeavingIsNoVerdict(t *testing.T) {
 	}
 }
 
-// TestShortBudgetIsNoVerdict: a caller who had less time than an answer may take says
+// TestShortBudgetIsNotAFailure: a caller who had less time than an answer may take says
 // nothing of Redis.
-func TestShortBudgetIsNoVerdict(t *testing.T) {
+func TestShortBudgetIsNotAFailure(t *testing.T) {
 	l := unused(t, 128)
 	for took, want := range map[time.Duration]breaker.Class{
 		15 * time.Millisecond: breaker.ClassAborted,
@@ -322,10 +322,10 @@ func TestWhatWasChargedApartIsAnswered(t *testing.T) {
 	}
 }
 
-// TestRestOfAProbeIsNotSent: a probe sends its commands one by one. What it does not send
+// TestProbeStopsAtItsFirstFailure: a probe sends its commands one by one. What it does not send
 // because the one before it failed is known to be never charged; the failed one, which the
 // server may have executed, is not. It alone says what the probe proves.
-func TestRestOfAProbeIsNotSent(t *testing.T) {
+func TestProbeStopsAtItsFirstFailure(t *testing.T) {
 	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 	synctest.Test(t, func(t *testing.T) {
 		l := unused(t, 128)
@@ -482,9 +482,9 @@ func TestFarCallsDoNotWait(t *testing.T) {
 	}
 }
 
-// TestNobodyIsSentTooLate: who has less time left than a round trip takes is not sent in
+// TestCallersWithTooLittleTimeAreNotSent: who has less time left than a round trip takes is not sent in
 // the place of one who can wait, unless nothing else tells how long one takes.
-func TestNobodyIsSentTooLate(t *testing.T) {
+func TestCallersWithTooLittleTimeAreNotSent(t *testing.T) {
 	for flying, want := range map[int]string{1: "patient", 0: "in a hurry"} {
 		q, a := only(unused(t, 128)), args(t, algo.GCRA)
 		q.trip, q.flights = 10*time.Millisecond, inFlight(flying)

@@ -94,7 +94,7 @@ func dead(pid int) bool {
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-func TestNoticesAnEndItDidNotCause(t *testing.T) {
+func TestEndOfTheProcessIsNoticed(t *testing.T) {
 	srv := redistest.Start(t)
 	_ = redistest.Admin(t, srv).ShutdownNoSave(context.Background())
 	soon(t, "not running", func() bool { return !srv.Running() && srv.PID() == 0 })

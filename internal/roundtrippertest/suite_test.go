@@ -227,8 +227,8 @@ var wrong = map[string]roundtrippertest.Make{
 
 const wrongEnv = "ROUNDTRIPPERTEST_WRONG"
 
-// TestWrongWrapper is run by TestSuiteFindsBugs, in a process of its own.
-func TestWrongWrapper(t *testing.T) {
+// TestDefectiveWrapper is run by TestSuiteFindsBugs, in a process of its own.
+func TestDefectiveWrapper(t *testing.T) {
 	name := os.Getenv(wrongEnv)
 	if name == "" {
 		t.Skip("run by TestSuiteFindsBugs")
@@ -244,13 +244,13 @@ func TestSuiteFindsBugs(t *testing.T) {
 	for name := range wrong {
 		t.Run(name, func(t *testing.T) {
 			pattern := strings.ReplaceAll(name, " ", "_")
-			cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestWrongWrapper$/^"+pattern+"$", "-test.v", "-test.timeout=30s")
+			cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestDefectiveWrapper$/^"+pattern+"$", "-test.v", "-test.timeout=30s")
 			cmd.Env = append(os.Environ(), wrongEnv+"="+name)
 			out, err := cmd.CombinedOutput()
 			if err == nil {
 				t.Errorf("the suite did not find it:\n%s", out)
 			}
-			if !strings.Contains(string(out), "=== RUN   TestWrongWrapper/"+pattern) {
+			if !strings.Contains(string(out), "=== RUN   TestDefectiveWrapper/"+pattern) {
 				t.Errorf("the case did not run:\n%s", out)
 			}
 		})

@@ -336,7 +336,7 @@ func waitCannotBeMet(t *testing.T, s suite) {
 		return
 	}
 	if res := s.ask(t, "k", 1); !res.Allowed {
-		t.Errorf("a wait that was refused was charged: %+v", res)
+		t.Errorf("a wait that was rejected was charged: %+v", res)
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 
 func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
 
-// TestLookOnTheEmbeddedRedis: it has scripts that only read, but they must not ask for
+// TestPeekOnTheEmbeddedRedis: it has scripts that only read, but they must not ask for
 // the time; those that may write are used then.
-func TestLookOnTheEmbeddedRedis(t *testing.T) {
+func TestPeekOnTheEmbeddedRedis(t *testing.T) {
 	t.Setenv("REDIS_URL", "")
 	t.Setenv("PATH", "")
 	t.Setenv("HOLDFAST_REDIS_SERVER", "")

@@ -13,8 +13,8 @@ if from == now or tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or 0) < from t
   redis.call('ZADD', KEYS[1], int(now + tonumber(ARGV[5])), ARGV[2])
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. int(now - life))
--- A heartbeat much later than now means that the clock has stepped back. The living are
--- still counted, and the dead no longer than others.
+-- A heartbeat much later than now means that the clock has stepped back. Processes that
+-- are alive are still counted, and dead ones are not counted for longer than others.
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. int(now + 10 * life), '+inf', 'LIMIT', '0', '1000')) do
   redis.call('ZADD', KEYS[1], int(now), id)
 end

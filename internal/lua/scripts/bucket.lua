@@ -33,8 +33,7 @@ end
 if op == 'block' then
   return block(a, ceil(level / num))
 elseif op == 'back' then
-  -- Of the units that were taken no more than is left of all that was taken with them,
-  -- had the bucket drained alone.
+  -- At most what has not drained yet of all the units that were taken together.
   local give = min(a * den, level, b * den - min(max(0, now - c), ceil(full / num)) * num)
   if c < min(birth, now) or give <= 0 then return 0 end
   store(level - give)
@@ -50,7 +49,7 @@ elseif a < 0 then
   end
   return level
 elseif left > 0 then
-  -- The block ends later than it was long: the clock stepped back.
+  -- The block ends further ahead than its length: the clock stepped back.
   if a > 0 and till - now > left then block(0, ceil(level / num)) end
   return -1 - level, 1, left
 elseif level > b then

@@ -8,8 +8,8 @@
 -- were denied: of a counter and a log with more numbers. Then what is special, three
 -- numbers each: the key, and 1: is blocked for so long; 2: so many callers were
 -- admitted; 3: holds no state of ours; 4: its window ends after so long.
--- General does whatever is rare. It uses nothing from outside but its arguments: a
--- function that is made in each run pays for each local that it uses.
+-- The function general decides what is rare. It uses only its arguments, because a function
+-- that is made in each run costs time for each local of the script that it uses.
 local now, call, n = ARGV[1] + 0, redis.call, #KEYS
 if now == 0 then
   local t = call('TIME')

@@ -34,7 +34,7 @@ elseif a < 0 then
   if units > 0 then store(count + units) end
   return count, nil, nil, ahead
 elseif left > 0 then
-  -- The block ends later than it was long: the clock stepped back.
+  -- The block ends further ahead than its length: the clock stepped back.
   if a > 0 and till - now > left then block(0, reset) end
   return -1 - count, 1, left, ahead
 elseif count > b then

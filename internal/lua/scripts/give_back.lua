@@ -1,8 +1,8 @@
 -- Gives back what was taken and not used. ARGV: now, a nonce, then per key its units, how
 -- many were taken with them, when (0: just now, by any caller), the level that is full,
 -- the limit as it stands in a state, and for the log how its members are named and the
--- number of the first one. What was charged before the state was born is lost with that
--- to which it was charged. Replies with the units given back per key.
+-- number of the first one. Units that were charged before the birth of the state were charged
+-- to one that is lost: they are not given back. Replies with the units given back per key.
 local reply = {}
 for i = 1, #KEYS do
   local a, key, v = 7 * i - 4, KEYS[i], nil

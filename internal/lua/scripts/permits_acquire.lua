@@ -15,7 +15,7 @@ if count > 0 then
   waiting = redis.call('ZCOUNT', key, '-inf', '(0')
   count = count - 2 * waiting
 end
--- Permits that have ended are taken out before anybody is denied, or counted.
+-- Permits that have ended are removed before a caller is denied, or permits are counted.
 if count > 0 and (#ARGV < first or waiting > 0 or count + #ARGV - first + 1 > most - keep) then
   count = count - ended(key, ttl)
 end
@@ -31,7 +31,7 @@ end
 -- How many critical callers wait.
 local function before() return redis.call('ZCOUNT', key, '-inf', '(' .. int(OTHERS)) end
 
--- The next place. It is a number and no time: clocks step back.
+-- The next place in the queue: a number and not a time, because clocks step back.
 local function place()
   local base, n = OTHERS, waiting
   if critical then base, n = CRITICAL, before() end

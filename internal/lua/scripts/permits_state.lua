@@ -3,13 +3,13 @@
 --   q: its place in the queue, critical callers before all others
 --   h: until when it holds a permit
 --   w: until when its place in the queue lasts, plus LIFE
--- Who waits has both q and w. The first places are no round numbers: the Lua of
--- miniredis does not read "-1e+12".
+-- A caller that waits has both q and w. The first places are not round numbers, because the
+-- Lua of miniredis does not read "-1e+12".
 local CRITICAL, OTHERS, LIFE = -2500000000000, -1500000000000, 4000000000000000
 
--- Takes out the permits that have ended, and returns how many. None ends later than its
--- time to live allows, though the clock has stepped back. Others may have a longer one
--- than the caller: it stands after the slash in their name.
+-- Removes the permits that have ended, and returns how many. A permit that ends later than its
+-- time to live allows, because the clock has stepped back, ends sooner from now on. Other
+-- callers may have a longer time to live than this one: their names have it after a slash.
 local function ended(key, ttl)
   local far = redis.call('ZRANGEBYSCORE', key, '(' .. int(now + ttl), '(' .. int(LIFE), 'WITHSCORES', 'LIMIT', '0', '1000')
   for i = 1, #far, 2 do

@@ -1,5 +1,5 @@
--- What stands under a key that is no log: the text "time:birth:num:den:x:y", and while
--- the key is blocked "time:birth:till:length:num:den:x:y". Time and birth have 16 digits
+-- The key of every algorithm but the log holds the text "time:birth:num:den:x:y", and while
+-- it is blocked "time:birth:till:length:num:den:x:y". Time and birth have 16 digits
 -- each, so that the limit always begins at the same place; x is the count of the
 -- previous window, y the count of this one, or what a bucket lacks. See algo.State.
 local floor, ceil, max, min, format = math.floor, math.ceil, math.max, math.min, string.format
@@ -15,8 +15,8 @@ if v then
 end
 local left = max(0, min(till - now, length))
 
--- The time to live is until the key is as if never used, and not blocked, and one or two
--- seconds more: it need not move with each write. Without a reset it stays as it is.
+-- The time to live ends one to two seconds after the key is fully reset and not blocked, so
+-- that not every write changes it. Without reset it stays as it is.
 local function save(reset)
   if t > 0 and birth == 0 then birth = now end
   local text = format('%016.0f:%016.0f', t, birth)

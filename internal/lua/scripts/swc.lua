@@ -55,7 +55,7 @@ elseif a < 0 then
   if units + before > 0 then store(cur + units) end
   return cur, nil, nil, ahead, prev
 elseif left > 0 then
-  -- The block ends later than it was long: the clock stepped back.
+  -- The block ends further ahead than its length: the clock stepped back.
   if a > 0 and till - now > left then block(0, reset) end
   return -1 - cur, 1, left, ahead, prev
 elseif cur > b or over > (b - cur) * w then

@@ -1,8 +1,8 @@
 -- Sliding window log. SORTED SET: a member per admitted unit, score = its time. A block
 -- is the member "block:length", score = its end below 0. Of the units that have left
--- the window each charge takes out some: no call is long for what is over. Replies with
+-- the window each charge removes some, so that old units make no call long. Replies with
 -- three numbers: the units in the window, the time until it is empty, and the time until
--- there is room for who was denied.
+-- there is room for the caller that was denied.
 local SWEEP, PIECE = 100, 1000 -- unpack is bounded
 local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 local function int(x) return string.format('%.0f', x) end
@@ -78,7 +78,7 @@ local function charge(units)
 end
 
 if op == 'block' or op == 'decide' and left > 0 and a > 0 and till - now > left then
-  -- A block that ends later than it was long is brought back: the clock stepped back.
+  -- A block that ends further ahead than its length is brought back: the clock stepped back.
   local us = op == 'block' and a or 0
   if us > left then
     left, till, length = us, now + us, us

@@ -15,7 +15,7 @@ import (
 // process and in the fallback.
 func TestReserveForCritical(t *testing.T) {
 	t.Parallel()
-	eachKind(t, 10, []limiter.HeadroomOption{limiter.WithCriticalHeadroom(0.2)}, func(t *testing.T, lim reserver, limit limiter.Limit) {
+	eachKind(t, 10, []limiter.LocalOption{limiter.WithCriticalHeadroom(0.2)}, func(t *testing.T, lim reserver, limit limiter.Limit) {
 		ctx := t.Context()
 		critical := limiter.Critical(ctx)
 		allow := func(ctx context.Context, n int, admitted bool, remaining int) {

@@ -19,8 +19,11 @@ import (
 // others compile.
 type Option interface{ options.Limiter }
 
-// LocalOption is an option of NewLocal.
-type LocalOption interface{ options.Local }
+// LocalOption is an option of NewLocal and of New.
+type LocalOption interface {
+	options.Limiter
+	options.Local
+}
 
 // RedisOption is an option of everything that lives in Redis: of New, semaphore.New and
 // sampled.New.
@@ -30,30 +33,10 @@ type RedisOption interface {
 	options.Sampled
 }
 
-// LimitForOption is an option of New and NewLocal.
-type LimitForOption interface {
-	options.Limiter
-	options.Local
-}
-
 // HooksOption is an option of New, NewLocal, semaphore.New and sampled.New.
 type HooksOption interface {
 	LocalOption
 	RedisOption
-}
-
-// HeadroomOption is an option of New, NewLocal and semaphore.New.
-type HeadroomOption interface {
-	options.Limiter
-	options.Local
-	options.Semaphore
-}
-
-// LocalKeysOption is an option of New, NewLocal and sampled.New.
-type LocalKeysOption interface {
-	options.Limiter
-	options.Local
-	options.Sampled
 }
 
 type config = options.Config[DecisionInfo]
@@ -188,15 +171,11 @@ func WithHooks(h Hooks) HooksOption {
 
 // WithCriticalHeadroom keeps the last part f of the limit for calls that are marked with
 // Critical; others are denied as if the limit ended before it. Above 0 and below
-// 1. The part is one of the burst, of the window's units, or of a semaphore's permits,
-// rounded up. The rate is not divided, so others may use all of it while there is no
+// 1. The part is one of the burst, or of the window's units, rounded up. The rate is not divided, so others may use all of it while there is no
 // critical call, but what is left of a bucket never falls below the headroom for them.
 // The limit must leave at least one unit to both. Every process should use the same
 // headroom. It holds in the fallback too, except in shares of a single unit.
-func WithCriticalHeadroom(f float64) HeadroomOption {
-	return options.Set(func(c *config) { c.Headroom = f },
-		configerr.Unless(f > 0 && f < 1, "critical headroom", f, "must be above 0 and below 1")) // also NaN
-}
+func WithCriticalHeadroom(f float64) LocalOption { return options.Headroom[DecisionInfo](f) }
 
 // WithLimitFor sets the limit of each key: of the plan that its customer has, say. The zero
 // Limit is the limiter's own, which is what an unknown key should get. A limit of the call itself
@@ -205,17 +184,14 @@ func WithCriticalHeadroom(f float64) HeadroomOption {
 // What Allow says of a limit in the options holds for its limits too. A Multi asks the
 // functions of its parts, each with the key of the part. By default every key has the
 // limiter's limit.
-func WithLimitFor(of func(ctx context.Context, key string) Limit) LimitForOption {
+func WithLimitFor(of func(ctx context.Context, key string) Limit) LocalOption {
 	return options.Set(func(c *config) { c.LimitFor = of }, configerr.Unless(of != nil, "limit for", "nil", "must not be nil"))
 }
 
 // WithMaxLocalKeys bounds how many keys the in-process limiters remember, by
 // default 100,000, at about 250 bytes each; the sliding window log needs 16 more
 // for each time at which it admitted something within the window.
-func WithMaxLocalKeys(n int) LocalKeysOption {
-	return options.Set(func(c *config) { c.MaxLocalKeys = n },
-		configerr.Unless(n >= 1, "max local keys", n, "must be at least 1"))
-}
+func WithMaxLocalKeys(n int) LocalOption { return options.LocalKeys[DecisionInfo](n) }
 
 // WithoutDenialCache asks Redis every time. By default a cost that Redis denied
 // to a key is denied in this process until it could be admitted, for at most

@@ -32,7 +32,7 @@ func slow(n int) []limiter.Limit { return limitertest.Limits(limiter.Per(n, 300*
 
 // eachKind runs a test for every algorithm on Redis, in process, and behind an
 // open breaker.
-func eachKind(t *testing.T, n int, opts []limiter.HeadroomOption, run func(t *testing.T, lim reserver, limit limiter.Limit)) {
+func eachKind(t *testing.T, n int, opts []limiter.LocalOption, run func(t *testing.T, lim reserver, limit limiter.Limit)) {
 	kinds := map[string]func(*testing.T, limiter.Limit) reserver{
 		"redis": func(t *testing.T, limit limiter.Limit) reserver {
 			return newLimiter(t, redistest.Client(t, redistest.Start(t)), limit, append(convert[limiter.Option](opts), patient())...)

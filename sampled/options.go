@@ -14,8 +14,8 @@ const (
 	DefaultTopKeys  = 1000
 )
 
-// Option is an option of New: WithInterval and WithTopKeys, and of package limiter each
-// RedisOption, HooksOption and LocalKeysOption.
+// Option is an option of New: those of this package, and of package limiter each RedisOption
+// and HooksOption.
 type Option interface{ options.Sampled }
 
 type config = options.Config[limiter.DecisionInfo]
@@ -33,3 +33,7 @@ func WithTopKeys(n int) Option {
 	return options.Set(func(c *config) { c.TopKeys = n },
 		configerr.Unless(n >= 1 && n <= 100_000, "top keys", n, "must be 1 to 100,000"))
 }
+
+// WithMaxLocalKeys bounds how many keys are limited one by one in process, by default 100,000, at
+// about 250 bytes each: those that are not tracked, and all while Redis is unavailable.
+func WithMaxLocalKeys(n int) Option { return options.LocalKeys[limiter.DecisionInfo](n) }

@@ -187,7 +187,7 @@ func TestSampledBasics(t *testing.T) {
 // there are, and memory is bounded.
 func TestSampledFollowsTheTop(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
-	s := newSampled(t, rdb, limiter.PerSecond(1000), sampled.WithInterval(100*time.Millisecond), sampled.WithTopKeys(20), limiter.WithMaxLocalKeys(100), limiter.WithBudget(time.Second))
+	s := newSampled(t, rdb, limiter.PerSecond(1000), sampled.WithInterval(100*time.Millisecond), sampled.WithTopKeys(20), sampled.WithMaxLocalKeys(100), limiter.WithBudget(time.Second))
 	ctx := t.Context()
 	for i := range 1000 {
 		if _, err := s.Allow(ctx, fmt.Sprint("first come ", i)); err != nil {
@@ -329,7 +329,7 @@ func TestBadSampled(t *testing.T) {
 		"interval is 1ms":     sampled.WithInterval(time.Millisecond),
 		"interval is 2m":      sampled.WithInterval(2 * time.Minute),
 		"top keys is 0":       sampled.WithTopKeys(0),
-		"max local keys is 0": limiter.WithMaxLocalKeys(0),
+		"max local keys is 0": sampled.WithMaxLocalKeys(0),
 		"share is 2":          limiter.WithShare(2),
 		"option is nil":       nil,
 	} {

@@ -12,8 +12,8 @@ import (
 // DefaultTTL is the default of WithTTL.
 const DefaultTTL = 15 * time.Second
 
-// Option is an option of New: WithTTL, WithPermitsFor, and of package limiter each RedisOption,
-// HooksOption and HeadroomOption.
+// Option is an option of New: those of this package, and of package limiter each RedisOption and
+// HooksOption.
 type Option interface{ options.Semaphore }
 
 type config = options.Config[limiter.DecisionInfo]
@@ -34,3 +34,10 @@ func WithTTL(d time.Duration) Option {
 func WithPermitsFor(of func(ctx context.Context, key string) int) Option {
 	return options.Set(func(c *config) { c.PermitsFor = of }, configerr.Unless(of != nil, "permits for", "nil", "must not be nil"))
 }
+
+// WithCriticalHeadroom keeps the last part f of the permits, rounded up, for calls that are
+// marked with limiter.Critical; others are denied as if there were no more. Above 0 and below
+// 1, and at least one permit must be left to both. Every process should use the same
+// headroom. It holds in the fallback too, except in shares of a single permit. By default there
+// is none.
+func WithCriticalHeadroom(f float64) Option { return options.Headroom[limiter.DecisionInfo](f) }

@@ -75,7 +75,7 @@ func TestLostPermits(t *testing.T) {
 func TestPermitsInAnOutage(t *testing.T) {
 	srv := redistest.Start(t)
 	proxy, rdb := redistest.Behind(t, srv, redis.Options{MaxRetries: -1, DialerRetries: 1})
-	c := newSemaphore(t, rdb, 6, limiter.WithShare(0.5), limiter.WithCriticalHeadroom(0.34), semaphore.WithTTL(300*time.Millisecond))
+	c := newSemaphore(t, rdb, 6, limiter.WithShare(0.5), semaphore.WithCriticalHeadroom(0.34), semaphore.WithTTL(300*time.Millisecond))
 	before := acquire(t, c, "k")
 	proxy.Set(faultproxy.Mode{Refuse: true})
 	proxy.Reset()

@@ -99,7 +99,7 @@ func TestPermitsAgreeWithAModel(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	var all []*semaphore.Semaphore
 	for i := range 3 {
-		all = append(all, newSemaphore(t, rdb, 5, patient(), limiter.WithCriticalHeadroom(0.4), limiter.WithProcess(fmt.Sprint(i))))
+		all = append(all, newSemaphore(t, rdb, 5, patient(), semaphore.WithCriticalHeadroom(0.4), limiter.WithProcess(fmt.Sprint(i))))
 	}
 	var keys atomic.Int64
 	rapid.Check(t, func(rt *rapid.T) {
@@ -340,8 +340,8 @@ func TestBadSemaphore(t *testing.T) {
 		"permits is -1":          {rdb, -1, nil},
 		"TTL is 0s":              {rdb, 1, []semaphore.Option{semaphore.WithTTL(0)}},
 		"TTL is 2h":              {rdb, 1, []semaphore.Option{semaphore.WithTTL(2 * time.Hour)}},
-		"critical headroom is 0": {rdb, 1, []semaphore.Option{limiter.WithCriticalHeadroom(0.5)}},
-		"critical headroom is 1": {rdb, 2, []semaphore.Option{limiter.WithCriticalHeadroom(1)}},
+		"critical headroom is 0": {rdb, 1, []semaphore.Option{semaphore.WithCriticalHeadroom(0.5)}},
+		"critical headroom is 1": {rdb, 2, []semaphore.Option{semaphore.WithCriticalHeadroom(1)}},
 		"option is nil":          {rdb, 1, []semaphore.Option{nil}},
 		"prefix is":              {rdb, 1, []semaphore.Option{limiter.WithPrefix("")}},
 		"FailureRatio is 2":      {rdb, 1, []semaphore.Option{limiter.WithBreaker(breaker.Settings{FailureRatio: 2})}},
@@ -413,7 +413,7 @@ func TestPermitsForKeys(t *testing.T) {
 	nowhere := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer nowhere.Close()
 	for name, rdb := range map[string]*redis.Client{"redis": redistest.Client(t, redistest.Start(t)), "down": nowhere} {
-		s := newSemaphore(t, rdb, 2, patient(), limiter.WithShare(1), limiter.WithCriticalHeadroom(0.2), semaphore.WithPermitsFor(most))
+		s := newSemaphore(t, rdb, 2, patient(), limiter.WithShare(1), semaphore.WithCriticalHeadroom(0.2), semaphore.WithPermitsFor(most))
 		for key, want := range map[string]int{"gold": 4, "other": 1, "one": 1} { // the rest is for critical calls
 			n := 0
 			for range 10 {

@@ -46,6 +46,17 @@ type Option[D any] struct {
 // Set returns the option that sets something, or err if that breaks a rule.
 func Set[D any](set func(*Config[D]), err error) Option[D] { return Option[D]{set, err} }
 
+// Headroom sets the headroom for critical calls.
+func Headroom[D any](f float64) Option[D] {
+	return Set(func(c *Config[D]) { c.Headroom = f },
+		configerr.Unless(f > 0 && f < 1, "critical headroom", f, "must be above 0 and below 1")) // also NaN
+}
+
+// LocalKeys sets how many keys are remembered in process.
+func LocalKeys[D any](n int) Option[D] {
+	return Set(func(c *Config[D]) { c.MaxLocalKeys = n }, configerr.Unless(n >= 1, "max local keys", n, "must be at least 1"))
+}
+
 func (Option[D]) limiter()   {}
 func (Option[D]) local()     {}
 func (Option[D]) semaphore() {}

@@ -64,6 +64,11 @@ func TestKept(t *testing.T) {
 			Life: 2 * time.Minute, Think: 50 * time.Millisecond, Options: options{LocalKeys: 2},
 			Faults: []Fault{{Kind: BlackHole, At: 30 * time.Second, For: 30 * time.Second}},
 		},
+		"a ring loses one of its servers": {
+			Seed: 1, Shape: Ring, Processes: 3, Callers: 4, Keys: 9, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(200), 100)}, {Limit: limiter.FixedWindow(limiter.PerSecond(500))}},
+			Permits: []Permits{{3, 2 * time.Second}}, Life: 2 * time.Minute, Think: 20 * time.Millisecond,
+			Faults: []Fault{{Kind: BlackHole, At: 30 * time.Second, For: 40 * time.Second, On: 1}},
+		},
 		"a slow log": {
 			Seed: 1, Processes: 3, Callers: 2, Keys: 2, Limits: []Limit{{Limit: limiter.SlidingWindowLog(limiter.PerMinute(200))}},
 			Life: 3 * time.Minute, Think: 100 * time.Millisecond,

@@ -304,7 +304,7 @@ func (l *ledger) patience(of [3]int, units int64, res limiter.Result, took time.
 		w.n++
 		breakers := 1
 		// Another server may be meant, of a part or before a process knows where a slot is.
-		if l.plan.Shape == Cluster && (l.plan.Limits[of[1]].Parts > 1 || l.plan.migrated(l.now())) {
+		if (l.plan.Shape == Cluster || l.plan.Shape == Ring) && (l.plan.Limits[of[1]].Parts > 1 || l.plan.migrated(l.now())) {
 			breakers = l.plan.Shape.servers()
 		}
 		most := breakers * (10 + 2*l.plan.Callers + int((l.now()-w.since)/(400*time.Millisecond)))
@@ -319,7 +319,11 @@ const returnsWithin = 16 * time.Second
 
 // returns checks a decision that was local because a breaker is open. mu is held.
 func (l *ledger) returns(of [3]int) {
-	calm := l.plan.calmSince(l.now()) + returnsWithin
+	server := -1
+	if (l.plan.Shape == Cluster || l.plan.Shape == Ring) && l.plan.Limits[of[1]].Parts <= 1 {
+		server = of[2] // a server that is gone takes no decisions from others
+	}
+	calm := l.plan.calmSince(l.now(), server) + returnsWithin
 	if l.now() < calm {
 		return
 	}

@@ -159,7 +159,20 @@ func draw(seed uint64, decisions float64, least time.Duration) Plan {
 	}
 	p.drawShape(rand.New(rand.NewPCG(seed, 43)))
 	p.drawChanges(rand.New(rand.NewPCG(seed, 44)))
+	p.drawRing(rand.New(rand.NewPCG(seed, 45)))
 	return p
+}
+
+// drawRing makes a ring of some of the fleets with one server, and draws which server each
+// fault concerns.
+func (p *Plan) drawRing(rng *rand.Rand) {
+	if p.Shape != Single || rng.IntN(4) > 0 {
+		return
+	}
+	p.Shape = Ring
+	for i := range p.Faults {
+		p.Faults[i].On = rng.IntN(4) - 1
+	}
 }
 
 // drawChanges draws limits that change, processes that stand still, and small memories.
@@ -230,7 +243,7 @@ func (p *Plan) drawShape(rng *rand.Rand) {
 	if rng.IntN(2) == 0 {
 		return
 	}
-	p.Shape = Shape(1 + rng.IntN(int(shapes)-1))
+	p.Shape = Shape(1 + rng.IntN(int(drawnShapes)-1))
 	p.Options.Deadlines = rng.IntN(2) == 0
 	if p.Shape.servers() == 1 {
 		return
@@ -390,10 +403,10 @@ func (p *Plan) migrated(at time.Duration) bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == Migrated && f.At < at })
 }
 
-// calmSince is when the last fault until then was over.
-func (p *Plan) calmSince(at time.Duration) (since time.Duration) {
+// calmSince is when the last fault of a server until then was over; -1 is all servers.
+func (p *Plan) calmSince(at time.Duration, server int) (since time.Duration) {
 	for _, f := range p.Faults {
-		if f.At < at {
+		if f.At < at && (server < 0 || f.On < 0 || f.On == server || f.Kind == Migrated) {
 			since = max(since, f.At+f.For+time.Millisecond)
 		}
 	}

@@ -126,6 +126,9 @@ func live(p Plan, tracing bool, real Real) Report {
 			pr.close()
 		}
 	}
+	if w.ring != nil {
+		_ = w.ring.Close()
+	}
 	time.Sleep(time.Minute) // in which the clients' own dials end
 	w.ledger.finish()
 	l := w.ledger

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"net"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -27,17 +28,23 @@ const (
 	Cluster
 	// WrappedCluster is Cluster with a client of a type that the library does not know.
 	WrappedCluster
+	// Ring is three servers that know nothing of each other, among which the client divides the
+	// keys. It never considers one of them down.
+	Ring
 	shapes
+	// drawnShapes are those that drawShape draws. drawRing draws the others, so that the fleets of
+	// most seeds stay what they were.
+	drawnShapes = Ring
 )
 
-var shapeNames = [shapes]string{"one server", "one server, wrapped client", "one-shard cluster", "one-shard cluster, wrapped client", "sentinel", "cluster", "cluster, wrapped client"}
+var shapeNames = [shapes]string{"one server", "one server, wrapped client", "one-shard cluster", "one-shard cluster, wrapped client", "sentinel", "cluster", "cluster, wrapped client", "ring"}
 
 // String names it.
 func (s Shape) String() string { return shapeNames[s] }
 
 // servers is how many there are.
 func (s Shape) servers() int {
-	if s.isCluster() {
+	if s.isCluster() || s == Ring {
 		return 3
 	}
 	return 1
@@ -57,11 +64,14 @@ func (s Shape) client(servers []*Server, deadlines bool, dial func(ctx context.C
 		}
 		return dial(ctx, addr)
 	}
-	if s.isCluster() {
+	switch {
+	case s == Ring:
+		rdb = newRing(servers, dialer, deadlines)
+	case s.isCluster():
 		// With routing policies the client holds a lock while it asks for COMMAND, and in a
 		// bubble no time passes while a goroutine waits for a lock.
 		rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addressesOf(servers), Protocol: 2, DisableIdentity: true, DisableRoutingPolicies: true, Dialer: dialer, ContextTimeoutEnabled: deadlines})
-	} else {
+	default:
 		rdb = redis.NewClient(&redis.Options{Addr: servers[0].address(), Protocol: 2, DisableIdentity: true, Dialer: dialer, ContextTimeoutEnabled: deadlines})
 	}
 	switch s {
@@ -69,6 +79,18 @@ func (s Shape) client(servers []*Server, deadlines bool, dial func(ctx context.C
 		return struct{ redis.UniversalClient }{rdb}
 	}
 	return rdb
+}
+
+// newRing makes a ring.
+func newRing(servers []*Server, dialer func(ctx context.Context, network, addr string) (net.Conn, error), deadlines bool) *redis.Ring {
+	addrs := map[string]string{}
+	for _, s := range servers {
+		addrs[s.address()] = s.address()
+	}
+	return redis.NewRing(&redis.RingOptions{
+		Addrs: addrs, Protocol: 2, DisableIdentity: true, Dialer: dialer, ContextTimeoutEnabled: deadlines,
+		HeartbeatFrequency: time.Hour, HeartbeatFn: func(context.Context, *redis.Client) bool { return true },
+	})
 }
 
 // addressesOf lists those of servers.

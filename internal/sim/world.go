@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -21,8 +23,9 @@ type World struct {
 	began     time.Time
 	net       *network
 	servers   []*Server
-	cluster   *cluster // nil without
-	real      Real     // nil without
+	cluster   *cluster    // nil without
+	ring      *redis.Ring // which only says where keys are; nil without
+	real      Real        // nil without
 	mu        sync.Mutex
 	processes []*process // nil for those that have not joined; then mu is needed
 	ledger    *ledger
@@ -195,9 +198,25 @@ func (w *World) makeServers() {
 		s.real = w.real
 		w.servers = append(w.servers, s)
 	}
-	if w.Shape != Single && w.Shape != Wrapped && w.Shape != Sentinel {
+	switch w.Shape {
+	case Single, Wrapped, Sentinel:
+	case Ring:
+		w.ring = newRing(w.servers, nil, false)
+	default:
 		w.cluster = newCluster(w.servers)
 	}
+}
+
+// home is the server that has a key.
+func (w *World) home(key string) *Server {
+	switch {
+	case w.cluster != nil:
+		return w.cluster.of(key)
+	case w.ring != nil:
+		node := must(w.ring.GetShardClientForKey(key))
+		return w.servers[slices.IndexFunc(w.servers, func(s *Server) bool { return s.address() == node.Options().Addr })]
+	}
+	return w.servers[0]
 }
 
 // on lists the servers that a fault concerns.
@@ -211,10 +230,10 @@ func (w *World) on(f Fault) []*Server {
 // server is the number of the one which has a key of a limit, 0 where the library does not
 // tell servers apart.
 func (w *World) server(i int, key string) int {
-	if w.Shape != Cluster || w.Limits[i].Parts > 1 {
+	if w.Shape != Cluster && w.Shape != Ring || w.Limits[i].Parts > 1 {
 		return 0
 	}
-	return slices.Index(w.servers, w.cluster.of(w.inRedis(i, key)[0]))
+	return slices.Index(w.servers, w.home(w.inRedis(i, key)[0]))
 }
 
 // calmKeys lists a key for each server, for each process: the leases of others would leave
@@ -222,7 +241,7 @@ func (w *World) server(i int, key string) int {
 func (w *World) calmKeys(process int) (keys []string) {
 	for _, s := range w.servers {
 		n := 0
-		for w.cluster != nil && w.cluster.of(fmt.Sprintf("{settled%d.%d}", process, n)) != s {
+		for w.home(fmt.Sprintf("{settled%d.%d}", process, n)) != s {
 			n++
 		}
 		keys = append(keys, fmt.Sprintf("settled%d.%d", process, n))

@@ -35,6 +35,8 @@ const (
 	maxKeys = 1 << 14
 	// refresh is how often Redis is asked what others have learnt of a key that is in use.
 	refresh = time.Second
+	// first is the same for a key of which nothing is known: callers wait for what others learn.
+	first = refresh / 10
 	// What is learnt ages: it is forgotten after four windows without a request, and at
 	// least these.
 	minLife = 10 * time.Minute
@@ -224,7 +226,7 @@ func (d *Discovery) take(ctx context.Context, key string, e *entry, quotas []pac
 				res = r.Result
 			}
 			taken = append(taken, r)
-			e.note(q, r.Remaining)
+			e.note(q.name, r.Remaining)
 			continue
 		}
 		for _, t := range taken {
@@ -240,14 +242,11 @@ func (d *Discovery) take(ctx context.Context, key string, e *entry, quotas []pac
 }
 
 // note remembers what is left of a quota.
-func (e *entry) note(p paces, left int) {
+func (e *entry) note(name int64, left int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if q := e.find(p.name); q != nil {
-		q.left = int64(left)
-		if time.Now().Before(q.until) {
-			q.left += q.taken
-		}
+	if q := e.find(name); q != nil {
+		q.note(int64(left), time.Now())
 	}
 }
 
@@ -292,7 +291,7 @@ func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota,
 		}
 		unknown := q.limit == 0
 		c, m := q.observe(s, sent, now, stale)
-		if l, ok := q.paced(now); ok && unknown {
+		if l, ok := q.paced(now); ok && q.uncounted(sent, now) {
 			uncounted = append(uncounted, paces{name: q.name, limit: l})
 			q.count(now)
 		}
@@ -408,9 +407,12 @@ func (e *entry) life() time.Duration {
 
 // load asks Redis what others have learnt, once in a while.
 func (d *Discovery) load(ctx context.Context, key string, e *entry) {
-	now := time.Now()
+	now, often := time.Now(), refresh
 	e.mu.Lock()
-	if d.shelf == nil || now.Sub(e.loaded) < refresh {
+	if len(e.quotas) == 0 && !e.answered {
+		often = first
+	}
+	if d.shelf == nil || now.Sub(e.loaded) < often {
 		e.mu.Unlock()
 		return
 	}
@@ -434,7 +436,7 @@ func (d *Discovery) load(ctx context.Context, key string, e *entry) {
 func (e *entry) adopt(all []lua.LearntQuota, now time.Time) (changed bool) {
 	kept := make([]quota, 0, retry.MaxQuotas)
 	for _, r := range all[:min(len(all), retry.MaxQuotas)] {
-		q := quota{left: r.Limit}
+		q := quota{left: -1}
 		if known := e.find(r.Name); known != nil {
 			q = *known
 		}

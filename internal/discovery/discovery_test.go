@@ -1,11 +1,14 @@
 package discovery
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
@@ -180,3 +183,47 @@ func TestQuotaWithoutABoundKeepsTheOthers(t *testing.T) {
 		})
 	}
 }
+
+// TestUnknownKeyIsAskedAboutOften: while nothing is known of a key, callers wait for what others
+// learn, and Redis is asked each tenth of a second; afterwards each second.
+func TestUnknownKeyIsAskedAboutOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim, err := limiter.NewLocal(Scouting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shelf := &countingShelf{}
+		d := Of(lim, shelf)
+		defer d.Close()
+		for range 100 { // two seconds
+			admitted(t, d, "k", 1)
+			time.Sleep(20 * time.Millisecond)
+		}
+		if shelf.loads < 18 || shelf.loads > 20 {
+			t.Errorf("asked %d times in two seconds", shelf.loads)
+		}
+		d.Observe(t.Context(), "k", []retry.Quota{{Name: "q", Limit: 1000, Remaining: 999, Reset: time.Minute, Window: time.Minute}}, false, time.Now())
+		shelf.loads = 0
+		for range 100 {
+			admitted(t, d, "k", 1)
+			time.Sleep(20 * time.Millisecond)
+		}
+		if shelf.loads != 2 {
+			t.Errorf("asked %d times in two seconds when it is known", shelf.loads)
+		}
+	})
+}
+
+// countingShelf has nothing.
+type countingShelf struct{ loads int }
+
+func (s *countingShelf) Load(context.Context, string) ([]lua.LearntQuota, error) {
+	s.loads++
+	return nil, nil
+}
+
+func (s *countingShelf) Save(context.Context, string, []lua.LearntQuota, time.Duration) error {
+	return nil
+}
+func (s *countingShelf) Processes() int { return 1 }
+func (s *countingShelf) Close()         {}

@@ -42,6 +42,7 @@ type quota struct {
 	// rate grows until there is one.
 	guessed bool
 
+	since     time.Time     // when requests began to be counted
 	known     time.Duration // the window that the fleet knows
 	peak      time.Duration // the longest time until a reset since peakSince
 	peakSince time.Time
@@ -56,7 +57,12 @@ type quota struct {
 	taken int64 // what others have of the window that ends at until
 	until time.Time
 
-	left int64 // of the limit, by the last decision
+	left int64 // of the limit, by the last decision; below 0 there was none
+	// What a response said is left, until then, where a fleet has counted more: the next
+	// decision tells whether the rest is of this fleet.
+	doubt      int64
+	doubtUntil time.Time
+	unsaved    bool // the decision has shown that others have some
 }
 
 // hash names a quota in Redis and in keys.
@@ -125,10 +131,14 @@ func (q *quota) observe(said retry.Quota, sent, now time.Time, stale bool) (chan
 	if limit != q.limit && !stale {
 		was := q.limit
 		q.limit, q.guessed, changed = limit, false, true
-		if q.taken = 0; was == 0 {
+		q.taken = 0
+		switch {
+		case was == 0 && q.alone:
 			q.left = limit - 1
-		} else {
-			q.left += limit - was
+		case was == 0: // the limiter knows what others of the fleet have sent
+			q.left = -1
+		case q.left >= 0:
+			q.left = max(0, q.left+limit-was)
 		}
 	}
 	if q.learnWindow(said, now, stale) {
@@ -213,22 +223,42 @@ func (q *quota) learnTaken(said retry.Quota, now time.Time, stale bool) (changed
 		return false // the part leaves it to them
 	}
 	if said.Remaining == 0 {
-		if float64(q.limit-q.left) >= 0.9*float64(q.limit) {
+		if q.left >= 0 && float64(q.limit-q.left) >= 0.9*float64(q.limit) {
 			return false
 		}
 		q.taken, q.until = q.limit, until
 		return true
 	}
+	changed, q.unsaved = q.unsaved, false
+	if !q.others(said.Remaining, now) {
+		return changed
+	}
+	if !q.alone { // what others of the fleet have sent meanwhile is not in left
+		q.doubt, q.doubtUntil = said.Remaining, until
+		return changed
+	}
+	q.taken, q.until = q.left-said.Remaining, until
+	return true
+}
+
+// others is whether clearly less remains than was counted and is known of others.
+func (q *quota) others(remaining int64, now time.Time) bool {
 	known := int64(0)
 	if now.Before(q.until) {
 		known = q.taken
 	}
-	taken := q.left - said.Remaining
-	if taken <= known+max(1, q.limit/10) {
-		return false
+	return q.left >= 0 && q.left-remaining > known+max(1, q.limit/10)
+}
+
+// note remembers what a decision has left of the limit that it was made by.
+func (q *quota) note(left int64, now time.Time) {
+	if q.left = left; now.Before(q.until) {
+		q.left += q.taken
 	}
-	q.taken, q.until = taken, until
-	return true
+	if now.Before(q.doubtUntil) && q.others(q.doubt, now) {
+		q.taken, q.until, q.unsaved = q.left-q.doubt, q.doubtUntil, true
+	}
+	q.doubtUntil = time.Time{}
 }
 
 // rejected learns from a rejection of a request that was sent at sent, and reports whether
@@ -244,6 +274,15 @@ func (q *quota) rejected(sent, now time.Time) (changed bool) {
 	}
 	q.part.less(q.share(now), ours, q.limit, q.window, now)
 	return true
+}
+
+// uncounted is whether a request was sent before requests were counted, which begins now at the
+// latest.
+func (q *quota) uncounted(sent, now time.Time) bool {
+	if q.since.IsZero() {
+		q.since = now
+	}
+	return !sent.After(q.since)
 }
 
 // count counts a request that is sent.
@@ -284,6 +323,9 @@ func (q *quota) record(now time.Time) lua.LearntQuota {
 // adopt takes what Redis keeps.
 func (q *quota) adopt(r lua.LearntQuota, now time.Time) {
 	q.name, q.limit, q.window = r.Name, r.Limit, algo.Duration(r.Window)
+	if q.since.IsZero() {
+		q.since = now
+	}
 	q.known, q.guessed = q.window, r.Name == guess
 	if r.Stretch <= 0 {
 		q.part = part{}

@@ -126,6 +126,24 @@ func TestPacedIsSafe(t *testing.T) {
 	}
 }
 
+// TestRequestsFromBeforeAreCounted: those that were under way when the quota became known, by
+// their own response or from the fleet, and no others.
+func TestRequestsFromBeforeAreCounted(t *testing.T) {
+	now := time.Now()
+	for name, known := range map[string]func(*quota){
+		"by a response":  func(q *quota) { q.uncounted(now.Add(-time.Second), now) },
+		"from the fleet": func(q *quota) { q.adopt(lua.LearntQuota{Name: 1, Limit: 10, Window: 1e6}, now) },
+	} {
+		var q quota
+		known(&q)
+		for at, want := range map[time.Duration]bool{-time.Second: true, -time.Hour: true, time.Millisecond: false, time.Hour: false} {
+			if got := q.uncounted(now.Add(at), now.Add(2*time.Hour)); got != want {
+				t.Errorf("%s, sent %v after: %v", name, at, got)
+			}
+		}
+	}
+}
+
 // TestRejectionsCut: rejections cut once for each excess, more where one follows soon, and what
 // was cut comes back.
 func TestRejectionsCut(t *testing.T) {
@@ -158,7 +176,7 @@ func TestRejectionsCut(t *testing.T) {
 // TestOthers: what others take of a quota is left to them until it is reset.
 func TestOthers(t *testing.T) {
 	now := time.Now()
-	q := quota{limit: 100, window: time.Minute, left: 90} // 10 are ours
+	q := quota{limit: 100, window: time.Minute, left: 90, alone: true} // 10 are ours
 	q.observe(said(100, 50, 20*time.Second, time.Minute), now, now, false)
 	// 10 of the limit and the 50 that are left.
 	if l, _ := q.paced(now); l.Rate().N != 60 {
@@ -167,10 +185,48 @@ func TestOthers(t *testing.T) {
 	if l, _ := q.paced(now.Add(21 * time.Second)); l.Rate().N != 100 {
 		t.Errorf("after the reset %v", l)
 	}
+	// In a fleet, what is missing may be the others': the next decision knows.
+	for left, want := range map[int64]int{89: 61, 70: 80, 55: 100} {
+		q = quota{limit: 100, window: time.Minute, left: 90}
+		if _, more := q.observe(said(100, 50, 20*time.Second, time.Minute), now, now, false); more {
+			t.Error("others are known before a decision")
+		}
+		q.note(left, now.Add(time.Second))
+		if l, _ := q.paced(now); l.Rate().N != want {
+			t.Errorf("%d are left by the next decision: %v, want %d", left, l, want)
+		}
+		_, more := q.observe(said(100, 50, 20*time.Second, time.Minute), now, now, false)
+		if more != (want < 100) {
+			t.Errorf("%d are left by the next decision: the fleet is told: %v", left, more)
+		}
+		if _, more = q.observe(said(100, 50, 20*time.Second, time.Minute), now, now, false); more {
+			t.Error("it is told twice")
+		}
+	}
+	q = quota{limit: 100, window: time.Minute, left: 90}
+	q.observe(said(100, 50, 20*time.Second, time.Minute), now, now, false)
+	if q.note(89, now.Add(21*time.Second)); q.taken != 0 {
+		t.Errorf("after the reset: %+v", q)
+	}
 	q = quota{limit: 100, window: time.Minute, left: 90}
 	q.observe(said(100, 0, 20*time.Second, time.Minute), now, now, false)
 	if !q.none(now) || q.none(now.Add(21*time.Second)) {
 		t.Errorf("%+v", q)
+	}
+	q = quota{} // one of a fleet, whose first response counts what the others have sent
+	q.observe(said(100, 40, 20*time.Second, time.Minute), now, now, false)
+	if l, _ := q.paced(now); l.Rate().N != 100 {
+		t.Errorf("before a decision: %v", l)
+	}
+	q = quota{}
+	q.observe(said(100, 0, 20*time.Second, time.Minute), now, now, false)
+	if !q.none(now) {
+		t.Errorf("nothing is left, before a decision: %+v", q)
+	}
+	q = quota{alone: true}
+	q.observe(said(100, 40, 20*time.Second, time.Minute), now, now, false)
+	if l, _ := q.paced(now); l.Rate().N != 41 {
+		t.Errorf("a process alone: %v", l)
 	}
 	q = quota{limit: 100, window: time.Minute, left: 0} // all are ours
 	q.observe(said(100, 0, 20*time.Second, time.Minute), now, now, false)

@@ -293,7 +293,9 @@ func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota,
 		c, m := q.observe(s, sent, now, stale)
 		if l, ok := q.paced(now); ok && q.uncounted(sent, now) {
 			uncounted = append(uncounted, paces{name: q.name, limit: l})
-			q.count(now)
+			if unknown { // of others it is not known when they were sent
+				q.count(now)
+			}
 		}
 		if c {
 			e.changed = now

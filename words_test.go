@@ -46,9 +46,8 @@ var banned = []struct{ word, say string }{
 
 // allowedWords are places where a banned word is right.
 var allowedWords = map[string]string{
-	"breaker/breaker.go":                 "Refuses", // the name of a method
-	"internal/faultproxy/mode.go":        "Refuse",  // the name of a field
-	"internal/roundtrippertest/suite.go": "NoBody",  // of net/http
+	"internal/faultproxy/mode.go":        "Refuse", // the name of a field
+	"internal/roundtrippertest/suite.go": "NoBody", // of net/http
 }
 
 // TestPlainWords reads the documents, and the comments and texts of all code but that of

@@ -33,8 +33,12 @@ func (t *Top) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // for concurrent use. The error matches
 // limiter.ErrInvalidConfig: there must be one, none may
 // be nil, and names must not be empty.
-func Handler(tops map[string]*Top) (_ http.Handler, err error) {
-	defer func() { err = configerr.In("analytics", err) }()
+func Handler(tops map[string]*Top) (http.Handler, error) {
+	h, err := handler(tops)
+	return h, configerr.In("analytics", err)
+}
+
+func handler(tops map[string]*Top) (http.Handler, error) {
 	if len(tops) == 0 {
 		return nil, configerr.New("tops", 0, "must be at least 1")
 	}

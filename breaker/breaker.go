@@ -92,7 +92,7 @@ func New(s Settings) (*Breaker, error) {
 // is never reported does no harm: it is not counted, and if it was the probe it
 // is given up after [Settings.ProbeTimeout].
 func (b *Breaker) Acquire() (Permit, bool) {
-	if b.Refuses() {
+	if b.Rejects() {
 		return Permit{}, false
 	}
 	b.mu.Lock()
@@ -104,9 +104,9 @@ func (b *Breaker) Acquire() (Permit, bool) {
 	return Permit{t, t.use}, true
 }
 
-// Refuses reports whether [Breaker.Acquire] would reject now. It takes no permit
+// Rejects reports whether [Breaker.Acquire] would reject now. It takes no permit
 // and no lock: for those who have something to lose between asking and calling.
-func (b *Breaker) Refuses() bool {
+func (b *Breaker) Rejects() bool {
 	until := b.gate.Load()
 	return until != 0 && b.now() < until
 }

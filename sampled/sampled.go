@@ -83,8 +83,12 @@ var _ limiter.Allower = (*Limiter)(nil)
 // the same rate. It does not talk to Redis, so it succeeds at once when Redis is down. Any
 // client of go-redis will do; it stays the caller's, who closes it after the limiter. The
 // error matches limiter.ErrInvalidConfig.
-func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (_ *Limiter, err error) {
-	defer func() { err = configerr.In("sampled", err) }()
+func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter, error) {
+	s, err := newLimiter(rdb, rate, opts)
+	return s, configerr.In("sampled", err)
+}
+
+func newLimiter(rdb redis.UniversalClient, rate limiter.Rate, opts []Option) (*Limiter, error) {
 	c := config{MaxLocalKeys: fallback.DefaultMaxKeys, Interval: DefaultInterval, TopKeys: DefaultTopKeys}
 	if err := options.Apply(&c, opts); err != nil {
 		return nil, err

@@ -54,8 +54,12 @@ var _ Acquirer = (*Semaphore)(nil)
 // Redis, so it succeeds at once when Redis is down. Any client of go-redis will do; it
 // stays the caller's, who closes it after the semaphore. The error
 // matches limiter.ErrInvalidConfig.
-func New(rdb redis.UniversalClient, n int, opts ...Option) (_ *Semaphore, err error) {
-	defer func() { err = configerr.In("semaphore", err) }()
+func New(rdb redis.UniversalClient, n int, opts ...Option) (*Semaphore, error) {
+	s, err := newSemaphore(rdb, n, opts)
+	return s, configerr.In("semaphore", err)
+}
+
+func newSemaphore(rdb redis.UniversalClient, n int, opts []Option) (*Semaphore, error) {
 	c := config{TTL: DefaultTTL}
 	if err := options.Apply(&c, opts); err != nil {
 		return nil, err

@@ -156,7 +156,7 @@ func (c *Client) otherForm(ctx context.Context, r *run, lib *loaded) bool {
 		r.err = fmt.Errorf("%w: %w", errLoad, err)
 		fallthrough
 	case r.form == asFunction || r.form == afterLoad:
-		if !functionsRefused(r.err) {
+		if !functionsRejected(r.err) {
 			return false
 		}
 		c.giveUp(r.err)

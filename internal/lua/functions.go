@@ -33,10 +33,10 @@ func library() string {
 // errLoad says that the library could not be loaded.
 var errLoad = errors.New("loading the function library")
 
-// functionsRefused reports whether err means that this server does not let us use
+// functionsRejected reports whether err means that this server does not let us use
 // functions at all: too old, or not permitted. A library that could not be loaded for
 // another reason, such as a lack of memory, is loaded later.
-func functionsRefused(err error) bool {
+func functionsRejected(err error) bool {
 	return unknownCommand(err) || isReply(err) && redis.HasErrorPrefix(err, "NOPERM")
 }
 

@@ -117,7 +117,7 @@ func (b *Outbox) send(ctx context.Context, items []adjustment) bool {
 func (b *Outbox) Reconcile(ctx context.Context) {
 	for _, blocked := range b.local.UnsentBlocks() {
 		// Also as a probe: a process that asks for nothing but blocked keys has no other.
-		if !b.link.Server(blocked.ID).Breaker.Refuses() && ctx.Err() == nil {
+		if !b.link.Server(blocked.ID).Breaker.Rejects() && ctx.Err() == nil {
 			b.send(ctx, b.block(blocked))
 		}
 	}

@@ -166,7 +166,7 @@ func (l *Link) Exec(ctx context.Context, id string, cmd lua.Command) error {
 // Ask is Do for requests that are not sent while the breaker is open. The error is an
 // *Error.
 func (l *Link) Ask(ctx context.Context, srv *Server, o *Op, budget time.Duration) error {
-	if srv.Breaker.Refuses() {
+	if srv.Breaker.Rejects() {
 		return &Error{breaker.ClassUnavailable, ErrOpen}
 	}
 	return failure(l.Do(ctx, srv, o, budget))
@@ -178,7 +178,7 @@ func (l *Link) AskAll(ctx context.Context, ops []*Op) []error {
 	errs, begun := make([]error, len(ops)), make([]*queue, len(ops))
 	for i, o := range ops {
 		srv := l.Server(o.ID)
-		if srv.Breaker.Refuses() {
+		if srv.Breaker.Rejects() {
 			errs[i] = &Error{breaker.ClassUnavailable, ErrOpen}
 		} else if _, ok := srv.queue.start(ctx, o, l.Budget, false); ok {
 			begun[i] = srv.queue
@@ -291,7 +291,7 @@ func (l *Link) deregister() {
 		return
 	}
 	for _, srv := range l.servers.list() {
-		if key := l.peersOn(srv); key != "" && l.counted(srv) > 0 && !srv.Breaker.Refuses() {
+		if key := l.peersOn(srv); key != "" && l.counted(srv) > 0 && !srv.Breaker.Rejects() {
 			l.Last(&Op{ID: key, Command: &lua.Beat{Key: key, ID: l.fleet.id}})
 		}
 	}

@@ -20,7 +20,7 @@ const (
 // Unavailable reports that decisions are not to be made by the server now: its breaker rejects
 // calls, or it answers again and other processes do not know that yet.
 func (s *Server) Unavailable() bool {
-	return s.Breaker.Refuses() || s.Away()
+	return s.Breaker.Rejects() || s.Away()
 }
 
 // Away reports that the server answers, and that decisions are not to be made by it yet.

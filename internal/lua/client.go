@@ -142,7 +142,7 @@ func (c *Client) Do(ctx context.Context, cmds []Command, errs []error) {
 // that nothing was executed, if there is one.
 func (c *Client) otherForm(ctx context.Context, r *run, lib *loaded) bool {
 	switch {
-	case r.form == asFunction && functionMissing(r.err):
+	case r.form == asFunction && isReply(r.err) && strings.Contains(r.err.Error(), "Function not found"):
 		if !lib.tried {
 			c.loading.Lock()
 			lib.tried, lib.err = true, c.load(ctx, Library)
@@ -240,10 +240,6 @@ func (c *Client) giveUp(err error) {
 	if c.functions.Swap(false) {
 		c.rejected.Store(&err)
 	}
-}
-
-func functionMissing(err error) bool {
-	return isReply(err) && strings.Contains(err.Error(), "Function not found")
 }
 
 func unknownCommand(err error) bool {

@@ -63,13 +63,17 @@ func (e *entry) debit(p algo.Params, now, n int64) {
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 }
 
-// denied is the decision on n units for which there is no room, or will never be.
-func (e *entry) denied(p algo.Params, now, n int64) algo.Decision {
+// denied is the decision on n units for which there is no room, or will never be. more is the time
+// until p has another unit, 0 if it never has.
+func (e *entry) denied(p algo.Params, now, n, more int64) algo.Decision {
 	if n+p.Keep <= p.Cap {
 		return e.decide(p, now, n)
 	}
 	d := e.decide(p, now, 0)
-	wait := produceTime(p, n+p.Keep)
+	wait := more
+	if more == 0 || n+p.Keep > p.Cap+1 {
+		wait = produceTime(p, n+p.Keep)
+	}
 	if !d.Allowed { // blocked
 		d.ResetAfter = max(d.ResetAfter, wait)
 	}
@@ -82,7 +86,7 @@ func (e *entry) denied(p algo.Params, now, n int64) algo.Decision {
 func produceTime(p algo.Params, n int64) int64 {
 	us := float64(n) / float64(p.Num) * float64(p.Den)
 	if p.Kind.Windowed() {
-		us = float64(n) / float64(p.Cap) * float64(p.Den)
+		us = float64(n) / float64(max(1, p.Cap)) * float64(p.Den)
 	}
 	return max(1, int64(min(us, algo.MaxPeriod)))
 }

@@ -251,3 +251,41 @@ func TestDebtsAreBounded(t *testing.T) {
 		t.Errorf("%d debts with a cap of 10", n)
 	}
 }
+
+// TestPartsBelowAUnit: of a limit of fewer units than there are processes, these admit together no more
+// than P5 says in any time: one unit each, and their parts of the limit.
+func TestPartsBelowAUnit(t *testing.T) {
+	const processes, minutes = 100, 10
+	for _, kind := range algo.Kinds {
+		for _, share := range []float64{0.01, 0.005, 0.13} {
+			p := mustParams(t, algo.Limit{Kind: kind, N: 5, Per: 60 * sec, Burst: 5})
+			admitted, start := 0, int64(1_700_000_000)*sec
+			for i := range int64(processes) {
+				now := start
+				s, err := newStore(10, func() int64 { return now })
+				if err != nil {
+					t.Fatal(err)
+				}
+				q := p.Scale(share)
+				q.Phase = i * 7919
+				retry := int64(0)
+				for ; now < start+minutes*60*sec; now += sec {
+					d := s.Decide("k", q, 1)
+					if d.Allowed {
+						admitted++
+					}
+					if d.Allowed && retry > now && kind != algo.TokenBucket {
+						t.Errorf("%v: admitted %v before it was said to be", kind, retry-now)
+					}
+					if retry = now + d.RetryAfter; !d.Allowed && d.RetryAfter > 2*int64(60/share)*sec {
+						t.Fatalf("%v: retry after %d", kind, d.RetryAfter)
+					}
+				}
+			}
+			part := processes * share * 5 * minutes
+			if n := float64(admitted); n > part+processes || n < part*0.6 {
+				t.Errorf("%v, a part of %v: %d were admitted, at most %v", kind, share*5, admitted, part+processes)
+			}
+		}
+	}
+}

@@ -80,13 +80,13 @@ func (s *Store) Decide(id string, p algo.Params, n int64) algo.Decision {
 func (s *Store) Peek(id string, p algo.Params, n int64) algo.Decision {
 	st, now := s.lock(id)
 	defer st.mu.Unlock()
-	p = st.part(id, p, now)
+	p, more := st.part(id, p, now)
 	e := st.at(id, p, now, 0)
 	d := e.decide(p, now, 0)
 	if n == 0 || d.Allowed && d.Remaining >= n+p.Keep {
 		return d
 	}
-	return e.denied(p, now, n)
+	return e.denied(p, now, n, more)
 }
 
 // Take is Decide with two more uses. With home, the limit in Redis, what is admitted is a
@@ -95,9 +95,9 @@ func (s *Store) Take(id string, p algo.Params, n int64, home *algo.Params, rc *R
 	st, now := s.lock(id)
 	defer st.mu.Unlock()
 
-	p = st.part(id, p, now)
+	p, more := st.part(id, p, now)
 	if n > 0 && n+p.Keep > p.Cap {
-		return st.at(id, p, now, 0).denied(p, now, n)
+		return st.at(id, p, now, 0).denied(p, now, n, more)
 	}
 	e := st.at(id, p, now, n)
 	e.alone(now)
@@ -196,7 +196,7 @@ func (s *Store) Refund(id string, p algo.Params, n int64) {
 func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 	st, now := s.lock(id)
 	defer st.mu.Unlock()
-	p = st.part(id, p, now)
+	p, _ = st.part(id, p, now)
 	p.Keep, p.MaxDelay = 0, 0
 	e := st.at(id, p, now, min(n, p.Cap))
 	e.alone(now)

@@ -31,10 +31,11 @@ type stripe struct {
 	_        [64]byte // keeps the locks of neighbours on different cache lines
 }
 
-// part is what counts at now of a process's part of a limit.
-func (st *stripe) part(id string, p algo.Params, now int64) algo.Params {
+// part is what counts at now of a process's part of a limit, and the time until it has another
+// whole unit, 0 if it never has.
+func (st *stripe) part(id string, p algo.Params, now int64) (part algo.Params, more int64) {
 	if p.Frac == 0 {
-		return p
+		return p, 0
 	}
 	since := now
 	if e := st.keys[p.Kind][id]; e != nil && e.grants.lost != 0 {

@@ -79,8 +79,8 @@ func WithFallback(p fallback.Policy) RedisOption {
 }
 
 // WithShare fixes the part of the limit that this process may use while Redis
-// cannot decide: 1/n for one of n processes. In (0, 1]. A share never rounds a
-// limit below one unit. By default a limiter's part follows WithEqualShare, from the number
+// cannot decide: 1/n for one of n processes. In (0, 1]. A share of a burst is one unit at
+// least; less than a unit of a window is one unit in some windows. By default a limiter's part follows WithEqualShare, from the number
 // of processes alive with the same prefix, which they learn from a heartbeat in
 // Redis while they make decisions there, and keep through an outage; see
 // WithExpectedProcesses for a process that has never reached Redis. Of permits and of
@@ -208,8 +208,8 @@ func WithoutDenialCache() Option {
 // from a moment ago that they deny are passed over. A key may still be denied a
 // little early, while parts that were not asked have room, and a cost can be at
 // most the part's burst. Remaining is that of the part. Every process must use
-// the same n. While Redis cannot decide, each part is at least one unit. It
-// cannot be used with LeakyBucketShaping.
+// the same n. While Redis cannot decide, the process has a share of each part, and so one unit of
+// each at least. It cannot be used with LeakyBucketShaping.
 func WithKeyShards(n int) Option {
 	return options.Set(func(c *config) { c.KeyShards = n },
 		configerr.Unless(n >= 1 && n <= maxKeyShards, "key shards", n, "must be 1 to %d", maxKeyShards))

@@ -62,7 +62,7 @@ func TestReservePart(t *testing.T) {
 			return
 		}
 		q := p.Scale(rapid.Float64Range(0.001, 1).Draw(t, "share"))
-		if q.Keep < 0 || q.Keep >= q.Cap || q.Cap > 1 && q.Keep == 0 {
+		if q.Keep < 0 || q.Keep >= max(1, q.Cap) || q.Cap > 1 && q.Keep == 0 {
 			t.Fatalf("%+v of %+v", q, p)
 		}
 		if want := float64(p.Keep) / float64(p.Cap) * float64(q.Cap); q.Cap > 1 && math.Abs(float64(q.Keep)-want) > 1 {

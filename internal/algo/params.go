@@ -33,15 +33,34 @@ const wholes = 1 << 20
 
 // In returns the part of the window that counts at now, in whole units: of the window in which
 // the part was used first, at since, rounded down, so that the parts of all processes are not
-// more than the limit there. In any number of windows, one after the other, the fractions add
-// up to less than one unit more than they are.
-func (p Params) In(now, since int64) Params {
-	if p.Frac > 0 && now/p.Den != since/p.Den && (now/p.Den%wholes*p.Frac+p.Phase)%wholes >= wholes-p.Frac {
-		p.Cap++
+// more than the limit there, but one unit at least. In any number of windows, one after the
+// other, the parts add up to at most one unit more than they are. more is the time until
+// a window that has another whole unit, 0 where none has.
+func (p Params) In(now, since int64) (q Params, more int64) {
+	q = p
+	q.Frac, q.Phase = 0, 0
+	if p.Frac == 0 {
+		return q, 0
 	}
-	p.Frac, p.Phase = 0, 0
-	return p
+	window, first, none := now/p.Den, since/p.Den, int64(0)
+	if p.Cap == 0 {
+		none = first + ceilDiv(wholes, p.Frac) // the unit of the first window is used until then
+	}
+	switch {
+	case window == first:
+		q.Cap = max(1, p.Cap)
+	case window >= none && p.at(window) >= wholes-p.Frac:
+		q.Cap++
+	}
+	next := max(window+1, none)
+	if x := p.at(next); x < wholes-p.Frac {
+		next += ceilDiv(wholes-p.Frac-x, p.Frac)
+	}
+	return q, next*p.Den - now
 }
+
+// at is what the fractions of the windows before one add up to, without whole units.
+func (p *Params) at(window int64) int64 { return (window%wholes*p.Frac + p.Phase) % wholes }
 
 // exact reports whether 2·Cap·Den + Num stays below 2^53.
 func (p Params) exact() bool {
@@ -72,9 +91,9 @@ func (p Params) Grants() (length, most float64) {
 	return length, rate*length + burst
 }
 
-// Scale returns the part of the limit that share of it allows, never below one unit: the
-// local limit of one process among several. A burst is rounded down; what a window has beyond
-// whole units is its Frac. Share is in (0, 1].
+// Scale returns the part of the limit that share of it allows: the local limit of one process
+// among several. A burst is rounded down, never below one unit; what a window has beyond
+// whole units, of which it may have none, is its Frac. Share is in (0, 1].
 func (p Params) Scale(share float64) Params {
 	if share >= 1 || !(share > 0) {
 		return p
@@ -84,7 +103,11 @@ func (p Params) Scale(share float64) Params {
 	q.Cap = max(1, int64(size))
 	q.Keep = p.keepOf(q.Cap)
 	if p.Kind.Windowed() {
-		q.Frac = max(0, int64((size-float64(q.Cap))*wholes))
+		q.Cap = int64(size)
+		q.Frac = int64((size - float64(q.Cap)) * wholes)
+		if q.Cap == 0 {
+			q.Frac = max(1, q.Frac)
+		}
 		return q
 	}
 	// The rate shrinks by a longer Den; a common factor keeps the rounding of

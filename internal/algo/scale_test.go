@@ -20,10 +20,17 @@ func TestScaleIsThePart(t *testing.T) {
 			}
 			for _, share := range []float64{1, 0.5, 1.0 / 3, 0.3, 0.1, 1.0 / 7, 0.01, 1e-6} {
 				q := p.Scale(share)
-				if want := max(1, int64(float64(p.Cap)*share+1e-9)); q.Cap != want {
-					t.Errorf("%+v at %v has %d, want %d", l, share, q.Cap, want)
+				units := int64(float64(p.Cap)*share + 1e-9)
+				if !kind.Windowed() {
+					units = max(1, units)
+				}
+				if q.Cap != units {
+					t.Errorf("%+v at %v has %d, want %d", l, share, q.Cap, units)
 				}
 				if kind.Windowed() {
+					if first, more := q.In(0, 0); first.Cap != max(1, units) || q.Cap == 0 && more <= 0 {
+						t.Errorf("%+v at %v has %d in the first window, and another in %d", l, share, first.Cap, more)
+					}
 					if q.Num != p.Num || q.Den != p.Den {
 						t.Errorf("%+v at %v has another window: %+v", l, share, q)
 					}
@@ -47,24 +54,33 @@ func TestScaleIsThePart(t *testing.T) {
 }
 
 // TestFractionsOfWindows: in any number of windows a part has its fractions, to a unit
-// or two, in whatever phase, and no part of a unit in the first. Where less than one unit is left, it has one in each window.
+// or two, in whatever phase, and no part of a unit in the first, but one unit at least. What it
+// says of the next window with another unit is so.
 func TestFractionsOfWindows(t *testing.T) {
 	for _, share := range []float64{0.5, 0.3, 1.0 / 7, 0.123456, 0.1, 0.0999, 0.001} {
 		for phase := int64(0); phase < wholes; phase += wholes / 16 {
 			p := Params{Kind: FixedWindow, Cap: 10, Num: 1, Den: sec}.Scale(share)
 			p.Phase = phase
-			for _, first := range []int64{0, 7, t0} {
-				all := int64(0)
+			for _, first := range []int64{0, 7, t0 / sec} {
+				all, next := int64(0), int64(0)
 				for n := range int64(3000) {
-					q := p.In((first+n)*sec, first*sec)
-					if n == 0 && q.Cap != p.Cap {
+					q, more := p.In((first+n)*sec+7, first*sec)
+					if n == 0 && q.Cap != max(1, p.Cap) {
 						t.Fatalf("%+v has %d in the first window", p, q.Cap)
 					}
-					if all += q.Cap; q.Frac != 0 || q.Phase != 0 || q.Cap < 1 || q.Cap > 10 {
+					if all += q.Cap; q.Frac != 0 || q.Phase != 0 || q.Cap > 10 {
 						t.Fatalf("%+v is %+v", p, q)
 					}
-					want := max(1, 10*share) * float64(n+1)
-					if got := float64(all); got <= want-2-want/wholes || got >= want+1 {
+					if another := n > 0 && q.Cap > p.Cap; another != (n > 0 && n == next) {
+						t.Fatalf("%+v: another unit in window %d: %v; said was %d", p, n, another, next)
+					}
+					if p.Frac > 0 && (n == 0 || n == next) {
+						if next = n + (more+7)/sec; more <= 0 || (more+7)%sec != 0 {
+							t.Fatalf("%+v: %d until another unit", p, more)
+						}
+					}
+					want := 10 * share * float64(n+1)
+					if got := float64(all); got <= want-2-want*1e-4 || got >= want+1.01 {
 						t.Fatalf("%v of 10 has %v in %d windows, want %v", share, got, n+1, want)
 					}
 				}

@@ -49,7 +49,8 @@ func ofDiscovery(err error) error {
 }
 
 // Close ends what [WithDiscovery] began; without it, there is nothing to close. Requests may
-// still be sent, without what was learnt. Closing twice is harmless.
+// still be sent, without what was learnt; one that waits for its turn ends its wait first.
+// Closing twice is harmless.
 func (t *Transport) Close() error {
 	if t.discovery == nil {
 		return nil

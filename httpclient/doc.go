@@ -12,7 +12,9 @@
 //
 // # What is retried
 //
-// A 429, a 529, and a 503 or 403 with a wait, are rejections: any request is sent again.
+// A 429, a 529, and a 503 or 403 with a wait, are rejections: any request is sent again. (The
+// reset of a quota that is used up is no wait of a 503: the server may have done the work of
+// the request that took the last unit.)
 // Other 503, 408, 425, 500, 502, 504, 520 to 524, errors of the transport, and responses
 // that ask for a retry by X-Should-Retry, Stripe-Should-Retry or X-Amz-Retry-After, are
 // retried only for requests that may safely be repeated: GET, HEAD, OPTIONS, TRACE, PUT,

@@ -10,9 +10,9 @@ import (
 )
 
 // Hooks are functions that a [Transport] calls outside its locks, on the
-// goroutine of the request, with the request's context. Those that are nil are not called. They must be
-// safe for concurrent use, return soon, and not change or keep what they get.
-// The zero value calls nothing.
+// goroutine of the request, with the request's context. Those that are nil are
+// not called. They must be safe for concurrent use, return soon, and not change
+// or keep what they get. The zero value calls nothing.
 type Hooks struct {
 	// Attempt is called after each attempt.
 	Attempt func(context.Context, AttemptInfo)
@@ -52,7 +52,8 @@ type AttemptInfo struct {
 // WaitInfo is one wait.
 type WaitInfo struct {
 	Request *http.Request // the caller's
-	// For is how long: with jitter, and behind others in the line of its key at least.
+	// For is how long, with jitter. When other requests wait before this one in the line of
+	// its key, it is the least.
 	For time.Duration
 	Why retry.WaitReason
 	// Source names the header that asked for it, when Why is [retry.WaitServer].

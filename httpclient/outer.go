@@ -54,7 +54,7 @@ const (
 	repeatedFor = 2 * time.Minute
 )
 
-// repeated remembers the idempotency recent keys: a key that comes again is a request that
+// repeated remembers the recent idempotency keys: a key that comes again is a request that
 // the layer above repeats. It is safe for concurrent use.
 type repeated struct {
 	seed maphash.Seed

@@ -15,9 +15,9 @@ import (
 // Transport is an [http.RoundTripper] that sends requests through another one,
 // and with it keeps limits, retries, and leaves servers alone that ask for it.
 // Make one with [New]; the zero value is not usable and a Transport must not be
-// copied. It is safe for concurrent use, runs no goroutine between requests,
-// and needs no closing, but after [WithDiscovery]. What it learns about hosts is its own: use one for all
-// clients of a process.
+// copied. It is safe for concurrent use and runs no goroutine between requests.
+// It needs no Close, except with [WithDiscovery]. What it learns about hosts is its
+// own: use one for all clients of a process.
 type Transport struct {
 	base      http.RoundTripper
 	cfg       *config
@@ -71,8 +71,9 @@ func NewClient(opts ...Option) (*http.Client, error) {
 // body unread, also when a retry was called for but not possible; [GaveUp] then
 // says why. If nothing could be sent, there is a response in place of the server's
 // while the key cools down, see [WithCooldownErrors], and else the error is an
-// [*Error]; otherwise it is that of the last attempt. When the request's context, or its Cancel channel,
-// ends a wait, the error matches context.Canceled or context.DeadlineExceeded.
+// [*Error]; otherwise it is that of the last attempt. When the request's context,
+// or its Cancel channel, ends a wait, the error matches context.Canceled or
+// context.DeadlineExceeded.
 // A wait that the deadline does not allow is not begun.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req == nil {

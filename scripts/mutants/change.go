@@ -47,8 +47,8 @@ func load(root, dir string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := exec.Command("go", "list", "-export", "-deps", "-json=Dir,ImportPath,Name,Export,GoFiles,DepOnly", "./"+dir)
-	list.Dir, list.Stderr = root, os.Stderr
+	list := exec.Command("go", "list", "-export", "-deps", "-json=Dir,ImportPath,Name,Export,GoFiles,DepOnly", ".")
+	list.Dir, list.Stderr = filepath.Join(root, dir), os.Stderr // which may be of a nested module
 	out, err := list.Output()
 	if err != nil {
 		return nil, err

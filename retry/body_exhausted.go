@@ -39,9 +39,7 @@ type lenient[T any] struct{ v T }
 
 // UnmarshalJSON never fails.
 func (l *lenient[T]) UnmarshalJSON(data []byte) error {
-	if json.Unmarshal(data, &l.v) != nil {
-		*l = lenient[T]{}
-	}
+	_ = json.Unmarshal(data, &l.v) // which leaves the zero value
 	return nil
 }
 

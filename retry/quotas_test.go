@@ -134,6 +134,9 @@ func TestScopes(t *testing.T) {
 	if got := retry.ParseScopes(many); len(got) != 8 || got[7] != "openai/requests-07" {
 		t.Errorf("of a hundred: %v", got)
 	}
+	if a := retry.ParseAnswer(429, header("X-Shopify-Shop-Api-Call-Limit", "10/40", "Retry-After", "5"), now, retry.ResetGuess); a.Scope != "shopify/rest" {
+		t.Errorf("a rejection with room in the bucket is for %q", a.Scope)
+	}
 	for _, of := range [][]string{{"X-RateLimit-Global", "true"}, {"X-RateLimit-Scope", "GLOBAL"}, {"X-RateLimit-Global", "false"}, {"X-RateLimit-Scope", "user"}} {
 		a := retry.ParseAnswer(429, header(append(of, "X-RateLimit-Bucket", "b", "Retry-After", "5")...), now, retry.ResetGuess)
 		if all := strings.EqualFold(of[1], "true") || strings.EqualFold(of[1], "global"); (a.Scope == "") != all {

@@ -57,7 +57,6 @@ func generic() error {
 var users = map[string][]string{
 	"internal/admission": {"httpclient"},
 	"internal/algo":      {"fallback"},
-	"internal/discovery": {"httpclient"},
 	"internal/inbound":   {"middleware"},
 	"internal/lease":     {"limiter"},
 	"internal/outbox":    {"limiter"},

@@ -1,0 +1,266 @@
+package discovery
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// memory is a shelf in memory, which several processes share.
+type memory struct {
+	mu           sync.Mutex
+	all          []lua.LearntQuota
+	at           time.Time
+	life         time.Duration
+	loads, saves int
+}
+
+func (m *memory) Load(context.Context, string) ([]lua.LearntQuota, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.loads++
+	aged := slices.Clone(m.all)
+	for i := range aged {
+		aged[i].Cut += time.Since(m.at).Microseconds()
+		aged[i].Left = max(0, aged[i].Left-time.Since(m.at).Microseconds())
+	}
+	return aged, nil
+}
+
+func (m *memory) Save(_ context.Context, _ string, all []lua.LearntQuota, life time.Duration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all, m.at, m.life = all, time.Now(), life
+	m.saves++
+	return nil
+}
+func (m *memory) Processes() int { return 2 }
+func (m *memory) Close()         {}
+
+// fleetOf returns processes that share a limiter and what they learn.
+func fleetOf(t *testing.T, n int) (m *memory, fleet []*Discovery) {
+	t.Helper()
+	lim, err := limiter.NewLocal(Scouting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m = new(memory)
+	for range n {
+		fleet = append(fleet, Of(lim, m))
+	}
+	return m, fleet
+}
+
+func observe(t *testing.T, d *Discovery, q retry.Quota) (paced bool) {
+	return d.Observe(t.Context(), "k", []retry.Quota{q}, false, time.Now())
+}
+
+// TestFleetLearns: what a process learns holds for another one, which has heard nothing, and a
+// change reaches it within a second.
+func TestFleetLearns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, fleet := fleetOf(t, 2)
+		a, b := fleet[0], fleet[1]
+		if n := admitted(t, a, "k", 3) + admitted(t, b, "k", 3); n != 1 {
+			t.Errorf("%d were sent before anything was known", n)
+		}
+		ten := said(10, 9, time.Minute, time.Minute)
+		if !observe(t, a, ten) || m.saves != 1 || m.life != minLife {
+			t.Errorf("%+v", m)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if n, k := admitted(t, a, "k", 3), admitted(t, b, "k", 20); n != 3 || k != 6 {
+			t.Errorf("%d and %d after the first, of 10", n, k)
+		}
+		time.Sleep(2 * time.Minute)
+		observe(t, b, said(4, 3, time.Minute, time.Minute))
+		if m.saves != 2 {
+			t.Errorf("saved %d times", m.saves)
+		}
+		if n, k := admitted(t, b, "k", 1), admitted(t, a, "k", 20); n != 1 || k != 3 {
+			t.Errorf("%d and %d of 4", n, k)
+		}
+		// What is known is not saved again, until half of its life is over.
+		saves := m.saves
+		for range 20 {
+			observe(t, a, said(4, 3, time.Minute, time.Minute))
+		}
+		if m.saves != saves {
+			t.Errorf("saved %d times more", m.saves-saves)
+		}
+		time.Sleep(minLife/2 + time.Second)
+		if observe(t, a, said(4, 3, time.Minute, time.Minute)); m.saves != saves+1 {
+			t.Errorf("saved %d times after half of its life", m.saves-saves)
+		}
+	})
+}
+
+// TestFleetIsCut: a rejection of one process lowers the part of all.
+func TestFleetIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, fleet := fleetOf(t, 2)
+		a, b := fleet[0], fleet[1]
+		admitted(t, a, "k", 1)
+		observe(t, a, said(100, 99, time.Minute, time.Minute))
+		time.Sleep(time.Second)
+		q := said(100, 0, 30*time.Second, time.Minute)
+		a.Observe(t.Context(), "k", []retry.Quota{q}, true, time.Now())
+		if len(m.all) != 1 || m.all[0].Stretch != 1111 {
+			t.Fatalf("%+v", m.all)
+		}
+		time.Sleep(2 * time.Minute)
+		// Nine tenths, which have grown by the root of what 90 requests allow, at most to all.
+		if n := admitted(t, b, "k", 200); n < 90 || n > 100 {
+			t.Errorf("%d of 200", n)
+		}
+		// Where nothing is said, the fleet sends seven tenths of what its processes sent.
+		m.all = nil
+		for range 100 {
+			admitted(t, a, "silent", 1)
+			a.Observe(t.Context(), "silent", nil, false, time.Now())
+		}
+		a.Observe(t.Context(), "silent", nil, true, time.Now())
+		if len(m.all) != 1 || m.all[0].Name != guess || m.all[0].Limit < 130 || m.all[0].Limit > 140 || m.all[0].Window != guessWindow.Microseconds() {
+			t.Errorf("%+v", m.all)
+		}
+	})
+}
+
+// TestGuessCountsTwoWindows: what is cut is the most of two windows before the rejection.
+func TestGuessCountsTwoWindows(t *testing.T) {
+	for sleep, want := range map[time.Duration]int64{0: 70, guessWindow - 1: 70, guessWindow: 70, 2*guessWindow - 1: 70, 2 * guessWindow: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			d, err := New(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			send := func(n int) {
+				for range n {
+					admitted(t, d, "k", 1)
+					d.Observe(t.Context(), "k", nil, false, time.Now())
+				}
+			}
+			send(100)
+			time.Sleep(sleep)
+			send(5)
+			if sleep < guessWindow {
+				want = 73
+			}
+			d.Observe(t.Context(), "k", nil, true, time.Now())
+			e := d.keys.Get("k")
+			if len(e.quotas) != 1 || !e.quotas[0].guessed || !e.quotas[0].alone || e.quotas[0].limit != want {
+				t.Errorf("after %v: %+v, want %d", sleep, e.quotas, want)
+			}
+		})
+	}
+}
+
+// TestTightestQuotaIsReported, and a denial takes nothing from the others.
+func TestTightestQuotaIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, err := New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		a, b, c := said(100, 99, time.Minute, time.Minute), said(5, 4, time.Minute, time.Minute), said(50, 49, time.Minute, time.Minute)
+		a.Name, b.Name, c.Name = "a", "b", "c"
+		if !d.Observe(t.Context(), "k", []retry.Quota{a, b, c}, false, time.Now()) {
+			t.Error("not paced by all")
+		}
+		for left := 3; left >= 0; left-- {
+			if res, _ := d.AllowN(t.Context(), "k", 1); !res.Allowed || res.Remaining != left {
+				t.Errorf("%+v, want %d left", res, left)
+			}
+		}
+		res, _ := d.AllowN(t.Context(), "k", 1)
+		if res.Allowed || res.RetryAfter < time.Minute || res.RetryAfter > 64*time.Second {
+			t.Errorf("%+v", res)
+		}
+		time.Sleep(res.RetryAfter)
+		if res, _ := d.AllowN(t.Context(), "k", 1); !res.Allowed || res.Remaining != 4 {
+			t.Errorf("when the window is over: %+v", res)
+		}
+		// One that cannot be kept request by request does not stop for what it says is left.
+		large := said(5000, 0, time.Minute, time.Minute)
+		if d.Observe(t.Context(), "large", []retry.Quota{large}, false, time.Now()) {
+			t.Error("a large quota is kept request by request")
+		}
+		if d.Observe(t.Context(), "none", nil, false, time.Now()) {
+			t.Error("paced by nothing")
+		}
+	})
+}
+
+// TestUsualLengths: what is just below a usual length of a window is it.
+func TestUsualLengths(t *testing.T) {
+	for d, want := range map[time.Duration]time.Duration{
+		time.Second: time.Second, 901 * time.Millisecond: time.Second, 900 * time.Millisecond: 900 * time.Millisecond,
+		4600 * time.Millisecond: 5 * time.Second, 14 * time.Second: 15 * time.Second, 28 * time.Second: 30 * time.Second, 25 * time.Second: 25 * time.Second,
+		54 * time.Second: 54 * time.Second, 55 * time.Second: time.Minute, time.Minute: time.Minute, time.Minute + 1: time.Minute + 1,
+		118 * time.Second: 2 * time.Minute, 9*time.Minute + 30*time.Second: 10 * time.Minute, 19 * time.Minute: 20 * time.Minute, 59 * time.Minute: time.Hour,
+		170 * time.Minute: 3 * time.Hour, 23 * time.Hour: 24 * time.Hour, 700 * time.Hour: 30 * 24 * time.Hour, maxWindow: maxWindow,
+	} {
+		if got := round(d); got != want {
+			t.Errorf("%v: %v, want %v", d, got, want)
+		}
+	}
+}
+
+// TestGrowingWindow: that of a bucket grows with each request, and the fleet hears of it when
+// it is a tenth longer.
+func TestGrowingWindow(t *testing.T) {
+	var q quota
+	now := time.Now()
+	told := []time.Duration{}
+	for s := 101; s <= 160; s++ {
+		now = now.Add(time.Second)
+		if changed, _ := q.observe(said(100, 99, time.Duration(s)*100*time.Millisecond, 0), now, now, false); changed {
+			told = append(told, q.window)
+		}
+	}
+	// 10.1 and more are not just below a usual length until 13.6, which is 15.
+	want := []time.Duration{10100 * time.Millisecond, 11200 * time.Millisecond, 12400 * time.Millisecond, 15 * time.Second}
+	if !slices.Equal(told, want) || q.window != 16*time.Second {
+		t.Errorf("told %v and is %v", told, q.window)
+	}
+	for _, none := range []time.Duration{0, -1, maxWindow + 1} {
+		if q.observe(said(100, 99, none, 0), now, now, false); q.window != 16*time.Second {
+			t.Errorf("a reset of %v: %v", none, q.window)
+		}
+	}
+	if q.observe(said(100, 99, maxWindow, 0), now, now, false); q.window != maxWindow {
+		t.Errorf("%v", q.window)
+	}
+}
+
+// TestLifeOfWhatIsLearnt is four windows, within bounds.
+func TestLifeOfWhatIsLearnt(t *testing.T) {
+	for window, want := range map[time.Duration]time.Duration{
+		time.Second: minLife, minLife / 4: minLife, time.Hour: 4 * time.Hour, 12 * time.Hour: 48 * time.Hour, 30 * 24 * time.Hour: 48 * time.Hour, 1<<63 - 1: 48 * time.Hour,
+	} {
+		e := entry{quotas: []quota{{window: time.Second}, {window: window}}}
+		if got := e.life(); got != want {
+			t.Errorf("%v: %v, want %v", window, got, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		e := entry{asked: time.Now()}
+		time.Sleep(minLife - 1)
+		if !e.used() {
+			t.Error("forgotten too soon")
+		}
+		time.Sleep(1)
+		if e.used() {
+			t.Error("not forgotten")
+		}
+	})
+}

@@ -90,7 +90,7 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 			Names: link.Names, Outbox: one.outbox, Start: link.Background.Start,
 		})
 	}
-	if e.name, err = link.Claim(limit.Algorithm(), limit); err != nil {
+	if err := link.Claim(limit.Algorithm(), limit); err != nil {
 		return nil, configerr.In(pkg, err)
 	}
 	return l, nil

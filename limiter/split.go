@@ -41,7 +41,6 @@ const partsAsked = 2
 // shared decides in Redis, or by the fallback, on keys that may be split.
 type shared struct {
 	*decider // on keys that are not
-	name     *redislink.Name
 	// turns has, by the hash of the key, the part that is asked first.
 	turns [1024]atomic.Uint32
 }
@@ -155,7 +154,7 @@ func (p *shared) reset(ctx context.Context, s *spec, key string) error {
 	return each(s, key, func(_ int, s *spec, name string) error { return p.decider.reset(ctx, s, name) })
 }
 
-func (p *shared) changed(limit Limit) { p.name.Change(limit.Algorithm(), limit) }
+func (p *shared) changed(limit Limit) { p.redis.Change(limit.Algorithm(), limit) }
 
 func (p *shared) health() Health {
 	link := p.redis
@@ -173,9 +172,4 @@ func (p *shared) health() Health {
 
 func (p *shared) done() <-chan struct{} { return p.redis.Life().Done() }
 
-func (p *shared) close() {
-	p.redis.Close(func() {
-		p.decider.close()
-		p.name.Release()
-	})
-}
+func (p *shared) close() { p.redis.Close(p.decider.close) }

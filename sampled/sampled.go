@@ -53,7 +53,6 @@ const (
 // and idle it runs no goroutine. Make one with New; the zero value is not usable.
 type Limiter struct {
 	redis    *redislink.Link
-	claimed  *redislink.Name
 	policy   fallback.Policy
 	decision func(context.Context, limiter.DecisionInfo) // nil without a hook
 	interval time.Duration
@@ -118,7 +117,7 @@ func newLimiter(rdb redis.UniversalClient, rate limiter.Rate, opts []Option) (*L
 	if s.store, err = fallback.NewStore(c.MaxLocalKeys); err != nil {
 		return nil, err
 	}
-	if s.claimed, err = link.Claim("sampled", rate); err != nil {
+	if err := link.Claim("sampled", rate); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -285,7 +284,6 @@ func (s *Limiter) Close() error {
 	s.ticks.End()
 	s.redis.Close(func() {
 		s.reporter.leave(func(cmd lua.Command) bool { return s.redis.Last(&redislink.Op{ID: lua.Sampled, Command: cmd}) == nil })
-		s.claimed.Release()
 	})
 	return nil
 }

@@ -37,7 +37,6 @@ import (
 type Semaphore struct {
 	ledger   *ledger
 	redis    *redislink.Link
-	claimed  *redislink.Name
 	decision func(context.Context, limiter.DecisionInfo) // nil without a hook
 	of       func(context.Context, string) int           // nil without WithPermitsFor
 }
@@ -80,7 +79,7 @@ func newSemaphore(rdb redis.UniversalClient, n int, opts []Option) (*Semaphore, 
 		permits: n, headroom: c.Headroom, ttl: c.TTL, patience: defaultPatience, keys: make(map[string]*key),
 	}}
 	s.ledger.beats = repeat.Task{Every: c.TTL / beatsPerTTL, Start: link.Background.Start, Run: s.ledger.heartbeat}
-	if s.claimed, err = link.Claim("permits", fmt.Sprintf("%d permits", n)); err != nil {
+	if err := link.Claim("permits", fmt.Sprintf("%d permits", n)); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -207,7 +206,6 @@ func (s *Semaphore) Close() error {
 				break // Redis drops them soon
 			}
 		}
-		s.claimed.Release()
 	})
 	return nil
 }

@@ -95,29 +95,23 @@ func TestProcessesAreDeregistered(t *testing.T) {
 func TestNamesAreReleased(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer func() { _ = rdb.Close() }()
-	l, err := New(Config{Client: rdb})
-	if err != nil {
-		t.Fatal(err)
+	var links [3]*Link
+	for i, limit := range []int{1, 1, 2} {
+		var err error
+		if links[i], err = New(Config{Client: rdb}); err != nil {
+			t.Fatal(err)
+		}
+		if err := links[i].Claim("limits", limit); (err != nil) != (limit == 2) {
+			t.Errorf("the limit %d: %v", limit, err)
+		}
 	}
-	claim := func(limit int) (*Name, error) { return l.Claim("limits", limit) }
-	first, err := claim(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := claim(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := claim(2); err == nil {
-		t.Error("two limits of one name")
-	}
-	first.Change("others", 2)
-	for _, n := range []*Name{first, second} {
-		n.Release()
-		n.Release()
-		n.Change("limits", 3) // of one that is closed
-		if n.name.client != nil {
-			t.Error("a name that was released holds its client")
+	links[0].Change("others", 2)
+	for _, l := range links {
+		l.Close(func() {})
+		l.Close(func() {})
+		l.Change("limits", 3) // of one that is closed
+		if l.name.client != nil {
+			t.Error("a link that is closed holds its name")
 		}
 	}
 	inUse.Lock()

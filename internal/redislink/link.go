@@ -30,6 +30,7 @@ type Link struct {
 	settle   func(context.Context)
 	patience time.Duration
 	closing  sync.Once
+	name     name // that Claim took; guarded by inUse
 }
 
 // New returns a link. It does not talk to Redis. The error is one of configuration.
@@ -128,24 +129,12 @@ func (l *Link) Close(last func()) {
 			srv.queue.drain(false)
 		}
 		last()
+		l.release()
 		l.deregister()
 		for _, srv := range l.servers.list() {
 			srv.queue.drain(true)
 		}
 	})
-}
-
-// Claim takes the name of this link for a limiter; what says what it keeps, such as its
-// algorithm. Another one with another limit may not have the same name: they would share
-// their counts, so that what one admits counts against the other. Clients that cannot be
-// compared are all different. The error is one of configuration. From then on the link is
-// in use: the function of the user's begins to count, so that the first decision knows.
-func (l *Link) Claim(what string, limit any) (*Name, error) {
-	n, err := claim(l.Client, l.Prefix, what, limit)
-	if err == nil {
-		l.askPeers()
-	}
-	return n, err
 }
 
 // NewOp returns an empty Op.

@@ -30,66 +30,59 @@ type use struct {
 	open  int
 }
 
-// Name is the name that a limiter has until it releases it. It is safe for concurrent
-// use.
-type Name struct {
-	name name
-	use  *use // nil without a name
-}
-
-// claim takes a name for a limiter; what says what it keeps, such as its algorithm. Another one with another limit may not have the same name: they would share
+// Claim takes the name of this link for a limiter, until Close; what says what it keeps, such as
+// its algorithm. Another one with another limit may not have the same name: they would share
 // their counts, so that what one admits counts against the other. Clients that cannot be
-// compared are all different. The error is one of configuration.
-func claim(client redis.UniversalClient, prefix, what string, limit any) (*Name, error) {
-	n := &Name{name: name{client, prefix, what}}
-	if !reflect.ValueOf(client).Comparable() {
-		return n, nil
-	}
+// compared are all different. The error is one of configuration. From then on the link is
+// in use: the function of the user's begins to count, so that the first decision knows.
+func (l *Link) Claim(what string, limit any) error {
 	inUse.Lock()
 	defer inUse.Unlock()
-	if u := inUse.names[n.name]; u != nil && u.limit != limit {
-		return nil, configerr.New("prefix", prefix, "is that of an open limiter with the same client and %v, with which %v would share its counts: give each a prefix of its own by WithPrefix", u.limit, limit)
+	if reflect.ValueOf(l.Client).Comparable() {
+		if u := inUse.names[name{l.Client, l.Prefix, what}]; u != nil && u.limit != limit {
+			return configerr.New("prefix", l.Prefix, "is that of an open limiter with the same client and %v, with which %v would share its counts: give each a prefix of its own by WithPrefix", u.limit, limit)
+		}
+		l.join(what, limit)
 	}
-	n.join(limit)
-	return n, nil
-}
-
-// join is claim with the lock held.
-func (n *Name) join(limit any) {
-	n.use = inUse.names[n.name]
-	if n.use == nil {
-		n.use = new(use)
-		inUse.names[n.name] = n.use
-	}
-	n.use.limit = limit
-	n.use.open++
+	l.askPeers()
+	return nil
 }
 
 // Change takes another limit for all of the name, or another name.
-func (n *Name) Change(what string, limit any) {
+func (l *Link) Change(what string, limit any) {
 	inUse.Lock()
 	defer inUse.Unlock()
-	if n.use == nil {
-		return
-	}
-	n.leave()
-	n.name.what = what
-	n.join(limit)
-}
-
-// Release gives the name up.
-func (n *Name) Release() {
-	inUse.Lock()
-	defer inUse.Unlock()
-	if n.use != nil {
-		n.leave()
-		n.name, n.use = name{}, nil
+	if l.name.client != nil {
+		l.leave()
+		l.join(what, limit)
 	}
 }
 
-// leave is Release with the lock held.
-func (n *Name) leave() {
-	if n.use.open--; n.use.open == 0 {
-		delete(inUse.names, n.name)
+// release gives the name up.
+func (l *Link) release() {
+	inUse.Lock()
+	defer inUse.Unlock()
+	l.leave()
+}
+
+// join takes a name. inUse is locked.
+func (l *Link) join(what string, limit any) {
+	l.name = name{l.Client, l.Prefix, what}
+	u := inUse.names[l.name]
+	if u == nil {
+		u = new(use)
+		inUse.names[l.name] = u
 	}
+	u.limit = limit
+	u.open++
+}
+
+// leave is release with inUse locked.
+func (l *Link) leave() {
+	if u := inUse.names[l.name]; u != nil {
+		if u.open--; u.open == 0 {
+			delete(inUse.names, l.name)
+		}
+	}
+	l.name = name{}
 }

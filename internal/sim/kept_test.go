@@ -69,6 +69,15 @@ func TestKept(t *testing.T) {
 			Permits: []Permits{{3, 2 * time.Second}}, Life: 2 * time.Minute, Think: 20 * time.Millisecond,
 			Faults: []Fault{{Kind: BlackHole, At: 30 * time.Second, For: 40 * time.Second, On: 1}},
 		},
+		"a host asks for pauses": {
+			Seed: 1, Processes: 4, Callers: 4, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(20), 10)}},
+			Life: 3 * time.Minute, Think: 100 * time.Millisecond, Host: Host{Limit: 40, Window: 10 * time.Second, Fails: 0.1},
+			Faults: []Fault{{Kind: BlackHole, At: 2 * time.Minute, For: 20 * time.Second}},
+		},
+		"a host asks for a pause while turns are yet to come": {
+			Seed: 1, Processes: 2, Callers: 8, Keys: 1, Limits: []Limit{{Limit: limiter.LeakyBucketShaping(limiter.PerSecond(10), 40)}},
+			Life: 3 * time.Minute, Think: 100 * time.Millisecond, Host: Host{Limit: 30, Window: 10 * time.Second},
+		},
 		"a slow log": {
 			Seed: 1, Processes: 3, Callers: 2, Keys: 2, Limits: []Limit{{Limit: limiter.SlidingWindowLog(limiter.PerMinute(200))}},
 			Life: 3 * time.Minute, Think: 100 * time.Millisecond,

@@ -35,6 +35,7 @@ type Plan struct {
 	Joins   []time.Duration
 	Leaves  []Leave
 	Changes []Change
+	Host    Host
 	Options options
 }
 
@@ -160,7 +161,18 @@ func draw(seed uint64, decisions float64, least time.Duration) Plan {
 	p.drawShape(rand.New(rand.NewPCG(seed, 43)))
 	p.drawChanges(rand.New(rand.NewPCG(seed, 44)))
 	p.drawRing(rand.New(rand.NewPCG(seed, 45)))
+	p.drawHost(rand.New(rand.NewPCG(seed, 46)))
 	return p
+}
+
+// drawHost lets some of the fleets call a host.
+func (p *Plan) drawHost(rng *rand.Rand) {
+	if rng.IntN(4) > 0 {
+		return
+	}
+	window := between(rng, 2*time.Second, time.Minute).Round(time.Second)
+	asked := hostPart * float64(p.Processes*p.Callers) * window.Seconds() / p.Think.Seconds()
+	p.Host = Host{Limit: 1 + int(asked*rng.Float64()), Window: window, Fails: 0.3 * rng.Float64() * rng.Float64()}
 }
 
 // drawRing makes a ring of some of the fleets with one server, and draws which server each
@@ -480,6 +492,11 @@ func (p Plan) smaller() (plans []Plan) {
 	if p.Options.LocalKeys > 0 {
 		q := p
 		q.Options.LocalKeys = 0
+		plans = append(plans, q)
+	}
+	if p.Host.Limit > 0 {
+		q := p
+		q.Host = Host{}
 		plans = append(plans, q)
 	}
 	if p.Looks > 0 {

@@ -14,25 +14,27 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/httpclient"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 // process is one of the fleet.
 type process struct {
-	w        *World
-	n        int
-	name     string
-	rdb      redis.UniversalClient
-	limiters []*limiter.Limiter
-	multi    *limiter.Multi // of all of them, where they are several
-	permits  []*semaphore.Semaphore
-	callers  sync.WaitGroup
-	end      chan struct{}
-	gone     atomic.Bool
-	dead     atomic.Bool
-	thaw     atomic.Int64 // until when it stands still, in nanoseconds of the world
-	still    atomic.Int64 // how many callers have stood still
+	w         *World
+	n         int
+	name      string
+	rdb       redis.UniversalClient
+	limiters  []*limiter.Limiter
+	multi     *limiter.Multi // of all of them, where they are several
+	permits   []*semaphore.Semaphore
+	transport *httpclient.Transport // nil without a host
+	callers   sync.WaitGroup
+	end       chan struct{}
+	gone      atomic.Bool
+	dead      atomic.Bool
+	thaw      atomic.Int64 // until when it stands still, in nanoseconds of the world
+	still     atomic.Int64 // how many callers have stood still
 }
 
 // leave ends the process. One that crashes reaches nothing any more; what is left of it
@@ -85,6 +87,9 @@ func (w *World) start(n int) *process {
 		}
 		p.multi = must(limiter.NewMulti(parts...))
 	}
+	if w.api != nil {
+		p.transport = must(httpclient.New(w.api.of(p), httpclient.WithLimiter(p.limiters[0]), httpclient.WithLogger(logger)))
+	}
 	for c := range w.Callers {
 		p.callers.Go(func() { p.call(rand.New(rand.NewPCG(w.Seed, uint64(1_000_000+n*1000+c)))) })
 	}
@@ -99,6 +104,9 @@ func must[T any](made T, err error) T {
 	return made
 }
 
+// hostPart is the part of what callers do that is to call the host, where there is one.
+const hostPart = 0.2
+
 // call is the life of one caller.
 func (p *process) call(rng *rand.Rand) {
 	w := p.w
@@ -106,9 +114,12 @@ func (p *process) call(rng *rand.Rand) {
 		if !p.pause(w.pause(rng)) {
 			return
 		}
-		if len(p.permits) > 0 && rng.Float64() < 0.1 {
+		switch {
+		case p.transport != nil && rng.Float64() < hostPart:
+			p.request(rng)
+		case len(p.permits) > 0 && rng.Float64() < 0.1:
 			p.hold(rng)
-		} else {
+		default:
 			p.decide(rng)
 		}
 	}

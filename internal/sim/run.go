@@ -82,6 +82,9 @@ func live(p Plan, tracing bool, real Real) Report {
 			w.rules[r.account] = r
 		}
 	}
+	if p.Host.Limit > 0 {
+		w.api = newAPI(w)
+	}
 	w.rushing = w.rushes()
 	for _, r := range w.rushing {
 		w.ledger.stretches = append(w.ledger.stretches, [2]time.Duration{max(0, r.from), min(max(0, r.from+rushBefore), p.Life)}, [2]time.Duration{max(0, r.from), min(r.to, p.Life)})
@@ -130,6 +133,9 @@ func live(p Plan, tracing bool, real Real) Report {
 		_ = w.ring.Close()
 	}
 	time.Sleep(time.Minute) // in which the clients' own dials end
+	if w.api != nil {
+		w.api.closed()
+	}
 	w.ledger.finish()
 	l := w.ledger
 	return Report{Plan: p, Violations: l.violations, Decisions: l.decisions, Checks: l.checks, Faults: counts, Redirects: l.redirects, Simulated: time.Duration(p.Processes) * p.Life, Hash: l.hash, Trace: l.trace}

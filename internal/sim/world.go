@@ -25,6 +25,7 @@ type World struct {
 	servers   []*Server
 	cluster   *cluster    // nil without
 	ring      *redis.Ring // which only says where keys are; nil without
+	api       *api        // nil without
 	real      Real        // nil without
 	mu        sync.Mutex
 	processes []*process // nil for those that have not joined; then mu is needed

@@ -1,0 +1,218 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/httpclient"
+)
+
+// Host is an HTTP API that all processes call, with a quota of its own for all of them
+// together. The zero value is none.
+type Host struct {
+	Limit  int // requests in each window, beyond which it answers 429 with Retry-After
+	Window time.Duration
+	Fails  float64 // the part of the other requests that fails
+}
+
+// cooldown is a time in which nothing may be sent.
+type cooldown struct{ from, until time.Duration }
+
+func (c cooldown) holds(now time.Duration) bool { return now > c.from && now < c.until }
+
+// api is a Host in a world. It checks that no process calls it while it has asked for a pause.
+type api struct {
+	Host
+	w *World
+
+	mu     sync.Mutex
+	rng    *rand.Rand
+	window time.Duration // which began then
+	count  int
+	open   int              // bodies of responses
+	told   map[int]cooldown // by process
+	fleet  cooldown         // of the others, who know it by Redis
+	teller *process         // of fleet
+}
+
+func newAPI(w *World) *api {
+	return &api{Host: w.Host, w: w, rng: rand.New(rand.NewPCG(w.Seed, 3000)), told: map[int]cooldown{}}
+}
+
+var errHost = errors.New("the connection to the host was reset")
+
+// spreads is how long a cooldown needs to reach the other processes: a call of Redis, and what was
+// decided before it and is not sent yet.
+const spreads = 4 * budget
+
+// of is the way of a process to the host.
+func (a *api) of(p *process) http.RoundTripper { return way{a, p} }
+
+type way struct {
+	a *api
+	p *process
+}
+
+// RoundTrip answers a request.
+func (y way) RoundTrip(r *http.Request) (*http.Response, error) {
+	a := y.a
+	there, back, status, wait := a.arrives(y.p)
+	if err := sleep(r.Context(), there); err != nil {
+		return nil, err
+	}
+	if status == 0 {
+		return nil, errHost
+	}
+	if err := sleep(r.Context(), back); err != nil {
+		return nil, err
+	}
+	header := http.Header{}
+	if wait > 0 {
+		header.Set("Retry-After", strconv.Itoa(int(wait/time.Second)))
+	}
+	a.tells(y.p, wait)
+	return &http.Response{StatusCode: status, Header: header, Request: r, ProtoMajor: 1, ProtoMinor: 1, Body: &body{strings.NewReader("body"), a, sync.Once{}}, ContentLength: 4}, nil
+}
+
+// arrives checks that a request may be sent, and draws its answer: a status, 0 for none, and the
+// seconds that it asks to wait.
+func (a *api) arrives(p *process) (there, back time.Duration, status int, wait time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l, now := a.w.ledger, a.w.now()
+	calm := a.fleet.from > 0 && !a.teller.gone.Load() && a.w.calmSince(now, -1)+20*time.Second <= a.fleet.from
+	l.mu.Lock()
+	l.note("process %d sends a request", p.n)
+	told := a.told[p.n]
+	l.check(!told.holds(now), "cooldown", "process %d sends a request, and knows since %v to send none until %v", p.n, told.from, told.until)
+	if calm && now > a.fleet.from+spreads {
+		l.check(now >= a.fleet.until, "cooldown", "process %d sends a request, and process %d knows since %v to send none until %v", p.n, a.teller.n, a.fleet.from, a.fleet.until)
+	}
+	l.mu.Unlock()
+	if began := now.Truncate(a.Window); began != a.window {
+		a.window, a.count = began, 0
+	}
+	there, back = between(a.rng, time.Millisecond, 200*time.Millisecond), between(a.rng, time.Millisecond, time.Second)
+	left := (a.window + a.Window - now + time.Second - 1).Truncate(time.Second)
+	switch a.count++; {
+	case a.count > a.Limit:
+		return there, back, http.StatusTooManyRequests, left
+	case a.rng.Float64() >= a.Fails:
+		return there, back, http.StatusOK, 0
+	}
+	switch a.rng.IntN(4) {
+	case 0:
+		return there, back, http.StatusServiceUnavailable, time.Duration(1+a.rng.IntN(20)) * time.Second
+	case 1:
+		return there, back, http.StatusServiceUnavailable, 0
+	case 2:
+		return there, back, http.StatusInternalServerError, 0
+	}
+	return there, back, 0, 0
+}
+
+// tells notes what a process learns from a response.
+func (a *api) tells(p *process, wait time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.open++
+	now := a.w.now()
+	told := a.told[p.n]
+	left := max(0, told.until-now)
+	if wait <= left {
+		return
+	}
+	if left == 0 {
+		told.from = now
+	}
+	told.until = now + wait
+	a.told[p.n] = told
+	// Redis learns nothing of a cooldown that lasts a little longer.
+	if wait-left > wait/10 && told.until > a.fleet.until && a.w.tellsFleet() && !p.gone.Load() {
+		a.fleet, a.teller = cooldown{now, told.until}, p
+	}
+}
+
+// tellsFleet reports that the limiter of the transports tells the others of a cooldown at once: they
+// hold no leases, nor turns whose time is yet to come.
+func (w *World) tellsFleet() bool {
+	l := w.Limits[0]
+	return l.Lease == 0 && !strings.Contains(l.Algorithm(), "shaping")
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// body is that of a response, which its reader has to close.
+type body struct {
+	io.Reader
+	a    *api
+	once sync.Once
+}
+
+// Close closes it.
+func (b *body) Close() error {
+	b.once.Do(func() {
+		b.a.mu.Lock()
+		defer b.a.mu.Unlock()
+		b.a.open--
+	})
+	return nil
+}
+
+// closed checks that every body was closed.
+func (a *api) closed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.w.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.check(a.open == 0, "P8", "%d bodies of responses are open at the end", a.open)
+}
+
+// request calls the host, and checks how that ends.
+func (p *process) request(rng *rand.Rand) {
+	w := p.w
+	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 100*time.Millisecond, 2*time.Minute))
+	defer cancel()
+	p.callers.Go(func() { // a process that ends leaves its requests
+		defer cancel()
+		select {
+		case <-w.done:
+		case <-p.end:
+		case <-ctx.Done():
+		}
+	})
+	method := http.MethodGet
+	if rng.IntN(3) == 0 {
+		method = http.MethodPost
+	}
+	r := must(http.NewRequestWithContext(ctx, method, "http://api.test/", nil))
+	resp, err := p.transport.RoundTrip(r)
+	if err == nil {
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+	gone := ctx.Err() != nil
+	_, typed := errors.AsType[*httpclient.Error](err)
+	end, _ := ctx.Deadline()
+	w.ledger.mu.Lock()
+	defer w.ledger.mu.Unlock()
+	w.ledger.check(err == nil || gone || typed || errors.Is(err, errHost), "P3", "process %d: a request ended with %v", p.n, err)
+	w.ledger.check(!time.Now().After(end), "P9", "process %d: a request ended %v late", p.n, time.Since(end))
+}

@@ -35,6 +35,7 @@ func TestRunsWhileThereIsMore(t *testing.T) {
 		time.Sleep(time.Minute)
 		task.Begin()
 		time.Sleep(time.Minute)
+		synctest.Wait() // also for the race detector
 		if want := []time.Duration{1e9, 2e9, 3e9, 61e9}; !slices.Equal(*at, want) {
 			t.Errorf("runs at %v, want %v", *at, want)
 		}
@@ -54,6 +55,7 @@ func TestBeginDuringARun(t *testing.T) {
 		})
 		task.Begin()
 		time.Sleep(time.Minute)
+		synctest.Wait() // also for the race detector
 		if want := []time.Duration{1e9, 2e9}; !slices.Equal(*at, want) {
 			t.Errorf("runs at %v, want %v", *at, want)
 		}
@@ -69,6 +71,7 @@ func TestLongRuns(t *testing.T) {
 		})
 		task.Begin()
 		time.Sleep(time.Minute)
+		synctest.Wait() // also for the race detector
 		if want := []time.Duration{1e9, 2e9, 3.1e9}; !slices.Equal(*at, want) {
 			t.Errorf("runs at %v, want %v", *at, want)
 		}
@@ -91,6 +94,7 @@ func TestEnd(t *testing.T) {
 		other.Begin()
 		other.End()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if len(*at) != 1 || len(*none) != 0 {
 			t.Errorf("runs at %v and %v, want one and none", *at, *none)
 		}

@@ -165,6 +165,64 @@ func TestScopesAreAskedWithoutACost(t *testing.T) {
 	})
 }
 
+// TestLearntIsAskedLast: for the scopes and for the key, each at the call's cost. Those who wait
+// for the end of a window come back within a quarter of it; one that cannot wait ends.
+func TestLearntIsAskedLast(t *testing.T) {
+	longest := time.Duration(0)
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			learnt := &script{answers: map[string][]limiter.Result{"k#a": {denied(time.Minute, limiter.SourceLocal)}}}
+			lim := &script{}
+			x := Begin(t.Context(), newClient(t, lim, nil), "h", "k")
+			x.Scopes, x.Learnt = []string{"k#a"}, blocking{learnt}
+			start := time.Now()
+			s := x.Admit()
+			took := time.Since(start)
+			if s != nil || took < time.Minute || took > time.Minute+250*time.Millisecond {
+				t.Fatalf("%+v after %v", s, took)
+			}
+			if got := strings.Join(learnt.asked, ", "); got != "k#a 1, k#a 1, k 1" || strings.Join(lim.asked, ", ") != "k 1" {
+				t.Fatalf("asked %s and %v", got, lim.asked)
+			}
+			longest = max(longest, took)
+		})
+	}
+	if longest < time.Minute+200*time.Millisecond {
+		t.Errorf("the longest of 50 waits is %v: they are not spread", longest)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		learnt := &script{answers: map[string][]limiter.Result{"k#a": {denied(time.Hour, limiter.SourceLocal)}}}
+		x := Begin(t.Context(), newClient(t, nil, nil), "h", "k")
+		x.Scopes, x.Learnt = []string{"k#a"}, blocking{learnt}
+		if s := x.Admit(); s == nil || s.Reason != retry.Throttled || s.Key != "k#a" || s.Wait != time.Hour || len(learnt.asked) != 1 {
+			t.Errorf("%+v, asked %v", s, learnt.asked)
+		}
+		learnt.err = errors.New("down") // of a quota that nobody has configured
+		if s := x.Admit(); s != nil {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestAdaptiveWaitIsNamed as such.
+func TestAdaptiveWaitIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, nil, func(s *Settings) { s.Adaptive = true })
+		x, waits := waitsOf(t, c)
+		x.Admit()
+		x.Send()
+		x.Slow()
+		for range 3 {
+			if s := x.Admit(); s != nil {
+				t.Fatalf("%+v", s)
+			}
+		}
+		if len(*waits) != 2 || (*waits)[0].Why != retry.WaitAdaptive {
+			t.Errorf("%+v", *waits)
+		}
+	})
+}
+
 // TestCooldown: what a server asks for is at most an hour and is told to the fleet once, and
 // again when it lasts for more than a tenth longer.
 func TestCooldown(t *testing.T) {
@@ -199,7 +257,7 @@ func TestCooldown(t *testing.T) {
 		if got := strings.Join(lim.blocked, ", "); got != "k 1m40s, k 1m40s, k 1h0m0s" {
 			t.Errorf("the fleet was told %s", got)
 		}
-		if n := strings.Count(log.String(), "cooling down"); n != 1 || !strings.Contains(log.String(), "level=INFO") {
+		if n := strings.Count(log.String(), "cooling down"); n != 1 || !strings.Contains(log.String(), "level=INFO ") {
 			t.Errorf("%d lines of log: %s", n, log.String())
 		}
 		if s := x.Admit(); s == nil || s.Reason != retry.CoolingDown || s.Wait != 2*time.Hour || s.Key != "k" || len(*waits) != 0 {

@@ -30,6 +30,14 @@ func TestFullTableIsNotSearchedForEachKey(t *testing.T) {
 		if add("7") == nil {
 			t.Error("an entry is not found while the table is full")
 		}
+		time.Sleep(fullFor - 1)
+		if add("more"); asked != 100 {
+			t.Errorf("searched again after %v", fullFor-1)
+		}
+		time.Sleep(1)
+		if add("more"); asked != 200 {
+			t.Errorf("not searched again after %v", fullFor)
+		}
 		time.Sleep(time.Minute)
 		if add("more") == nil {
 			t.Error("no room when none is in force any more")

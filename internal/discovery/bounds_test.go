@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,3 +209,183 @@ func TestGuessIsOver(t *testing.T) {
 }
 
 func (q quota) recordAt(now time.Time) lua.LearntQuota { return q.record(now) }
+
+func about(got, want float64) bool { return math.Abs(got-want) < 1e-6 }
+
+// TestCounter counts what was added in a window that slides.
+func TestCounter(t *testing.T) {
+	const window = 10 * time.Second
+	t0 := time.Now()
+	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
+	var c counter
+	for range 4 {
+		c.add(t0, window)
+	}
+	for _, step := range []struct {
+		s    int
+		want float64
+	}{{0, 4}, {9, 4}, {10, 4}, {15, 2}} {
+		if got := c.in(at(step.s), window); !about(got, step.want) {
+			t.Errorf("after %d s: %v, want %v", step.s, got, step.want)
+		}
+	}
+	c.add(at(15), window)
+	for _, step := range []struct {
+		s    int
+		want float64
+	}{{15, 3}, {20, 1}, {25, 0.5}, {40, 0}, {45, 0}} {
+		if got := c.in(at(step.s), window); !about(got, step.want) {
+			t.Errorf("after %d s: %v, want %v", step.s, got, step.want)
+		}
+	}
+	c.add(at(65), window)
+	if got := c.in(at(70), window); !about(got, 1) { // the window began with it
+		t.Errorf("one in a new window: %v", got)
+	}
+}
+
+// TestLoad: what all send, by what is used and how much of the window is over, and no less than
+// by what has grown since the last change.
+func TestLoad(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		used, was    int64
+		reset, since time.Duration
+		want         float64
+	}{
+		{50, 0, 30 * time.Second, time.Hour, (50 + 29*math.Sqrt(50)/60) / 31 * 60 / 100},
+		{50, 0, 0, time.Hour, 0.5},
+		{4, 0, time.Minute, time.Hour, (4 + 59.0/60*2) * 60 / 100},
+		{4, 0, 2 * time.Minute, time.Hour, (4 + 59.0/60*2) * 60 / 100},
+		{50, 40, 0, 30 * time.Second, 0.72},
+		{50, 60, 0, 30 * time.Second, 0.52},
+		{50, 40, 0, time.Minute, 0.5},
+	} {
+		p := part{since: now.Add(-c.since), used: c.was}
+		if got := p.load(c.used, 100, time.Minute, c.reset, now); !about(got, c.want) {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// TestLess: what a rejection leaves of a part.
+func TestLess(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		share, ours float64
+		window, cut time.Duration // since the last cut
+		want        float64
+	}{
+		{1, 20, time.Minute, time.Hour, 0.18},
+		{1, 0, time.Minute, time.Hour, 0.0045}, // one request that is under way may be admitted
+		{1, -1, time.Minute, time.Hour, 0.9},
+		{1, -1, time.Minute, time.Second, 0.75},
+		{0.5, 5, time.Minute, time.Hour, 0.5 * (0.9 - 0.4/50)},
+		{0.5, 5, time.Minute, 4*time.Minute - 1, 0.375},
+		{0.5, 5, time.Minute, 4 * time.Minute, 0.5 * (0.9 - 0.4/50)},
+		{0.5, 5, 100 * time.Millisecond, 4*time.Second - 1, 0.375},
+		{0.5, 5, 100 * time.Millisecond, 4 * time.Second, 0.5 * (0.9 - 0.4/50)},
+		{0.01, 1, time.Minute, time.Hour, 0.005},
+		{0.004, 1, time.Minute, time.Hour, 1.0 / 300}, // once in 3 minutes
+		{0.002, 1, time.Minute, time.Hour, 0.002},
+		{0.002, -1, time.Minute, time.Hour, 0.001},
+	} {
+		p := part{of: c.share, cut: now.Add(-c.cut)}
+		p.less(c.share, c.ours, 100, c.window, now)
+		if !about(p.of, c.want) || !p.cut.Equal(now) || !p.since.Equal(now) || p.used != 100 {
+			t.Errorf("%+v: %+v", c, p)
+		}
+	}
+}
+
+// TestMore: what a load below the limit adds to a part, once it was watched for long enough.
+func TestMore(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		share, load float64
+		since       time.Duration
+		want        float64 // 0 is no change
+	}{
+		{0.1, 0.5, 5 * time.Second, 0.1 / 0.525},
+		{0.1, 0.5, 5*time.Second - 1, 0},
+		{0.1, 0.2, time.Minute, 0.3},
+		{0.1, 0.95, time.Minute, 0.1 / 0.975},
+		{0.1, 0.951, time.Minute, 0},
+		{0.6, 0.5, time.Minute, 1},
+	} {
+		p := part{of: c.share, since: now.Add(-c.since)}
+		changed := p.more(c.share, c.load, 7, time.Minute, now)
+		if changed != (c.want != 0) || changed && (!about(p.of, c.want) || p.used != 7) || !changed && p.of != c.share {
+			t.Errorf("%+v: %v %+v", c, changed, p)
+		}
+	}
+	// In windows of a second, the most load of nine responses in four seconds.
+	for _, c := range []struct {
+		responses int
+		each      time.Duration
+		want      bool
+	}{{9, 500 * time.Millisecond, true}, {8, time.Second, false}, {9, 499 * time.Millisecond, false}, {100, 50 * time.Millisecond, true}, {80, 50 * time.Millisecond, false}} {
+		p, at, changed := part{of: 0.1, since: now.Add(-time.Hour)}, now, false
+		for i := range c.responses {
+			load := 0.5
+			if i == 3 {
+				load = 0.8
+			}
+			changed = p.more(0.1, load, 7, time.Second, at) || changed
+			at = at.Add(c.each)
+		}
+		if changed != c.want || changed && !about(p.of, 0.1/0.825) {
+			t.Errorf("%+v: %v %+v", c, changed, p)
+		}
+	}
+}
+
+// TestOthersOfAPart: four responses that say that half of the limit is used, and twice of what we
+// sent, show which part is ours.
+func TestOthersOfAPart(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		used    []int64
+		sent    int64 // ours, of which one is answered first
+		each    time.Duration
+		late    bool
+		want    float64
+		restart bool
+	}{
+		"four":              {used: []int64{60, 60, 60, 60}, sent: 3, want: 0.9 * 3 / 59},
+		"three":             {used: []int64{60, 60, 60}, sent: 3},
+		"just half":         {used: []int64{50, 50, 50, 50}, sent: 3, want: 0.9 * 3 / 49},
+		"less than half":    {used: []int64{49, 49, 49, 49}, sent: 3},
+		"half of it is us":  {used: []int64{61, 61, 61, 61}, sent: 31, want: 0.9 * 17 / 60},
+		"more of it is us":  {used: []int64{60, 60, 60, 60}, sent: 31},
+		"from before":       {used: []int64{60, 60, 60, 60}, sent: 3, late: true},
+		"a window later":    {used: []int64{60, 60, 60, 60}, sent: 3, each: 15 * time.Second, want: 0.9 * 3 / 59},
+		"in another window": {used: []int64{60, 60, 60, 60}, sent: 3, each: 15*time.Second + 1, restart: true},
+	} {
+		p := part{sent: c.sent}
+		if p.others(1, 100, time.Minute, now, now) || p.sent != c.sent-1 || p.answered != 0 || p.used != 1 {
+			t.Errorf("%s: the first: %+v", name, p)
+		}
+		at, shown := now, false
+		for _, used := range c.used {
+			at = at.Add(c.each)
+			sent := at.Add(1)
+			if c.late {
+				sent = now
+			}
+			if shown = p.others(used, 100, time.Minute, sent, at); shown {
+				break
+			}
+		}
+		if shown != (c.want != 0) || shown && (!about(p.of, c.want) || !p.cut.Equal(at)) || c.restart != (!shown && p.since.Equal(at) && c.each > 0) {
+			t.Errorf("%s: %v %+v", name, shown, p)
+		}
+	}
+	// Less than half of what was used before is another window.
+	for used, restart := range map[int64]bool{19: true, 20: false} {
+		p := part{since: now, used: 40, sent: 5, answered: 2}
+		if p.others(used, 100, time.Minute, now.Add(1), now.Add(2)); restart != p.since.Equal(now.Add(2)) {
+			t.Errorf("%d: %+v", used, p)
+		}
+	}
+}

@@ -389,3 +389,56 @@ func TestOthersOfAPart(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatARejectionCuts: once for each second, and nothing of what is not known.
+func TestWhatARejectionCuts(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		q    quota
+		sent time.Duration // since the last cut
+		want bool
+	}{
+		"no limit":        {quota{window: time.Minute}, time.Hour, false},
+		"no window":       {quota{limit: 10}, time.Hour, false},
+		"the first":       {quota{limit: 10, window: time.Minute}, 0, true},
+		"the same excess": {quota{limit: 10, window: time.Minute, part: part{cut: now}}, settle - 1, false},
+		"another":         {quota{limit: 10, window: time.Minute, part: part{cut: now}}, settle, true},
+	} {
+		at := now.Add(c.sent)
+		if got := c.q.rejected(at, at); got != c.want || got != c.q.part.cut.Equal(at) && c.sent > 0 {
+			t.Errorf("%s: %v %+v", name, got, c.q.part)
+		}
+	}
+	// More rejections than requests, as after a restart, are no less than none.
+	q := quota{limit: 100, window: time.Minute, alone: true}
+	q.answered(now, true)
+	if q.rejected(now, now); !about(q.part.of, 0.0045) {
+		t.Errorf("%+v", q.part)
+	}
+}
+
+// TestTaken: the fleet hears of others once, and only of what says a number and a time.
+func TestTaken(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		q     quota
+		said  retry.Quota
+		stale bool
+		more  bool
+		taken int64
+	}{
+		"others":              {q: quota{limit: 100, window: time.Minute, left: 90, alone: true}, said: said(100, 50, time.Second, time.Minute), more: true, taken: 40},
+		"all":                 {q: quota{limit: 100, window: time.Minute, left: 90}, said: said(100, 0, time.Second, time.Minute), more: true, taken: 100},
+		"all, as is known":    {q: quota{limit: 100, window: time.Minute, left: 90, taken: 100, until: now.Add(1)}, said: said(100, 0, time.Second, time.Minute), taken: 100},
+		"nine tenths of ours": {q: quota{limit: 100, window: time.Minute, left: 10}, said: said(100, 0, time.Second, time.Minute)},
+		"late":                {q: quota{limit: 100, window: time.Minute, left: 90, alone: true}, said: said(100, 50, time.Second, time.Minute), stale: true},
+		"no number":           {q: quota{limit: 100, window: time.Minute, left: 90, alone: true}, said: said(100, -1, time.Second, time.Minute)},
+		"no time":             {q: quota{limit: 100, window: time.Minute, left: 90, alone: true}, said: said(100, 50, 0, time.Minute)},
+		"large":               {q: quota{limit: 5000, window: time.Minute, left: 4000, alone: true}, said: said(5000, 50, time.Second, time.Minute)},
+		"with a part":         {q: quota{limit: 100, window: time.Minute, left: 90, part: part{of: 0.5, since: now}}, said: said(100, 0, time.Second, time.Minute)},
+	} {
+		if more := c.q.learnTaken(c.said, now, c.stale); more != c.more || c.q.taken != c.taken {
+			t.Errorf("%s: %v %+v", name, more, c.q)
+		}
+	}
+}

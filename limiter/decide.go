@@ -317,10 +317,7 @@ func (d *decider) fallBack(r *request, cause error) (Result, error) {
 	case fallback.Closed:
 		// No time is known at which Redis is back; the budget is the least
 		// that passes before it would be asked again.
-		res := Result{Limit: s.limit, RetryAfter: d.redis.Budget, Source: SourceClosed}
-		if until := time.Until(srv.Breaker.Snapshot().OpenUntil); until > res.RetryAfter {
-			res.RetryAfter = until.Round(time.Microsecond)
-		}
+		res := Result{Limit: s.limit, RetryAfter: d.untilProbe(srv), Source: SourceClosed}
 		return count(srv, res), fmt.Errorf("%w: %w", ErrUnavailable, cause)
 	}
 	owed := home(s, cause)
@@ -332,9 +329,18 @@ func (d *decider) fallBack(r *request, cause error) (Result, error) {
 	}
 	d.redis.UseShare()
 	claim := d.claim(s, r.id)
-	res := s.result(d.local.Take(r.id, s.local(claim, d.phase), int64(r.n), owed, r.rc.forLocal()), SourceLocal)
-	res.Claim = claim
+	own := s.local(claim, d.phase)
+	res := s.result(d.local.Take(r.id, own, int64(r.n), owed, r.rc.forLocal()), SourceLocal)
+	if res.Claim = claim; !res.Allowed && s.beyond(claim, r.n) {
+		// Only Redis can admit it, and not while the key is blocked.
+		res.RetryAfter = max(d.untilProbe(srv), algo.Duration(d.local.Peek(r.id, own, 0).RetryAfter))
+	}
 	return count(srv, res), nil
+}
+
+// untilProbe is how long it takes at least until a server is asked again.
+func (d *decider) untilProbe(srv *redislink.Server) time.Duration {
+	return max(d.redis.Budget, time.Until(srv.Breaker.Snapshot().OpenUntil).Round(time.Microsecond))
 }
 
 // home is the limit under which Redis is to be charged with what is admitted locally

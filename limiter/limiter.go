@@ -168,10 +168,12 @@ func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result,
 func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Result, error) {
 	limit, n := costOf(opts)
 	limit = l.limits.choose(ctx, key, limit)
-	w := waiter{
+	var w waiter
+	w = waiter{
 		ctx: ctx, closed: l.engine.done(), n: n,
 		ask: func(most time.Duration) (Result, error) {
 			res, err := l.decide(ctx, limit, key, n, most, nil)
+			w.aside = l.beyondClaim(ctx, res, limit, n)
 			return res, cmp.Or(err, tooLate(res, most))
 		},
 		queue: func(units int) (time.Duration, error) {
@@ -185,10 +187,20 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Res
 	return w.wait(&l.lines, l.limits.line(key, limit))
 }
 
+// beyondClaim reports that a denial of n units is for good: that they are more than this process
+// may use of the limit in the place of Redis.
+func (l *Limiter) beyondClaim(ctx context.Context, res Result, limit Limit, n int) bool {
+	if res.Allowed || res.Source != SourceLocal || res.Claim == 0 {
+		return false
+	}
+	s, err := l.limits.use(ctx, limit)
+	return err == nil && s.beyond(res.Claim, n)
+}
+
 // Reserve asks for n units of key as Allow does; what turns out not to be needed may be
 // given back.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int, limit ...Limit) (*Reservation, error) {
-	r := &Reservation{of: l.engine, cost: n}
+	r := &Reservation{of: l, key: key, cost: n}
 	var err error
 	if r.Result, err = l.decide(ctx, l.limits.choose(ctx, key, limit...), key, n, 0, &r.receipt); err != nil {
 		return nil, err
@@ -228,7 +240,13 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int, limit ...Limit)
 	if err != nil || n == 0 {
 		return err
 	}
+	defer l.callLine(key)
 	return l.engine.refund(ctx, s, key, int64(n))
+}
+
+// callLine lets those who wait for key ask now, whatever their limit is.
+func (l *Limiter) callLine(key string) {
+	l.lines.Call(func(of lineOf) bool { return of.key == key })
 }
 
 // Block denies key for d, whatever its limit says, in every process: what a
@@ -261,7 +279,7 @@ func (l *Limiter) Reset(ctx context.Context, key string, limit ...Limit) error {
 	if err != nil {
 		return err
 	}
-	defer l.lines.Call(func(of lineOf) bool { return of.key == key }) // whatever its limit is
+	defer l.callLine(key)
 	return l.engine.reset(ctx, s, key)
 }
 

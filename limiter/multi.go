@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/wait"
 )
 
@@ -97,12 +98,18 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 	if len(cost) > 0 {
 		n = int(slices.Min(cost)) // at least so much of each part
 	}
-	w := waiter{
+	var w waiter
+	w = waiter{
 		ctx: ctx, closed: closed.Done(), n: n, own: len(cost) > 1, processes: link.Processes,
 		ask: func(most time.Duration) (Result, error) {
 			var err error
 			last, err = m.decide(ctx, key, cost, most, nil)
-			for _, p := range last.Parts {
+			w.aside = false
+			for i, p := range last.Parts {
+				of := m.parts[i].of(key, cost, i)
+				lim := m.parts[i].Limiter
+				w.own = w.own || p.Result.Limit.kind == algo.LeakyBucketShaping
+				w.aside = w.aside || lim.beyondClaim(ctx, p.Result, lim.limits.choose(ctx, of.key), of.n)
 				err = cmp.Or(err, tooLate(p.Result, most))
 			}
 			return last.Result, err
@@ -193,7 +200,9 @@ func (m *Multi) Reserve(ctx context.Context, key string, cost ...Cost) (*MultiRe
 		return r, nil
 	}
 	for i, p := range res.Parts {
-		r.parts = append(r.parts, &Reservation{Result: p.Result, of: m.parts[i].Limiter.redis.decider, receipt: receipts[i], cost: costAt(cost, i)})
+		r.parts = append(r.parts, &Reservation{
+			Result: p.Result, of: m.parts[i].Limiter, key: m.parts[i].of(key, cost, i).key, receipt: receipts[i], cost: costAt(cost, i),
+		})
 	}
 	return r, nil
 }

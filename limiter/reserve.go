@@ -30,7 +30,8 @@ type Reservation struct {
 	// Result is the decision. When it is not Allowed, nothing was taken.
 	Result
 
-	of      keeper
+	of      *Limiter
+	key     string
 	receipt receipt
 	cost    int
 	settled atomic.Bool
@@ -70,7 +71,8 @@ func (r *Reservation) Settle(ctx context.Context, cost int) error {
 	}
 	ctx = context.WithoutCancel(ctx)
 	if cost < r.cost {
-		return r.of.giveBack(ctx, &r.receipt, r.cost-cost)
+		defer r.of.callLine(r.key)
+		return r.of.engine.giveBack(ctx, &r.receipt, r.cost-cost)
 	}
-	return r.of.charge(ctx, &r.receipt, cost-r.cost)
+	return r.of.engine.charge(ctx, &r.receipt, cost-r.cost)
 }

@@ -137,10 +137,25 @@ func (s *spec) check(key string, n int) error {
 // most is the largest cost that can be admitted.
 func (s *spec) most() int64 { return s.args.Cap - s.args.Keep }
 
+// beyond reports that n units are more than a process with a claim can ever admit at once.
+func (s *spec) beyond(claim float64, n int) bool {
+	if s.parts != nil {
+		s = &s.parts[0]
+	}
+	p := s.args.Scale(claim)
+	if p.Frac > 0 {
+		p.Cap++ // in some windows
+	}
+	return int64(n)+p.Keep > p.Cap
+}
+
 // least is the least time in which n units are admitted, if there is a spec.
 func (s *spec) least(n int) time.Duration {
 	if s == nil {
 		return 0
+	}
+	if s.critical != nil {
+		s = s.critical // critical callers ahead take all of the limit
 	}
 	return algo.Duration(s.args.Least(int64(n)))
 }

@@ -16,6 +16,9 @@ const (
 	// localPause is the longest that a line waits for what this process decides in the
 	// place of Redis, which may be back sooner.
 	localPause = time.Second
+	// maxPause is the longest that a line waits for what Redis decides: another process may have
+	// given units back, reset the key or changed its limit.
+	maxPause = 10 * time.Second
 	// maxSpread bounds the time over which the lines of several processes ask: it is more
 	// than their distances to Redis differ by, and than ten of them need for 100 units a second.
 	maxSpread = 2 * redislink.DefaultBudget
@@ -35,6 +38,8 @@ type waiter struct {
 	n      int
 	// own is that what it costs cannot be compared by n: what denies it may admit another.
 	own bool
+	// aside is that this process cannot admit it in the place of Redis: the last denial said so.
+	aside bool
 	// ask decides for a caller that can wait for so long, 0 for as long as it takes.
 	ask func(most time.Duration) (Result, error)
 	// queue checks the call before it stands in line, and returns the least time in which
@@ -72,7 +77,7 @@ func (w *waiter) Ask() (a wait.Answer, err error) {
 	over := w.spread(processes)
 	if w.res.Allowed {
 		a.Go = true
-		if w.res.Delay == 0 { // with a delay, who asks first starts first
+		if !w.own && w.res.Limit.kind != algo.LeakyBucketShaping { // in which who asks first starts first
 			a.Room = min(w.res.Remaining, w.res.Limit.Burst()/processes-w.n)
 		}
 		if a.Room > 0 {
@@ -90,11 +95,15 @@ func (w *waiter) Ask() (a wait.Answer, err error) {
 	}
 	// Half of what the context leaves stays for the call itself.
 	a.After = w.res.RetryAfter + min(over, max(0, w.left()-w.res.RetryAfter)/2)
-	if s := w.res.Source; w.processes != nil && (s == SourceLocal || s == SourceClosed) {
+	switch s := w.res.Source; {
+	case w.processes == nil: // what changes here calls the line
+	case s == SourceLocal || s == SourceClosed:
 		a.After = min(a.After, localPause)
+	default:
+		a.Least, a.After = a.After, min(a.After, maxPause)
 	}
 	w.denied++
-	a.Own = w.own
+	a.Own, a.Aside = w.own, w.aside
 	return a, nil
 }
 

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -23,6 +25,7 @@ type lines struct {
 	srv       *Server // the first of
 	servers   []*Server
 	limiters  []*limiter.Limiter
+	clients   []redis.UniversalClient
 	decisions []int
 	mu        sync.Mutex
 }
@@ -64,7 +67,7 @@ func standingOn(t *testing.T, shape Shape, seed uint64, processes int, limit lim
 				t.Fatal(err)
 			}
 			defer func() { _ = lim.Close(); _ = rdb.Close() }()
-			l.limiters = append(l.limiters, lim)
+			l.limiters, l.clients = append(l.limiters, lim), append(l.clients, rdb)
 		}
 		// Each learns how many they are.
 		for range 8 {

@@ -35,6 +35,12 @@ type Answer struct {
 	Room int
 	// Own says that After is no answer for others, whatever they ask for.
 	Own bool
+	// Least is the time that it takes at least, where it is to ask again before: newcomers whose
+	// deadline is sooner need not stand in line.
+	Least time.Duration
+	// Aside says that what it waits for is not what the others wait for, who need not wait for it:
+	// it leaves the line until it asks again.
+	Aside bool
 }
 
 // Lines holds a line for each key that has waiters: the critical ones first, each by their
@@ -78,30 +84,38 @@ func (ls *Lines[K]) Stand(key K, n int, critical bool, ahead Ahead, a Answer, w 
 			return err
 		}
 	}
-	p := ls.join(key, n, critical)
+	p := &place{n: n, critical: critical, called: make(chan struct{}, 1)}
+	ls.join(key, p, false)
 	defer ls.leave(key, p) // also when a hook panics
-	d := time.Duration(0)
-	if ahead.Any {
-		d = ls.due(p)
-	} else {
-		d = ls.denied(p, a, ahead.calls != ls.calls.Load())
-	}
-	for {
-		for d != 0 {
+	for asked, stale := !ahead.Any, ahead.calls != ls.calls.Load(); ; asked, stale = false, false {
+		if !asked {
+			for d := ls.due(p); d != 0; d = ls.due(p) {
+				if err := w.Sleep(d, p.called); err != nil {
+					return err
+				}
+			}
+			var err error
+			if a, err = w.Ask(); err != nil {
+				return err
+			}
+		}
+		switch {
+		case a.Go:
+			p.goes, p.answer = true, a
+			return nil
+		case a.Aside:
+			ls.leave(key, p)
+			if err := w.Sleep(a.After, nil); err != nil {
+				return err
+			}
+			ls.join(key, p, true)
+			continue
+		}
+		if d := ls.denied(p, a, stale); d != 0 {
 			if err := w.Sleep(d, p.called); err != nil {
 				return err
 			}
-			d = ls.due(p)
 		}
-		a, err := w.Ask()
-		if err != nil {
-			return err
-		}
-		if a.Go {
-			p.goes, p.answer = true, a
-			return nil
-		}
-		d = ls.denied(p, a, false)
 	}
 }
 
@@ -134,14 +148,17 @@ func (ls *Lines[K]) Look(key K, critical bool) (ahead Ahead) {
 		return ahead
 	}
 	ahead.Any, ahead.units, ahead.after = true, l.ranks[0].units, max(0, time.Until(l.until(l.first())))
+	if least := time.Until(l.denial.least); l.denial.of == l.first() {
+		ahead.after = max(ahead.after, least)
+	}
 	if !critical {
 		ahead.units += l.ranks[1].units
 	}
 	return ahead
 }
 
-func (ls *Lines[K]) join(key K, n int, critical bool) *place {
-	p := &place{n: n, critical: critical, called: make(chan struct{}, 1)}
+// join puts p at the end of its rank in a line, or at the front.
+func (ls *Lines[K]) join(key K, p *place, front bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.m[key]
@@ -155,7 +172,7 @@ func (ls *Lines[K]) join(key K, n int, critical bool) *place {
 	}
 	p.line, p.calls = l, l.calls
 	was := l.first()
-	l.add(p)
+	l.add(p, front)
 	if l.first() == p {
 		if was != nil && was.turn {
 			l.take(was)
@@ -164,13 +181,16 @@ func (ls *Lines[K]) join(key K, n int, critical bool) *place {
 		p.turn = true
 		l.turns++
 	}
-	return p
 }
 
 func (ls *Lines[K]) leave(key K, p *place) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := p.line
+	if l == nil {
+		return // it stepped aside
+	}
+	p.line, p.now = nil, false
 	l.remove(p)
 	if p.turn {
 		l.take(p)
@@ -235,7 +255,7 @@ func (ls *Lines[K]) denied(p *place, a Answer, stale bool) time.Duration {
 		return 0
 	}
 	now := time.Now()
-	l.denial = denial{at: now.Add(a.After), of: p, n: p.n, critical: p.critical}
+	l.denial = denial{at: now.Add(a.After), least: now.Add(a.Least), of: p, n: p.n, critical: p.critical}
 	if a.Own {
 		l.denial.n = 0
 	}
@@ -271,6 +291,7 @@ type rank struct {
 // ask for at least n; n is 0 when nothing is known of their costs.
 type denial struct {
 	at       time.Time // when to ask again
+	least    time.Time // before which it is denied
 	of       *place    // who received it, while that one stands in line
 	n        int
 	critical bool
@@ -278,7 +299,7 @@ type denial struct {
 
 // place is one in a line.
 type place struct {
-	line     *line
+	line     *line         // nil while it is in none
 	at       *list.Element // of its rank
 	n        int
 	critical bool
@@ -313,9 +334,13 @@ func (l *line) first() *place {
 	return nil
 }
 
-func (l *line) add(p *place) {
+func (l *line) add(p *place, front bool) {
 	r := l.rank(p)
-	p.at = r.places.PushBack(p)
+	if front {
+		p.at = r.places.PushFront(p)
+	} else {
+		p.at = r.places.PushBack(p)
+	}
 	r.units += p.n
 	l.len++
 }

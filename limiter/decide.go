@@ -340,7 +340,8 @@ func (d *decider) fallBack(r *request, cause error) (Result, error) {
 
 // untilProbe is how long it takes at least until a server is asked again.
 func (d *decider) untilProbe(srv *redislink.Server) time.Duration {
-	return max(d.redis.Budget, time.Until(srv.Breaker.Snapshot().OpenUntil).Round(time.Microsecond))
+	until := time.Until(srv.Breaker.Snapshot().OpenUntil)
+	return max(d.redis.Budget, until.Round(time.Microsecond))
 }
 
 // home is the limit under which Redis is to be charged with what is admitted locally

@@ -120,7 +120,8 @@ func tooLate(res Result, most time.Duration) error {
 // all denied until one moment: without it the nearest to Redis would take each unit. A line
 // that was just served asks at the end of that time, and one that has lost asks the earlier
 // the more often it has. It is the time in which the burst fills by a unit for each of the
-// others, as far as there is a burst, so that none is lost; for windows, the time in which
+// others, and to a quarter at least, because others may wait for more units at once than this one;
+// as far as there is a burst, so that none is lost. For windows it is the time in which
 // each process takes its part of the next one.
 func (w *waiter) spread(processes int) time.Duration {
 	if processes <= 1 {
@@ -130,7 +131,7 @@ func (w *waiter) spread(processes int) time.Duration {
 	one := float64(rate.Per) / float64(rate.N) * float64(n)
 	over := one / 4
 	if others := min(processes, w.res.Limit.Burst()/n) - 1; others > 0 {
-		over = one * float64(others)
+		over = max(one*float64(others), float64(rate.Per)/float64(rate.N)*float64(w.res.Limit.Burst())/4)
 	}
 	return time.Duration(min(over, float64(maxSpread)))
 }

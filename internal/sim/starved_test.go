@@ -3,8 +3,10 @@
 package sim
 
 import (
+	"context"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,5 +38,37 @@ func TestNoProcessIsStarved(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestLargerCostsAreNotStarved: a process whose callers wait for two units at a time gets at least half of
+// what one gets whose callers wait for one.
+func TestLargerCostsAreNotStarved(t *testing.T) {
+	for _, burst := range []int{10, 100} {
+		standing(t, 1, 2, limiter.GCRA(limiter.PerSecond(100), burst), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			units := make([]int, 2)
+			for i, cost := range []int{2, 1} {
+				for range burst / 5 {
+					wg.Go(func() {
+						for {
+							if _, err := l.limiters[i].Wait(ctx, "k", limiter.Cost(cost)); err != nil {
+								return
+							}
+							l.mu.Lock()
+							units[i] += cost
+							l.mu.Unlock()
+						}
+					})
+				}
+			}
+			time.Sleep(20 * time.Second)
+			cancel()
+			wg.Wait()
+			if units[0]*2 < units[1] || sum(units) < 1900 {
+				t.Errorf("burst %d: %v units in 20 s, at a cost of 2 and 1", burst, units)
+			}
+		})
 	}
 }

@@ -31,6 +31,11 @@ type clientConfig struct {
 // method Block(context.Context, string, time.Duration, ...limiter.Limit) error, as the
 // limiters of package limiter have, it is called for every cooldown: with a distributed one the
 // whole fleet then cools down.
+//
+// With limiter.LeakyBucketShaping, a call takes no place in the queue for which it cannot
+// wait. A limiter of your own that asks one of package limiter must hand on the context that
+// it receives, which says how long that is. What one that returns a Delay of its own making has
+// charged for a call that cannot wait for it stays charged.
 func WithLimiter(l limiter.Allower) ClientOption {
 	return func(c *clientConfig) { c.admission.Limiter = l }
 }

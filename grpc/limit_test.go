@@ -132,6 +132,37 @@ func TestLimiterThatFails(t *testing.T) {
 	}
 }
 
+// TestCallsThatCannotBeSentTakeNoPlace: of a shaping limit, whose queue is longer than the
+// calls can wait: those that fit are sent at the rate.
+func TestCallsThatCannotBeSentTakeNoPlace(t *testing.T) {
+	const rate, life = 5, 20 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		b := &backend{}
+		c := inMemory(t, b, paced(t, holdfastgrpc.WithLimiter(local(t, limiter.LeakyBucketShaping(limiter.PerSecond(rate), 20)))))
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range 30 {
+			wg.Go(func() {
+				for time.Since(start) < life {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					asked := time.Now()
+					if err := call(ctx, c); err != nil {
+						if e, ok := errors.AsType[*holdfastgrpc.Error](err); !ok || e.Reason != retry.Throttled || time.Since(asked) > 0 {
+							t.Errorf("after %v: %v", time.Since(asked), err)
+						}
+					}
+					cancel()
+					time.Sleep(300 * time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		if n := len(b.times()); n < rate*20 || n > rate*21+1 {
+			t.Errorf("%d were sent", n)
+		}
+	})
+}
+
 // TestCooldownWhileWaiting: a call that waits for its turn heeds a rejection that comes
 // meanwhile. A turn that falls into the cooldown is void: it asks for another one.
 func TestCooldownWhileWaiting(t *testing.T) {

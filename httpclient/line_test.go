@@ -2,6 +2,7 @@ package httpclient_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/httpclient"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // TestTurnsInACooldownAreVoid: a server that enforces what the limiter allows rejects one
@@ -207,6 +209,66 @@ func TestRequestsThatLeaveTheLine(t *testing.T) {
 			t.Errorf("%d sent and %d gave up, in %v", sent, gaveUp, time.Since(start))
 		}
 	})
+}
+
+// TestRequestsThatCannotBeSentTakeNoPlace: of a shaping limit, whose queue is longer than the
+// requests can wait. Those that fit are sent at the rate, whoever stands between the transport
+// and the limiter, and those that do not fit are rejected at once.
+func TestRequestsThatCannotBeSentTakeNoPlace(t *testing.T) {
+	const rate, life = 5, 20 * time.Second
+	shaping := limiter.LeakyBucketShaping(limiter.PerSecond(rate), 20)
+	for name, c := range map[string]struct {
+		lim     func(t *testing.T) limiter.Allower
+		timeout time.Duration
+		opts    []httpclient.Option
+		least   int
+	}{
+		"deadline":        {func(t *testing.T) limiter.Allower { return newLocal(t, shaping) }, time.Second, nil, rate * 20},
+		"longest wait":    {func(t *testing.T) limiter.Allower { return newLocal(t, shaping) }, time.Hour, []httpclient.Option{httpclient.WithMaxWait(time.Second)}, rate * 20},
+		"no wait":         {func(t *testing.T) limiter.Allower { return newLocal(t, shaping) }, time.Hour, []httpclient.Option{httpclient.WithMaxWait(0)}, 65},
+		"limiter of ours": {func(t *testing.T) limiter.Allower { return passing{newLocal(t, shaping)} }, time.Second, nil, rate * 20},
+		"limit of the key": {func(t *testing.T) limiter.Allower {
+			lim, err := limiter.NewLocal(limiter.GCRA(limiter.PerSecond(1), 1), limiter.WithLimitFor(func(context.Context, string) limiter.Limit { return shaping }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return lim
+		}, time.Second, nil, rate * 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := scripted(status(200))
+				client := &http.Client{Transport: newTransport(t, s, append(c.opts, httpclient.WithLimiter(c.lim(t)))...), Timeout: c.timeout}
+				start := time.Now()
+				var wg sync.WaitGroup
+				for range 30 {
+					wg.Go(func() {
+						for time.Since(start) < life {
+							asked := time.Now()
+							resp, err := client.Get(api)
+							if err == nil {
+								resp.Body.Close()
+							} else if e, ok := errors.AsType[*httpclient.Error](err); !ok || e.Reason != retry.Throttled || time.Since(asked) > 0 {
+								t.Errorf("after %v: %v", time.Since(asked), err)
+							}
+							time.Sleep(300 * time.Millisecond)
+						}
+					})
+				}
+				wg.Wait()
+				if n := len(s.sent()); n < c.least || n > rate*21+1 {
+					t.Errorf("%d were sent, want at least %d", n, c.least)
+				}
+			})
+		})
+	}
+}
+
+// passing is a limiter of a user, that asks another one.
+type passing struct{ to limiter.Allower }
+
+func (p passing) AllowN(ctx context.Context, key string, n int) (limiter.Result, error) {
+	return p.to.AllowN(ctx, key, n)
 }
 
 // allowing is a limiter that is a function of the cost.

@@ -35,6 +35,11 @@ type config struct {
 // the limiters of package limiter have, it is called for every cooldown: with a
 // distributed one the whole fleet then cools down. Such a limiter is also asked, at a
 // cost of 0, for the keys of quotas that a server counts apart: see [CooldownInfo].
+//
+// With limiter.LeakyBucketShaping, a request takes no place in the queue for which it cannot
+// wait. A limiter of your own that asks one of package limiter must hand on the context that
+// it receives, which says how long that is. What one that returns a Delay of its own making has
+// charged for a request that cannot wait for it stays charged.
 func WithLimiter(l limiter.Allower) Option { return func(c *config) { c.admission.Limiter = l } }
 
 // WithKey sets what shares a limit and a cooldown, by default the URL's host,

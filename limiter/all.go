@@ -43,7 +43,7 @@ func newMultiDecision(parts []Part, key string, cost []Cost, receipts []receipt)
 
 // decide checks everything, then asks: what was denied a moment ago, then Redis. failed is
 // the part that an error is of.
-func (a *multiDecision) decide(ctx context.Context, most time.Duration) (failed int, err error) {
+func (a *multiDecision) decide(ctx context.Context) (failed int, err error) {
 	var budget time.Duration
 	for i, ask := range a.asks {
 		l := a.parts[i].Limiter
@@ -54,7 +54,7 @@ func (a *multiDecision) decide(ctx context.Context, most time.Duration) (failed 
 		if err := l.redis.decider.enter(ctx, s, ask.key, ask.n); err != nil {
 			return i, err
 		}
-		a.requests[i] = l.redis.decider.request(l.redis.decider.redis.Budget, s.boundedBy(most), ask.key, ask.n, nil)
+		a.requests[i] = l.redis.decider.request(l.redis.decider.redis.Budget, s.boundedBy(ctx, l.engine.answers()), ask.key, ask.n, nil)
 		budget = max(budget, a.requests[i].budget)
 	}
 	a.end = time.Now().Add(budget)

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -40,6 +39,8 @@ type engine interface {
 	refund(ctx context.Context, s *spec, key string, n int64) error
 	block(ctx context.Context, s *spec, key string, us int64) error
 	reset(ctx context.Context, s *spec, key string) error
+	// answers returns the longest time that an answer takes.
+	answers() time.Duration
 	// changed gets the new limit of SetLimit.
 	changed(Limit)
 	health() Health
@@ -141,18 +142,18 @@ func (l *Limiter) SetLimit(limit Limit) error {
 // under the policy fallback.Closed, ErrUnavailable.
 func (l *Limiter) Allow(ctx context.Context, key string, opts ...CallOption) (Result, error) {
 	limit, n := costOf(opts)
-	return l.decide(ctx, l.limits.choose(ctx, key, limit), key, n, 0, nil)
+	return l.decide(ctx, l.limits.choose(ctx, key, limit), key, n, nil)
 }
 
 // AllowN is Allow with a Cost of n.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int) (Result, error) {
-	return l.decide(ctx, l.limits.choose(ctx, key), key, n, 0, nil)
+	return l.decide(ctx, l.limits.choose(ctx, key), key, n, nil)
 }
 
 // Peek decides without charging: it is a cost of 0, writes nothing and creates no
 // key. Remaining says what would be admitted.
 func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result, error) {
-	return l.decide(ctx, l.limits.choose(ctx, key, limit...), key, 0, 0, nil)
+	return l.decide(ctx, l.limits.choose(ctx, key, limit...), key, 0, nil)
 }
 
 // Wait waits until one unit of key, or a Cost, is admitted, and then for the Delay of a shaping
@@ -171,10 +172,10 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Res
 	var w waiter
 	w = waiter{
 		ctx: ctx, closed: l.engine.done(), n: n,
-		ask: func(most time.Duration) (Result, error) {
-			res, err := l.decide(ctx, limit, key, n, most, nil)
+		ask: func(ctx context.Context) (Result, error) {
+			res, err := l.decide(ctx, limit, key, n, nil)
 			w.aside = l.beyondClaim(ctx, res, limit, n)
-			return res, cmp.Or(err, tooLate(res, most))
+			return res, err
 		},
 		queue: func(units int) (time.Duration, error) {
 			s, err := l.enter(ctx, key, n, limit)
@@ -202,20 +203,20 @@ func (l *Limiter) beyondClaim(ctx context.Context, res Result, limit Limit, n in
 func (l *Limiter) Reserve(ctx context.Context, key string, n int, limit ...Limit) (*Reservation, error) {
 	r := &Reservation{of: l, key: key, cost: n}
 	var err error
-	if r.Result, err = l.decide(ctx, l.limits.choose(ctx, key, limit...), key, n, 0, &r.receipt); err != nil {
+	if r.Result, err = l.decide(ctx, l.limits.choose(ctx, key, limit...), key, n, &r.receipt); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// decide decides under a limit, of which the zero value is the limiter's own, for a caller
-// that can wait for so long, 0 for as long as it takes; and calls the hook.
-func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, most time.Duration, rc *receipt) (res Result, err error) {
+// decide decides under a limit, of which the zero value is the limiter's own, and calls the
+// hook.
+func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, rc *receipt) (res Result, err error) {
 	s, err := l.limits.use(ctx, limit)
 	if err != nil {
 		return Result{}, err
 	}
-	s = s.boundedBy(most)
+	s = s.boundedBy(ctx, l.engine.answers())
 	start := l.hook.begin(n)
 	if err = l.engine.enter(ctx, s, key, n); err == nil {
 		res, err = l.engine.decide(ctx, s, key, n, rc)

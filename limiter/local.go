@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 )
@@ -69,6 +70,8 @@ func (e *local) reset(_ context.Context, _ *spec, key string) error {
 	e.store.Reset(key)
 	return nil
 }
+
+func (*local) answers() time.Duration { return 0 }
 
 func (*local) changed(Limit) {}
 

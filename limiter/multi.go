@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,12 +69,12 @@ func NewMulti(parts ...Part) (*Multi, error) {
 // The error is that of a part, with its name, as by Limiter.Allow; then none is
 // charged. It matches ErrInvalidConfig when there is neither one Cost nor one for each part.
 func (m *Multi) Allow(ctx context.Context, key string, cost ...Cost) (MultiResult, error) {
-	return m.decide(ctx, key, cost, 0, nil)
+	return m.decide(ctx, key, cost, nil)
 }
 
 // AllowN is Allow with a Cost of n, for those who take an Allower.
 func (m *Multi) AllowN(ctx context.Context, key string, n int) (Result, error) {
-	res, err := m.decide(ctx, key, []Cost{Cost(n)}, 0, nil)
+	res, err := m.decide(ctx, key, []Cost{Cost(n)}, nil)
 	return res.Result, err
 }
 
@@ -101,16 +100,15 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 	var w waiter
 	w = waiter{
 		ctx: ctx, closed: closed.Done(), n: n, own: len(cost) > 1, processes: link.Processes,
-		ask: func(most time.Duration) (Result, error) {
+		ask: func(ctx context.Context) (Result, error) {
 			var err error
-			last, err = m.decide(ctx, key, cost, most, nil)
+			last, err = m.decide(ctx, key, cost, nil)
 			w.aside = false
 			for i, p := range last.Parts {
 				of := m.parts[i].of(key, cost, i)
 				lim := m.parts[i].Limiter
 				w.own = w.own || p.Result.Limit.kind == algo.LeakyBucketShaping
 				w.aside = w.aside || lim.beyondClaim(ctx, p.Result, lim.limits.choose(ctx, of.key), of.n)
-				err = cmp.Or(err, tooLate(p.Result, most))
 			}
 			return last.Result, err
 		},
@@ -163,13 +161,13 @@ func fits(parts []Part, cost []Cost) error {
 }
 
 // decide decides, and calls the hooks of the parts.
-func (m *Multi) decide(ctx context.Context, key string, cost []Cost, most time.Duration, receipts []receipt) (res MultiResult, err error) {
+func (m *Multi) decide(ctx context.Context, key string, cost []Cost, receipts []receipt) (res MultiResult, err error) {
 	if err := fits(m.parts, cost); err != nil {
 		return MultiResult{}, err
 	}
 	start := time.Now()
 	a := newMultiDecision(m.parts, key, cost, receipts)
-	failed, err := a.decide(ctx, most)
+	failed, err := a.decide(ctx)
 	if err != nil {
 		err = ofPart(m.parts[failed].Name, err)
 	} else {
@@ -191,7 +189,7 @@ type MultiReservation struct {
 // Reserve asks as Allow does, for units that may be given back.
 func (m *Multi) Reserve(ctx context.Context, key string, cost ...Cost) (*MultiReservation, error) {
 	receipts := make([]receipt, len(m.parts))
-	res, err := m.decide(ctx, key, cost, 0, receipts)
+	res, err := m.decide(ctx, key, cost, receipts)
 	if err != nil {
 		return nil, err
 	}

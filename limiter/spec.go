@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/critical"
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/wait"
 )
 
 // maxKeyShards is the most parts of a key whose slots are certain to differ.
@@ -41,6 +42,8 @@ type spec struct {
 	parts  []spec // where keys are split
 	// critical is the same without the headroom, where there is one.
 	critical *spec
+	// answer is the time that boundedBy has kept.
+	answer time.Duration
 
 	tuning tuning
 }
@@ -160,14 +163,27 @@ func (s *spec) least(n int) time.Duration {
 	return algo.Duration(s.args.Least(int64(n)))
 }
 
-// boundedBy returns the spec for a caller that cannot wait for longer than most,
-// if that is not 0: a place in the queue that comes too late must not be taken.
-func (s *spec) boundedBy(most time.Duration) *spec {
-	if most == 0 || s.args.Kind != algo.LeakyBucketShaping {
+// boundedBy returns the spec for a call that has said how long a Delay it can wait for, with
+// wait.WithMostDelay: a place in the queue that comes too late must not be taken. It keeps
+// the time for the answer, which takes up to answer: a place that fits before it fits after it.
+func (s *spec) boundedBy(ctx context.Context, answer time.Duration) *spec {
+	if s.args.Kind != algo.LeakyBucketShaping {
 		return s
 	}
+	most, ok := wait.MostDelay(ctx)
+	if !ok {
+		return s
+	}
+	if deadline, has := ctx.Deadline(); has {
+		left := time.Until(deadline)
+		answer = min(answer, left/2)
+		most = min(most, left-answer)
+	}
+	if most >= algo.Duration(s.args.FillTime()) {
+		return s // no Delay is longer
+	}
 	bounded := *s
-	bounded.args.MaxDelay = max(1, most.Microseconds())
+	bounded.answer, bounded.args.MaxDelay = answer, max(1, most.Microseconds())
 	bounded.args = lua.NewArgs(bounded.args.Params)
 	return &bounded
 }
@@ -181,7 +197,7 @@ func (s *spec) local(claim float64, phase int64) algo.Params {
 
 // result turns a decision in microseconds into a Result.
 func (s *spec) result(d algo.Decision, from Source) Result {
-	return Result{
+	res := Result{
 		Allowed:    d.Allowed,
 		Limit:      s.limit,
 		Remaining:  int(max(0, d.Remaining-s.args.Keep)),
@@ -190,6 +206,10 @@ func (s *spec) result(d algo.Decision, from Source) Result {
 		Delay:      algo.Duration(d.Delay),
 		Source:     from,
 	}
+	if most := s.args.MaxDelay; most > 0 && !d.Allowed && d.ResetAfter > most {
+		res.RetryAfter = res.ResetAfter + s.answer // it would start as late if it asked again
+	}
+	return res
 }
 
 // limits holds the limit of a limiter, which may change.

@@ -154,6 +154,8 @@ func (p *shared) reset(ctx context.Context, s *spec, key string) error {
 	return each(s, key, func(_ int, s *spec, name string) error { return p.decider.reset(ctx, s, name) })
 }
 
+func (p *shared) answers() time.Duration { return p.redis.Budget }
+
 func (p *shared) changed(limit Limit) { p.redis.Change(limit.Algorithm(), limit) }
 
 func (p *shared) health() Health {

@@ -40,8 +40,8 @@ type waiter struct {
 	own bool
 	// aside is that this process cannot admit it in the place of Redis: the last denial said so.
 	aside bool
-	// ask decides for a caller that can wait for so long, 0 for as long as it takes.
-	ask func(most time.Duration) (Result, error)
+	// ask decides, for a caller that can wait as long as ctx lasts.
+	ask func(ctx context.Context) (Result, error)
 	// queue checks the call before it stands in line, and returns the least time in which
 	// the limit admits so many units.
 	queue func(units int) (time.Duration, error)
@@ -63,11 +63,7 @@ func (w *waiter) wait(lines *wait.Lines[lineOf], of lineOf) (Result, error) {
 
 // Ask asks for a decision.
 func (w *waiter) Ask() (a wait.Answer, err error) {
-	left := w.left()
-	if left == math.MaxInt64 {
-		left = 0
-	}
-	if w.res, err = w.ask(left); err != nil {
+	if w.res, err = w.ask(wait.WithMostDelay(w.ctx, math.MaxInt64)); err != nil {
 		return a, err
 	}
 	processes := 1
@@ -105,15 +101,6 @@ func (w *waiter) Ask() (a wait.Answer, err error) {
 	w.denied++
 	a.Own, a.Aside = w.own, w.aside
 	return a, nil
-}
-
-// tooLate returns an error for a denial by a shaping limit where the start is later than a
-// caller can wait for: it would be as late if it asked again.
-func tooLate(res Result, most time.Duration) error {
-	if !res.Allowed && most > 0 && res.Limit.kind == algo.LeakyBucketShaping && res.ResetAfter > most {
-		return &WaitError{RetryAfter: res.ResetAfter, Remaining: most}
-	}
-	return nil
 }
 
 // spread returns the time over which the lines of several processes take turns, which were

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
@@ -62,7 +63,17 @@ type Client struct {
 	paces  *Table[pace] // nil is not adaptive
 	block  blocker      // nil if the limiter can't
 	lines  wait.Lines[lineOf]
+	shapes atomic.Bool // the limiter has done so
 }
+
+// mayShape reports whether the limiter may answer with a Delay. Of a limiter of package limiter
+// with another limit, only an answer shows that some keys have one that shapes.
+func (c *Client) mayShape() bool {
+	l, ok := c.s.Limiter.(*limiter.Limiter)
+	return !ok || c.shapes.Load() || shaping(l.Limit())
+}
+
+func shaping(l limiter.Limit) bool { return l.Algorithm() == "leaky bucket shaping" }
 
 // blocker is what limiters implement that can deny a key for the whole fleet.
 type blocker interface {

@@ -83,7 +83,11 @@ func (x *Call) ask() (a wait.Answer, err error) {
 	if lim == nil || of.scope && !of.learnt && x.c.block == nil {
 		return wait.Answer{Go: true}, nil
 	}
-	res, err := lim.AllowN(x.ctx, of.key, n)
+	ctx := x.ctx
+	if n > 0 && !of.learnt && x.c.mayShape() {
+		ctx = wait.WithMostDelay(ctx, x.Allow.Most(ctx)) // a place that comes later is not taken
+	}
+	res, err := lim.AllowN(ctx, of.key, n)
 	switch {
 	case err != nil && x.gone():
 		return a, x.ends(&Stop{})
@@ -91,6 +95,9 @@ func (x *Call) ask() (a wait.Answer, err error) {
 		return wait.Answer{Go: true}, nil
 	case err != nil:
 		return a, x.ends(&Stop{Reason: retry.LimiterFailed, Key: x.turn.of.key, Err: err})
+	}
+	if !of.learnt && shaping(res.Limit) && !x.c.shapes.Load() {
+		x.c.shapes.Store(true)
 	}
 	shared := res.Source != limiter.SourceLocal
 	if res.Allowed {
@@ -108,6 +115,9 @@ func (x *Call) ask() (a wait.Answer, err error) {
 	}
 	rate := res.Limit.Rate()
 	a.After = max(minPause, res.RetryAfter)
+	if err := x.turnFits(a.After); err != nil {
+		return a, err
+	}
 	a.Over, a.Most = wait.Crowd(a.After, rate.N, rate.Per, n), x.Allow.Most(x.ctx)
 	if of.learnt { // they meet at a limiter of ours, not at the server
 		a.Over = min(a.Over, rate.Per/4)

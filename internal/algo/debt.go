@@ -104,7 +104,7 @@ func owedLevel(p Params, s *State, now int64) int64 {
 	if s.W != p.Den {
 		level = min(ceilDiv(level, s.W), p.Cap) * p.Den
 	}
-	elapsed := max(0, min(now-s.At, p.fillTime()))
+	elapsed := max(0, min(now-s.At, p.FillTime()))
 	return max(0, min(level, p.Full())-elapsed*p.Num)
 }
 

@@ -60,7 +60,7 @@ func TestOwedIsWhatTheAlgorithmStillHolds(t *testing.T) {
 				t.Fatalf("%+v: %d µs after a debt of %d was charged %d are left, want %d to %d", p, at-now, owed, got, least, most)
 			}
 		}
-		later := now + 2*p.Den + p.fillTime() + 1
+		later := now + 2*p.Den + p.FillTime() + 1
 		if owed := owedUnits(p, &debt, later); owed != 0 {
 			t.Fatalf("%+v: %d still owed when all has passed", p, owed)
 		}

@@ -57,8 +57,8 @@ func (l Limit) Params() (Params, error) {
 	if !p.exact() {
 		return Params{}, configerr.New("burst", l.Burst, "at %d per %v, 2 × burst × %d (the reduced period) must stay below 2^53 for exact arithmetic; use a smaller burst or a rate with a shorter period", l.N, micros(l.Per), p.Den)
 	}
-	if p.fillTime() > MaxPeriod {
-		return Params{}, configerr.New("burst", l.Burst, "at %d per %v it takes %v to refill; that must be at most 366 days", l.N, micros(l.Per), micros(p.fillTime()))
+	if p.FillTime() > MaxPeriod {
+		return Params{}, configerr.New("burst", l.Burst, "at %d per %v it takes %v to refill; that must be at most 366 days", l.N, micros(l.Per), micros(p.FillTime()))
 	}
 	return p, nil
 }

@@ -71,8 +71,8 @@ func (p Params) exact() bool {
 // Full is the size of a bucket in units of 1/Den.
 func (p Params) Full() int64 { return p.Cap * p.Den }
 
-// fillTime is the time in which an empty bucket fills.
-func (p Params) fillTime() int64 { return ceilDiv(p.Full(), p.Num) }
+// FillTime is the time in which an empty bucket fills.
+func (p Params) FillTime() int64 { return ceilDiv(p.Full(), p.Num) }
 
 // Grants returns the mean time in µs for which a grant is remembered, and the most units
 // that grants in Redis can add up to when each weighs exp(-age/length): rate·length + burst,
@@ -124,7 +124,7 @@ func (p Params) Scale(share float64) Params {
 		if g := gcd(q.Num, q.Den); g > 1 {
 			q.Num, q.Den = q.Num/g, q.Den/g
 		}
-		if q.exact() && q.fillTime() <= MaxPeriod {
+		if q.exact() && q.FillTime() <= MaxPeriod {
 			return q
 		}
 	}
@@ -156,7 +156,7 @@ func (p Params) Part(i, n int64) (Params, error) {
 	switch {
 	case !q.exact():
 		return p, configerr.New("burst", p.Cap, "%d parts of it leave 2^53; use fewer parts, or a rate with a shorter period", n)
-	case q.fillTime() > MaxPeriod:
+	case q.FillTime() > MaxPeriod:
 		return p, configerr.New("burst", p.Cap, "a part of it takes more than 366 days to refill")
 	}
 	return q, nil
@@ -195,7 +195,7 @@ func (p Params) Late(d int64) (Params, bool) {
 	case LeakyBucketShaping:
 		return q, false
 	default:
-		if d >= p.fillTime() {
+		if d >= p.FillTime() {
 			return q, false
 		}
 		q.Cap -= ceilDiv(d*p.Num, p.Den)
@@ -246,5 +246,5 @@ func (p Params) Least(n int64) int64 {
 // undrained is what is left, in units of 1/Den, of taken units after a time in
 // which a bucket drained; not above 0 when that is nothing.
 func (p Params) undrained(elapsed, taken int64) int64 {
-	return taken*p.Den - min(max(0, elapsed), p.fillTime())*p.Num
+	return taken*p.Den - min(max(0, elapsed), p.FillTime())*p.Num
 }

@@ -168,7 +168,7 @@ func TestClockStepBack(t *testing.T) {
 		// time that an empty bucket takes to fill.
 		worst := 2 * p.Den
 		if !p.Kind.Windowed() {
-			worst = 2 * p.fillTime()
+			worst = 2 * p.FillTime()
 		}
 		if p.Kind == SlidingWindowCounter {
 			worst = 4 * p.Den

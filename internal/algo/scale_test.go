@@ -36,11 +36,11 @@ func TestScaleIsThePart(t *testing.T) {
 					}
 					continue
 				}
-				if !q.exact() || q.fillTime() > MaxPeriod || gcd(q.Num, q.Den) != 1 {
+				if !q.exact() || q.FillTime() > MaxPeriod || gcd(q.Num, q.Den) != 1 {
 					t.Errorf("%+v at %v is not exact, or not reduced: %+v", l, share, q)
 				}
 				rate, want := float64(q.Num)/float64(q.Den), float64(p.Num)/float64(p.Den)*share
-				if q.fillTime() < MaxPeriod/2 && (rate > want*(1+1e-9) || rate < want*(1-1e-3)) {
+				if q.FillTime() < MaxPeriod/2 && (rate > want*(1+1e-9) || rate < want*(1-1e-3)) {
 					t.Errorf("%+v at %v has %v per µs, want %v: %+v", l, share, rate, want, q)
 				}
 			}

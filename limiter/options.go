@@ -130,7 +130,8 @@ func WithPeerCount(count func(context.Context) (int, error)) RedisOption {
 
 // WithProcess names this process among those that share the prefix, by default
 // at random. Limiters of one program that stand for several processes need
-// different names. It must be 1 to 64 bytes.
+// different names: without them those of one prefix and limit count as one process, and each of them uses
+// its share. It must be 1 to 64 bytes.
 func WithProcess(id string) RedisOption {
 	return options.Set(func(c *config) { c.Link.Process = id },
 		configerr.Unless(id != "" && len(id) <= 64, "process", id, "must be 1 to 64 bytes"))

@@ -60,21 +60,22 @@ func (r *report) print(w io.Writer) bool {
 	// A decision on a loaded machine may be late by a scheduling delay.
 	const late = 50 * time.Millisecond
 	checks := []struct {
-		ok   bool
-		text string
+		ok    bool
+		limit bool // of the limit
+		text  string
 	}{
-		{r.errors == 0, fmt.Sprintf("%d errors seen by the workers", r.errors)},
-		{r.slowest <= r.budget+late, fmt.Sprintf("slowest decision %v, with a budget of %v for Redis", r.slowest.Round(10*time.Microsecond), r.budget)},
-		{r.admitted <= r.bound(), fmt.Sprintf("%d admitted in %.1f s (%.1f/s), at most %d by the documented bound", r.admitted, r.length.Seconds(), float64(r.admitted)/r.length.Seconds(), r.bound())},
-		{r.outages == 0 || r.local > 0, fmt.Sprintf("%d decisions by Redis, %d locally, %d transitions", r.redis, r.local, r.transitions)},
-		{r.apiCalls <= r.admitted, fmt.Sprintf("%d calls reached the API", r.apiCalls)},
+		{r.errors == 0, false, fmt.Sprintf("%d errors seen by the workers", r.errors)},
+		{r.slowest <= r.budget+late, false, fmt.Sprintf("slowest decision %v, with a budget of %v for Redis", r.slowest.Round(10*time.Microsecond), r.budget)},
+		{r.admitted <= r.bound(), true, fmt.Sprintf("%d admitted in %.1f s (%.1f/s), at most %d by the documented bound", r.admitted, r.length.Seconds(), float64(r.admitted)/r.length.Seconds(), r.bound())},
+		{r.outages == 0 || r.local > 0, false, fmt.Sprintf("%d decisions by Redis, %d locally, %d transitions", r.redis, r.local, r.transitions)},
+		{r.apiCalls <= r.admitted, true, fmt.Sprintf("%d calls reached the API", r.apiCalls)},
 	}
 	fmt.Fprintln(w)
-	held := true
+	held, all := true, true
 	for _, c := range checks {
 		mark := "ok  "
 		if !c.ok {
-			mark, held = "FAIL", false
+			mark, all, held = "FAIL", false, held && !c.limit
 		}
 		fmt.Fprintf(w, "  %s  %s\n", mark, c.text)
 	}
@@ -83,5 +84,5 @@ func (r *report) print(w io.Writer) bool {
 	} else {
 		fmt.Fprintln(w, "\nThe limit did NOT hold.")
 	}
-	return held
+	return all
 }

@@ -62,7 +62,11 @@ func In(pkg string, err error) error {
 
 // Error names package, field, value and rule.
 func (e *Error) Error() string {
-	text := fmt.Sprintf("%s is %v: %s", e.Field, e.Value, e.Rule)
+	value := e.Value
+	if value == "" {
+		value = `""`
+	}
+	text := fmt.Sprintf("%s is %v: %s", e.Field, value, e.Rule)
 	if e.Package != "" {
 		text = e.Package + ": " + text
 	}

@@ -257,7 +257,8 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 			continue
 		}
 		d.redis.UseShare()
-		res := r.s.result(d.local.Peek(r.id, r.s.local(d.claim(r.s, r.id), d.phase), int64(r.n)), SourceLocal)
+		claim := d.claim(r.s, r.id)
+		res := d.ofClaim(r, claim, d.local.Peek(r.id, r.s.local(claim, d.phase), int64(r.n)))
 		a.set(i, res)
 		ok = ok && res.Allowed
 	}
@@ -321,15 +322,17 @@ func (a *multiDecision) result() MultiResult {
 		out.Delay, out.ResetAfter = max(out.Delay, res.Delay), max(out.ResetAfter, res.ResetAfter)
 		if !res.Allowed && res.RetryAfter > out.RetryAfter {
 			out.RetryAfter, out.Denied = res.RetryAfter, name
-			out.Limit, out.Source = res.Limit, res.Source
+			out.Limit, out.Source, out.Claim = res.Limit, res.Source, res.Claim
 		}
+		out.BeyondClaim = out.BeyondClaim || res.BeyondClaim
 		if least < 0 || res.Remaining < a.results[least].Remaining {
 			least = i
 		}
 	}
 	out.Remaining = a.results[least].Remaining
 	if out.Allowed {
-		out.Limit, out.Source = a.results[least].Limit, a.results[least].Source
+		res := a.results[least]
+		out.Limit, out.Source, out.Claim = res.Limit, res.Source, res.Claim
 	} else {
 		out.Delay = 0
 	}

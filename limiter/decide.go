@@ -329,13 +329,18 @@ func (d *decider) fallBack(r *request, cause error) (Result, error) {
 	}
 	d.redis.UseShare()
 	claim := d.claim(s, r.id)
-	own := s.local(claim, d.phase)
-	res := s.result(d.local.Take(r.id, own, int64(r.n), owed, r.rc.forLocal()), SourceLocal)
-	if res.Claim = claim; !res.Allowed && s.beyond(claim, r.n) {
-		// Only Redis can admit it, and not while the key is blocked.
-		res.RetryAfter = max(d.untilProbe(srv), algo.Duration(d.local.Peek(r.id, own, 0).RetryAfter))
+	out := d.local.Take(r.id, s.local(claim, d.phase), int64(r.n), owed, r.rc.forLocal())
+	return count(srv, d.ofClaim(r, claim, out)), nil
+}
+
+// ofClaim is the result of what this process decided by its claim.
+func (d *decider) ofClaim(r *request, claim float64, out algo.Decision) Result {
+	res := r.s.result(out, SourceLocal)
+	res.Claim, res.BeyondClaim = claim, !res.Allowed && r.s.beyond(claim, r.n)
+	if res.BeyondClaim { // Redis does not admit it either while the key is blocked
+		res.RetryAfter = max(d.untilProbe(r.srv), algo.Duration(d.local.Peek(r.id, r.s.local(claim, d.phase), 0).RetryAfter))
 	}
-	return count(srv, res), nil
+	return res
 }
 
 // untilProbe is how long it takes at least until a server is asked again.

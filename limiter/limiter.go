@@ -169,14 +169,9 @@ func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result,
 func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Result, error) {
 	limit, n := costOf(opts)
 	limit = l.limits.choose(ctx, key, limit)
-	var w waiter
-	w = waiter{
+	w := waiter{
 		ctx: ctx, closed: l.engine.done(), n: n,
-		ask: func(ctx context.Context) (Result, error) {
-			res, err := l.decide(ctx, limit, key, n, nil)
-			w.aside = l.beyondClaim(ctx, res, limit, n)
-			return res, err
-		},
+		ask: func(ctx context.Context) (Result, error) { return l.decide(ctx, limit, key, n, nil) },
 		queue: func(units int) (time.Duration, error) {
 			s, err := l.enter(ctx, key, n, limit)
 			return s.least(units), err
@@ -186,16 +181,6 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Res
 		w.processes = l.redis.decider.redis.Processes
 	}
 	return w.wait(&l.lines, l.limits.line(key, limit))
-}
-
-// beyondClaim reports that a denial of n units is for good: that they are more than this process
-// may use of the limit in the place of Redis.
-func (l *Limiter) beyondClaim(ctx context.Context, res Result, limit Limit, n int) bool {
-	if res.Allowed || res.Source != SourceLocal || res.Claim == 0 {
-		return false
-	}
-	s, err := l.limits.use(ctx, limit)
-	return err == nil && s.beyond(res.Claim, n)
 }
 
 // Reserve asks for n units of key as Allow does; what turns out not to be needed may be

@@ -99,3 +99,23 @@ func TestReturnedUnitsEndAWait(t *testing.T) {
 		})
 	}
 }
+
+// TestDenialsSayThatTheyAreBeyondTheClaim: those of a Multi too, whose parts are decided together, apart
+// from those that the process may admit later.
+func TestDenialsSayThatTheyAreBeyondTheClaim(t *testing.T) {
+	one := down(t, limiter.GCRA(limiter.PerHour(10), 20), limiter.WithShare(0.5), limiter.WithPrefix("one"))
+	two := down(t, limiter.GCRA(limiter.PerHour(10), 100), limiter.WithShare(0.5), limiter.WithPrefix("two"))
+	multi := newMulti(t, limiter.Part{Name: "one", Limiter: one}, limiter.Part{Name: "two", Limiter: two})
+	for name, lim := range map[string]limiter.Allower{"limiter": one, "multi": multi} {
+		for _, c := range []struct {
+			n               int
+			allowed, beyond bool
+		}{{11, false, true}, {10, true, false}, {10, false, false}} {
+			res, err := lim.AllowN(t.Context(), name, c.n)
+			must(t, err)
+			if res.Allowed != c.allowed || res.BeyondClaim != c.beyond || res.Claim != 0.5 {
+				t.Errorf("%s: %d units: %+v", name, c.n, res)
+			}
+		}
+	}
+}

@@ -103,12 +103,8 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 		ask: func(ctx context.Context) (Result, error) {
 			var err error
 			last, err = m.decide(ctx, key, cost, nil)
-			w.aside = false
-			for i, p := range last.Parts {
-				of := m.parts[i].of(key, cost, i)
-				lim := m.parts[i].Limiter
+			for _, p := range last.Parts {
 				w.own = w.own || p.Result.Limit.kind == algo.LeakyBucketShaping
-				w.aside = w.aside || lim.beyondClaim(ctx, p.Result, lim.limits.choose(ctx, of.key), of.n)
 			}
 			return last.Result, err
 		},

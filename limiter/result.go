@@ -37,6 +37,9 @@ type Result struct {
 	// Claim is the part of the limit within which this process decided alone. It is 0
 	// unless Source is SourceLocal and the limiter has a Redis.
 	Claim float64
+	// BeyondClaim says that the cost is more than the Claim ever admits, so that only Redis
+	// can admit it. RetryAfter is then the time until Redis is asked again.
+	BeyondClaim bool
 }
 
 // Source says where a decision was made.

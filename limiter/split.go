@@ -107,6 +107,7 @@ func either(a, b Result) Result {
 	if b.RetryAfter < a.RetryAfter {
 		a, b = b, a
 	}
+	a.BeyondClaim = a.BeyondClaim && b.BeyondClaim
 	a.Remaining, a.ResetAfter = max(a.Remaining, b.Remaining), max(a.ResetAfter, b.ResetAfter)
 	return a
 }

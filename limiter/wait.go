@@ -13,9 +13,6 @@ import (
 )
 
 const (
-	// localPause is the longest that a line waits for what this process decides in the
-	// place of Redis, which may be back sooner.
-	localPause = time.Second
 	// maxPause is the longest that a line waits for what Redis decides: another process may have
 	// given units back, reset the key or changed its limit.
 	maxPause = 10 * time.Second
@@ -38,8 +35,6 @@ type waiter struct {
 	n      int
 	// own is that what it costs cannot be compared by n: what denies it may admit another.
 	own bool
-	// aside is that this process cannot admit it in the place of Redis: the last denial said so.
-	aside bool
 	// ask decides, for a caller that can wait as long as ctx lasts.
 	ask func(ctx context.Context) (Result, error)
 	// queue checks the call before it stands in line, and returns the least time in which
@@ -94,12 +89,12 @@ func (w *waiter) Ask() (a wait.Answer, err error) {
 	switch s := w.res.Source; {
 	case w.processes == nil: // what changes here calls the line
 	case s == SourceLocal || s == SourceClosed:
-		a.After = min(a.After, localPause)
+		a.InPlaceOfRedis()
 	default:
 		a.Least, a.After = a.After, min(a.After, maxPause)
 	}
 	w.denied++
-	a.Own, a.Aside = w.own, w.aside
+	a.Own, a.Aside = w.own, w.res.BeyondClaim
 	return a, nil
 }
 

@@ -105,7 +105,7 @@ func (x *Call) ask() (a wait.Answer, err error) {
 		if n > 0 { // else the delay would be that of a call
 			x.turn.delay = res.Delay
 		}
-		if x.turn.delay == 0 {
+		if n == 0 || !shaping(res.Limit) { // in which who asks first starts first
 			a.Room = res.Remaining
 			if shared {
 				a.Room /= 2 // of others, too
@@ -121,6 +121,9 @@ func (x *Call) ask() (a wait.Answer, err error) {
 	a.Over, a.Most = wait.Crowd(a.After, rate.N, rate.Per, n), x.Allow.Most(x.ctx)
 	if of.learnt { // they meet at a limiter of ours, not at the server
 		a.Over = min(a.Over, rate.Per/4)
+	}
+	if a.Aside = res.BeyondClaim; res.Claim > 0 {
+		a.InPlaceOfRedis()
 	}
 	if a.Over == 0 && shared { // or the process that is nearest to Redis would take each unit
 		a.After = wait.Spread(a.After, min(a.After/4, maxJitter), a.Most)
@@ -208,9 +211,11 @@ func (w *waiting) Sleep(d time.Duration, called <-chan struct{}) error {
 	if !inLine || time.Since(start) < d {
 		return nil
 	}
-	if err := w.turnFits(minPause); err != nil {
-		return err
-	}
 	_, reason := w.reason()
-	return w.ends(&Stop{Reason: reason, Key: w.turn.of.key})
+	if err := w.turnFits(minPause); err == nil {
+		_ = w.ends(&Stop{Reason: reason, Key: w.turn.of.key})
+	} else if reason == retry.Throttled {
+		w.turn.stop.Wait = 0 // how long those ahead need is not known
+	}
+	return errStopped
 }

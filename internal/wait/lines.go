@@ -43,6 +43,16 @@ type Answer struct {
 	Aside bool
 }
 
+// localPause is the longest that a line waits for what a process decides in the place of Redis,
+// which may be back sooner.
+const localPause = time.Second
+
+// InPlaceOfRedis cuts the pause of a denial that this process decided in the place of Redis.
+func (a *Answer) InPlaceOfRedis() {
+	a.After = min(a.After, localPause)
+	a.Over = min(a.Over, localPause-a.After)
+}
+
 // Lines holds a line for each key that has waiters: the critical ones first, each by their
 // arrival. The first one asks for the line, until it may go; the others sleep. When
 // an answer says that there is room for more of them, those ask at once. To arrive and to

@@ -63,7 +63,8 @@ type way struct {
 // RoundTrip answers a request.
 func (y way) RoundTrip(r *http.Request) (*http.Response, error) {
 	a := y.a
-	there, back, status, wait := a.arrives(y.p)
+	deadline, ok := r.Context().Deadline()
+	there, back, status, wait := a.arrives(y.p, ok && time.Until(deadline) < 2*budget)
 	if err := sleep(r.Context(), there); err != nil {
 		return nil, err
 	}
@@ -82,8 +83,9 @@ func (y way) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // arrives checks that a request may be sent, and draws its answer: a status, 0 for none, and the
-// seconds that it asks to wait.
-func (a *api) arrives(p *process) (there, back time.Duration, status int, wait time.Duration) {
+// seconds that it asks to wait. For a caller that is hurried the decision may have been local, without
+// what Redis knows.
+func (a *api) arrives(p *process, hurried bool) (there, back time.Duration, status int, wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l, now := a.w.ledger, a.w.now()
@@ -92,7 +94,7 @@ func (a *api) arrives(p *process) (there, back time.Duration, status int, wait t
 	l.note("process %d sends a request", p.n)
 	told := a.told[p.n]
 	l.check(!told.holds(now), "cooldown", "process %d sends a request, and knows since %v to send none until %v", p.n, told.from, told.until)
-	if calm && now > a.fleet.from+spreads {
+	if calm && !hurried && now > a.fleet.from+spreads {
 		l.check(now >= a.fleet.until, "cooldown", "process %d sends a request, and process %d knows since %v to send none until %v", p.n, a.teller.n, a.fleet.from, a.fleet.until)
 	}
 	l.mu.Unlock()

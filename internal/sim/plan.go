@@ -464,6 +464,7 @@ func (p Plan) smaller() (plans []Plan) {
 	if len(p.Limits) > 1 {
 		q := p
 		q.Limits = p.Limits[:len(p.Limits)-1]
+		q.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return c.Of >= len(q.Limits) })
 		plans = append(plans, q)
 	}
 	if len(p.Permits) > 0 {

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -103,8 +105,10 @@ func TestReturnedUnitsEndAWait(t *testing.T) {
 // TestDenialsSayThatTheyAreBeyondTheClaim: those of a Multi too, whose parts are decided together, apart
 // from those that the process may admit later.
 func TestDenialsSayThatTheyAreBeyondTheClaim(t *testing.T) {
-	one := down(t, limiter.GCRA(limiter.PerHour(10), 20), limiter.WithShare(0.5), limiter.WithPrefix("one"))
-	two := down(t, limiter.GCRA(limiter.PerHour(10), 100), limiter.WithShare(0.5), limiter.WithPrefix("two"))
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	defer rdb.Close()
+	one := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10), 20), limiter.WithShare(0.5), limiter.WithPrefix("one"))
+	two := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10), 100), limiter.WithShare(0.5), limiter.WithPrefix("two"))
 	multi := newMulti(t, limiter.Part{Name: "one", Limiter: one}, limiter.Part{Name: "two", Limiter: two})
 	for name, lim := range map[string]limiter.Allower{"limiter": one, "multi": multi} {
 		for _, c := range []struct {

@@ -266,7 +266,7 @@ func TestPictureOfImports(t *testing.T) {
 // TestTableOfRedisKeys: docs/architecture.md has the names of the keys as they are made.
 func TestTableOfRedisKeys(t *testing.T) {
 	text, names := read(t, "docs/architecture.md"), lua.NewNamer("prefix")
-	all := []string{names.Peers(0), names.Probe("id"), names.Permits("id"), names.Learnt("id")}
+	all := []string{names.Peers(0), names.Back(names.Peers(0), "name"), names.Probe("id"), names.Permits("id"), names.Learnt("id")}
 	for _, k := range algo.Kinds {
 		all = append(all, names.KeysOf(k, "id").State())
 	}

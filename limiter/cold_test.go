@@ -161,6 +161,9 @@ func TestBadPeerCounts(t *testing.T) {
 			return asked.Load() > 0
 		})
 		must(t, lim.Close()) // waits for it
+		if err := lim.Health().PeerCountError; (err == nil) != (answers[i].err == nil && answers[i].n >= 1 && answers[i].n <= 1_000_000) {
+			t.Errorf("after %+v: the error in Health is %v", answers[i], err)
+		}
 		want, origin := 1, "assumed"
 		if answers[i].n == 6 || answers[i].n == 7 {
 			want, origin = answers[i].n, "learnt"

@@ -56,6 +56,8 @@ func TestNewRefuses(t *testing.T) {
 		"key shards > burst":  {rdb, good, []limiter.Option{limiter.WithKeyShards(11)}, []string{"key shards", "11", "burst"}},
 		"key shards, shaping": {rdb, limiter.LeakyBucketShaping(limiter.PerSecond(10), 10), []limiter.Option{limiter.WithKeyShards(2)}, []string{"key shards", "shaping"}},
 		"key shards > 2^53":   {rdb, limiter.GCRA(limiter.Per(1001, 24*time.Hour), 52_124), []limiter.Option{limiter.WithKeyShards(64)}, []string{"key shards", "2^53"}},
+		"expected 0":          {rdb, good, []limiter.Option{limiter.WithExpectedProcesses(0)}, []string{"expected processes", "0", "1 to 1000000"}},
+		"expected too many":   {rdb, good, []limiter.Option{limiter.WithExpectedProcesses(1_000_001)}, []string{"expected processes", "1000001", "1 to 1000000"}},
 		"lease 0":             {rdb, good, []limiter.Option{limiter.WithLease(0, time.Second)}, []string{"lease", "0", "at least 1"}},
 		"lease age 0":         {rdb, good, []limiter.Option{limiter.WithLease(1, 0)}, []string{"lease age", "0s"}},
 		"lease age 2h":        {rdb, good, []limiter.Option{limiter.WithLease(1, 2*time.Hour)}, []string{"lease age", "2h"}},

@@ -327,6 +327,7 @@ func (d *decider) fallBack(r *request, cause error) (Result, error) {
 	if srv.Away() {
 		d.outbox.Send()
 	}
+	d.redis.BeatAway(srv)
 	d.redis.UseShare()
 	claim := d.claim(s, r.id)
 	out := d.local.Take(r.id, s.local(claim, d.phase), int64(r.n), owed, r.rc.forLocal())

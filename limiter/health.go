@@ -21,7 +21,7 @@ type Health struct {
 	ShareOrigin string
 	// Processes is how many share the limit as far as this process knows, itself included:
 	// those that were alive when Redis was last asked, or what WithPeerCount says; until
-	// then, and where the share is fixed, those that are expected.
+	// then those that are expected. Where the share is fixed it is 1 divided by that, rounded.
 	Processes int
 	// Decisions counts those made since New, by source.
 	Decisions map[Source]uint64
@@ -34,6 +34,9 @@ type Health struct {
 	LocalKeys int
 	// FunctionsError is why WithFunctions is not in effect, if it is not.
 	FunctionsError error
+	// PeerCountError is why the last call of the function of WithPeerCount gave no number; nil if it
+	// gave one, or was not called yet.
+	PeerCountError error
 }
 
 // ServerHealth is the state of one Redis server as this limiter sees it.

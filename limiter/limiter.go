@@ -238,8 +238,9 @@ func (l *Limiter) callLine(key string) {
 // Block denies key for d, whatever its limit says, in every process: what a
 // server's Retry-After asks for. It never shortens a longer block, and counts by
 // the clock of Redis. This process obeys it even when Redis cannot be reached; then the
-// error is ErrUnavailable, and Redis receives it when it is back. d must be above 0 and at
-// most 366 days.
+// error is ErrUnavailable, and Redis receives it when it is back. Other processes learn of it
+// when Redis decides for them: those that decide locally, also those that wait for the others
+// after an outage (for at most OpenMax + 1 s), obey it then. d must be above 0 and at most 366 days.
 //
 // The block is a part of the key's state under the limiter's algorithm: a limit of
 // another algorithm on the same key is not blocked. With a limit, its

@@ -105,17 +105,19 @@ func WithEqualShare(e float64) Option {
 // Redis or WithPeerCount has given a number. By default 10, at least 1. The first decision
 // without Redis before that logs a warning, and Health says that the share is assumed. If
 // the number is too high, a part of the limit is not used. If it is too low, the limit is
-// exceeded: 20 processes that expect 10 admit twice the limit.
+// exceeded: 20 processes that expect 10 admit twice the limit. At most 1,000,000. It has no
+// effect with WithShare.
 func WithExpectedProcesses(n int) RedisOption {
 	return options.Set(func(c *config) { c.Link.Expected = n },
-		configerr.Unless(n >= 1, "expected processes", n, "must be at least 1"))
+		configerr.Unless(n >= 1 && n <= redislink.MaxProcesses, "expected processes", n, "must be 1 to %d", redislink.MaxProcesses))
 }
 
 // WithPeerCount asks count how many processes share the limit, this one included, every
 // two seconds while there are decisions: also during an outage of Redis, and before Redis
 // has been reached. The larger number of count's and of the heartbeat's is used. An error,
 // and a number that is not between 1 and 1,000,000, leave the last good one; a number that
-// is lower is taken over when it has been lower for three seconds.
+// is lower is taken over when it has been lower for three seconds. Health has the last error.
+// With WithShare it has no effect, and count is never called.
 //
 // The constructor calls count for the first time, and does not wait for it. Until it has
 // answered, WithExpectedProcesses holds: set both.

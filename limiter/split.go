@@ -165,7 +165,7 @@ func (p *shared) health() Health {
 	h := Health{
 		Share: link.Share(), ShareOrigin: link.ShareOrigin(), Processes: link.Processes(), Decisions: decisions,
 		Reconciled: p.outbox.Reconciled(), Owed: p.local.Owed(), LocalKeys: p.local.Len(),
-		FunctionsError: link.FunctionsError(),
+		FunctionsError: link.FunctionsError(), PeerCountError: link.PeerCountError(),
 	}
 	for _, srv := range servers {
 		h.Servers = append(h.Servers, ServerHealth(srv))

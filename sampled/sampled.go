@@ -270,7 +270,7 @@ func (s *Limiter) Health() limiter.Health {
 	decisions[limiter.SourceSampled], decisions[limiter.SourceLocal] = s.counts[0].Load(), s.counts[1].Load()
 	h := limiter.Health{
 		Share: s.redis.Share(), ShareOrigin: s.redis.ShareOrigin(), Processes: s.redis.Processes(), Decisions: decisions,
-		LocalKeys: int(s.table.count.Load()) + s.store.Len(), FunctionsError: s.redis.FunctionsError(),
+		LocalKeys: int(s.table.count.Load()) + s.store.Len(), FunctionsError: s.redis.FunctionsError(), PeerCountError: s.redis.PeerCountError(),
 	}
 	for _, srv := range servers {
 		h.Servers = append(h.Servers, limiter.ServerHealth(srv))

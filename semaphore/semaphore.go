@@ -177,7 +177,7 @@ func (s *Semaphore) InFlight(ctx context.Context, key string) (int, error) {
 // permit or were denied one.
 func (s *Semaphore) Health() limiter.Health {
 	servers, decisions := redislink.Health[limiter.Source](s.redis)
-	h := limiter.Health{Share: s.redis.Share(), ShareOrigin: s.redis.ShareOrigin(), Processes: s.redis.Processes(), Decisions: decisions, FunctionsError: s.redis.FunctionsError()}
+	h := limiter.Health{Share: s.redis.Share(), ShareOrigin: s.redis.ShareOrigin(), Processes: s.redis.Processes(), Decisions: decisions, FunctionsError: s.redis.FunctionsError(), PeerCountError: s.redis.PeerCountError()}
 	for _, srv := range servers {
 		h.Servers = append(h.Servers, limiter.ServerHealth(srv))
 	}

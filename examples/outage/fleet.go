@@ -182,7 +182,7 @@ func run(ctx context.Context, cfg config, out io.Writer) (*report, error) {
 	}
 
 	fmt.Fprintf(out, "Redis: %s\n", srv.What)
-	fmt.Fprintf(out, "%d workers call an API that allows %v; while Redis is away each holds to 1/%d of that.\n\n", cfg.workers, f.limit, cfg.workers)
+	fmt.Fprintf(out, "%d workers call an API that allows %v; while Redis is away each holds to its claim on it, at most 1/%d here.\n\n", cfg.workers, f.limit, cfg.workers)
 
 	workCtx, stop := context.WithTimeout(ctx, cfg.length)
 	defer stop()

@@ -389,16 +389,26 @@ type Beat struct {
 	Life    int64
 	// Longer is how many µs longer it is alive than Life, at most 10 times that.
 	Longer int64
-	// Since, if not 0, says that the process is back after it saw Redis fail so many µs ago:
-	// its heartbeat stays as it is if it is newer. Fresh is how many are, and Oldest and
-	// Newest the age of the first and the last of these.
-	Since int64
+	// Back, which may be empty, is the key of those that sent a heartbeat since a process saw Redis fail and
+	// reached it again; it is in the slot of Key. Since says that this one saw Redis fail so many
+	// µs ago, is back, and waits for the others, for at most Patience; -1 that it is not back yet.
+	Back            string
+	Since, Patience int64
 
+	// Fresh is how many are in Back, of those who wait since Redis failed, and Oldest and Newest the age
+	// of the first and the last of these.
 	Alive, Fresh, Oldest, Newest int64
 }
 
 func (b *Beat) request() (*Script, *wire, bool) {
-	return beatScript, wireOf(b.Key, b.Now, b.ID, b.Life, b.Since, b.Longer), false
+	w := newWire()
+	w.key(b.Key)
+	if b.Back != "" {
+		w.key(b.Back)
+	}
+	w.sealKeys()
+	w.args = append(w.args, b.Now, b.ID, b.Life, b.Longer, b.Since, b.Patience)
+	return beatScript, w, false
 }
 
 func (b *Beat) reply(v []int64) error {

@@ -42,7 +42,7 @@ func (c *Client) Block(ctx context.Context, now int64, k Keys, p Args, d int64) 
 }
 
 func (c *Client) Beat(ctx context.Context, now int64, key, id string, life int64) (int64, error) {
-	b := Beat{Now: now, Key: key, ID: id, Life: life}
+	b := Beat{Now: now, Key: key, Back: "back:{" + key + "}", ID: id, Life: life}
 	err := c.one(ctx, &b)
 	return b.Alive, err
 }

@@ -60,6 +60,10 @@ func (n *Namer) Peers(i int) string {
 	return n.prefix + ":v1:peers:" + strconv.Itoa(i)
 }
 
+// Back is the key of those who are back from an outage, for a limiter by its name, in the hash
+// slot of one of Peers.
+func (n *Namer) Back(peers, limiter string) string { return n.of("back:"+limiter, peers) }
+
 // CheckPrefix returns the rule that prefix breaks, or "".
 func CheckPrefix(prefix string) string {
 	switch {

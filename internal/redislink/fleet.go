@@ -3,13 +3,15 @@ package redislink
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/redis/go-redis/v9"
 )
 
 // The heartbeat by which the processes of a prefix count each other. A process
@@ -35,28 +37,52 @@ const (
 	mostKeys = 1000
 )
 
-// maxProcesses is the most processes that share a limit. A count beyond it is an error.
-const maxProcesses = 1_000_000
+// MaxProcesses is the most processes that share a limit. A count beyond it is an error.
+const MaxProcesses = 1_000_000
 
 // processID names this process among all that share a prefix.
 var processID = randomName()
 
-// present counts the links of this program by prefix and process id: the last one that
-// closes deregisters the process.
+// address is a database of a server.
+type address struct {
+	addr string
+	db   int
+}
+
+// presence is a process on the list of a server.
+type presence struct {
+	server     any
+	prefix, id string
+}
+
+// present counts the links of this program by what is listed: the last one that closes
+// deregisters the process.
 var present = struct {
 	sync.Mutex
-	links map[[2]string]int
-}{links: map[[2]string]int{}}
+	links map[presence]int
+}{links: map[presence]int{}}
+
+// serverOf is the same for clients of one address. Other clients are of different servers, as far as
+// is known: to deregister too early is mended by the next heartbeat, and too late by none.
+func serverOf(client redis.UniversalClient) any {
+	switch c, ok := client.(*redis.Client); {
+	case ok && c.Options().Addr != "FailoverClient": // of Sentinel, whatever its master
+		return address{c.Options().Addr, c.Options().DB}
+	case reflect.ValueOf(client).Comparable():
+		return client
+	}
+	return new(byte)
+}
 
 // fleet knows how many processes there are. It asks Redis while there is traffic, off the
 // caller's path, and keeps the last answer through an outage; and it asks the function of
 // the user's, if there is one, also during an outage.
 type fleet struct {
-	prefix, id string
-	expected   int64 // until something is known; what a fixed share says
-	turn       Every
-	alive      atomic.Int64 // 0 until something is known
-	joined     atomic.Bool
+	presence
+	expected int64 // until something is known; what a fixed share says
+	turn     Every
+	alive    atomic.Int64 // 0 until something is known
+	joined   atomic.Bool
 
 	ask     func(context.Context) (int, error) // nil without
 	askTurn Every
@@ -65,8 +91,9 @@ type fleet struct {
 	mu sync.Mutex
 	// last is when the last heartbeat was sent, 0 if Redis was lost since, and gaps are the times
 	// between the last ones.
-	last time.Duration
-	gaps [3]time.Duration
+	last   time.Duration
+	gaps   [3]time.Duration
+	askErr error // of the last call of ask
 	// Whichever is the larger number is used.
 	beats, peers census
 	// sure is from when a lower number may be counted in Redis: those that have not come
@@ -86,7 +113,7 @@ func newFleet(c *Config) *fleet {
 	if c.Share > 0 { // nothing else is ever known then
 		expected = int64(math.Round(1 / c.Share))
 	}
-	return &fleet{prefix: c.Prefix, id: cmp.Or(c.Process, processID), expected: expected, ask: c.PeerCount}
+	return &fleet{presence: presence{serverOf(c.Client), c.Prefix, cmp.Or(c.Process, processID)}, expected: expected, ask: c.PeerCount}
 }
 
 // size is how many processes there are, as far as is known.
@@ -99,7 +126,7 @@ func (f *fleet) join() {
 	}
 	present.Lock()
 	defer present.Unlock()
-	present.links[[2]string{f.prefix, f.id}]++
+	present.links[f.presence]++
 }
 
 // leave reports whether this link was the last one of its process.
@@ -109,17 +136,16 @@ func (f *fleet) leave() (last bool) {
 	}
 	present.Lock()
 	defer present.Unlock()
-	k := [2]string{f.prefix, f.id}
-	present.links[k]--
-	if present.links[k] > 0 {
+	present.links[f.presence]--
+	if present.links[f.presence] > 0 {
 		return false
 	}
-	delete(present.links, k)
+	delete(present.links, f.presence)
 	return true
 }
 
-// beat is the next heartbeat.
-func (f *fleet) beat(key string, now time.Duration) lua.Beat {
+// beat notes that a heartbeat is sent, and returns how much longer than others this process lives.
+func (f *fleet) beat(now time.Duration) (longer time.Duration) {
 	f.join()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,11 +154,10 @@ func (f *fleet) beat(key string, now time.Duration) lua.Beat {
 		f.gaps[0] = now - f.last
 	}
 	f.last = now
-	b := lua.Beat{Key: key, ID: f.id, Life: beatLife.Microseconds()}
 	if rare := f.rare(); rare > 0 {
-		b.Longer = (min(rareBeats*rare, longestLife) - beatLife).Microseconds()
+		return min(rareBeats*rare, longestLife) - beatLife
 	}
-	return b
+	return 0
 }
 
 // rare is the longest time between two heartbeats lately, 0 if it is not longer than a
@@ -188,7 +213,14 @@ func (f *fleet) askPeers(ctx context.Context) {
 	defer f.asking.Store(false)
 	ctx, cancel := context.WithTimeout(ctx, peersWithin)
 	defer cancel()
-	if n, err := f.ask(ctx); err == nil && n >= 1 && n <= maxProcesses {
+	n, err := f.ask(ctx)
+	if err == nil && (n < 1 || n > MaxProcesses) {
+		err = fmt.Errorf("%d processes are not between 1 and %d", n, MaxProcesses)
+	}
+	f.mu.Lock()
+	f.askErr = err
+	f.mu.Unlock()
+	if err == nil {
 		f.count(&f.peers, int64(n), time.Now())
 	}
 }

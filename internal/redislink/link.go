@@ -1,6 +1,7 @@
 package redislink
 
 import (
+	"cmp"
 	"context"
 	"hash/crc32"
 	"sync"
@@ -226,23 +227,37 @@ func (l *Link) askPeers() {
 
 // beat registers this process and learns how many are alive.
 func (l *Link) beat(ctx context.Context) {
-	b := l.fleet.beat(l.Names.Peers(0), l.Now())
-	if err := l.Exec(ctx, b.Key, &b); err != nil || b.Alive < 1 {
+	key := l.Names.Peers(0)
+	b := l.heartbeat(key)
+	b.Longer = l.fleet.beat(l.Now()).Microseconds()
+	if err := l.Exec(ctx, key, &b); err != nil || b.Alive < 1 {
 		return
 	}
 	l.Counted(b.Alive)
+	l.followBack(ctx, l.Server(key), &b, &l.fleet.turn)
 }
 
 // beatAt registers this process at one more server of several, so that those who use it
 // return to it together.
 func (l *Link) beatAt(ctx context.Context, srv *Server) {
-	b := lua.Beat{Key: l.peersOn(srv), ID: l.fleet.id, Life: beatLife.Microseconds()}
-	if b.Key == "" || b.Key == l.Names.Peers(0) {
+	key := l.peersOn(srv)
+	if key == "" || key == l.Names.Peers(0) {
 		return
 	}
-	if err := l.Exec(ctx, b.Key, &b); err == nil {
-		l.fleet.count(&srv.beats, b.Alive, time.Now())
+	b := l.heartbeat(key)
+	if err := l.Exec(ctx, key, &b); err == nil {
+		l.fleet.count(l.beatsOf(srv), b.Alive, time.Now())
+		l.followBack(ctx, srv, &b, &srv.turn)
 	}
+}
+
+// heartbeat is what all heartbeats under a key of the fleet say.
+func (l *Link) heartbeat(key string) lua.Beat {
+	b := lua.Beat{Key: key, ID: l.fleet.id, Life: beatLife.Microseconds(), Patience: l.patience.Microseconds()}
+	if l.settle != nil && key != "" {
+		b.Back = l.Names.Back(key, l.keeps())
+	}
+	return b
 }
 
 // peersOn is the key of heartbeats on a server: the same in all processes that know the same
@@ -256,14 +271,24 @@ func (l *Link) peersOn(srv *Server) string {
 	return ""
 }
 
-// counted is how many processes were counted on a server, this one among them.
-func (l *Link) counted(srv *Server) int64 {
+// beatsOf is the census by the heartbeats on a server.
+func (l *Link) beatsOf(srv *Server) *census {
 	if l.servers.on(srv, l.Names.Peers(0)) {
-		return l.fleet.alive.Load()
+		return &l.fleet.beats
 	}
+	return &srv.beats
+}
+
+// counted is how many processes were counted on a server, this one among them. What a function
+// of the user's says does not count where the heartbeats have: not all of those may send one.
+func (l *Link) counted(srv *Server) int64 {
+	of := l.beatsOf(srv)
 	l.fleet.mu.Lock()
 	defer l.fleet.mu.Unlock()
-	return srv.beats.n
+	if of == &l.fleet.beats {
+		return cmp.Or(of.n, l.fleet.peers.n)
+	}
+	return of.n
 }
 
 // Counted notes how many processes Redis knows.
@@ -311,6 +336,13 @@ func (l *Link) ShareOrigin() string {
 		return "learnt"
 	}
 	return "assumed"
+}
+
+// PeerCountError is why the last call of the function of the user's gave no number, nil without.
+func (l *Link) PeerCountError() error {
+	l.fleet.mu.Lock()
+	defer l.fleet.mu.Unlock()
+	return l.fleet.askErr
 }
 
 // UseShare is Share for a decision that this process makes on its own.

@@ -58,6 +58,13 @@ func (l *Link) Change(what string, limit any) {
 	}
 }
 
+// keeps says what this link keeps, as it was claimed; it is "" of one without a name.
+func (l *Link) keeps() string {
+	inUse.Lock()
+	defer inUse.Unlock()
+	return l.name.what
+}
+
 // release gives the name up.
 func (l *Link) release() {
 	inUse.Lock()

@@ -15,6 +15,13 @@ const (
 	returnAfter = 2 * returnEvery
 	// returnGrace is what is added to the longest time between two probes.
 	returnGrace = time.Second
+	// idleAfter is how long after its last heartbeat a process may have been idle in an outage.
+	idleAfter = 2 * beatEvery
+	// awayEvery is how often a fleet that lost Redis says so together, as soon as it can; a process
+	// does at least every longestAway, and not more often than every shortestAway.
+	awayEvery    = 50 * time.Millisecond
+	shortestAway = 250 * time.Millisecond
+	longestAway  = 5 * time.Second
 )
 
 // Unavailable reports that decisions are not to be made by the server now: its breaker rejects
@@ -46,24 +53,85 @@ func (l *Link) changed(srv *Server, ch breaker.Change) {
 		srv.lost.Store(int64(l.Now()))
 		srv.away.Store(l.counted(srv) > 1)
 	case ch.To == breaker.Closed && srv.away.Load():
-		l.Background.Start(func(ctx context.Context) { l.comeBack(ctx, srv) })
+		lost := srv.lost.Load()
+		l.Background.Start(func(ctx context.Context) { l.comeBack(ctx, srv, lost) })
 	}
 }
 
-// comeBack waits until all processes of the fleet have sent a heartbeat after this one saw
-// Redis fail last, and lets decisions be made by the server again. All processes end that
-// at the same time, as their heartbeats say when the first and the last of them was back. It
-// ends at the latest when those that ask for decisions must have probed.
-func (l *Link) comeBack(ctx context.Context, srv *Server) {
-	need, end, lost := l.counted(srv), l.Now()+l.patience, srv.lost.Load()
+// BeatAway says in the background that this process decides without a server, if that is due: so those
+// that did not see the outage, because they are idle or new, learn of it before a probe succeeds. It
+// is called where srv cannot be asked, and says nothing to its breaker.
+func (l *Link) BeatAway(srv *Server) {
+	if l.settle == nil || !srv.away.Load() || srv.Answers() {
+		return
+	}
+	every := min(max(shortestAway, awayEvery*time.Duration(l.fleet.size())), longestAway)
+	if !srv.awayTurn.Due(l.Now(), every) || !srv.beatsAway.CompareAndSwap(false, true) {
+		return
+	}
+	if !l.Background.Start(func(ctx context.Context) { l.beatAway(ctx, srv) }) {
+		srv.beatsAway.Store(false)
+	}
+}
+
+func (l *Link) beatAway(ctx context.Context, srv *Server) {
+	defer srv.beatsAway.Store(false)
+	ctx, cancel := context.WithTimeout(ctx, l.Budget)
+	defer cancel()
+	b, errs := l.heartbeat(l.peersOn(srv)), make([]error, 1)
+	if b.Since = -1; b.Key != "" {
+		if l.wire.do(ctx, []lua.Command{&b}, errs); errs[0] == nil {
+			l.fleet.count(l.beatsOf(srv), b.Alive, time.Now())
+		}
+	}
+}
+
+// followBack makes a process that was not in touch with a server for a while, or never, return
+// with those who saw an outage of it, if its heartbeat says that there are some. It asks a few times
+// at first: they need a moment to say so.
+func (l *Link) followBack(ctx context.Context, srv *Server, b *lua.Beat, turn *Every) {
+	now, lost := l.Now(), srv.lost.Load()
+	heard := time.Duration(srv.heard.Swap(int64(now)))
+	if l.settle == nil || srv.away.Load() || !srv.Answers() {
+		return
+	}
+	if heard == 0 || now-heard > idleAfter {
+		srv.unaware.Store(int64(now + l.patience))
+	}
+	left := time.Duration(srv.unaware.Load()) - now
+	if left <= 0 {
+		return
+	}
+	if b.Fresh < 2 { // this one, as there are others
+		if left > l.patience-beatEvery {
+			turn.Soon(now + beatAgain)
+		}
+		return
+	}
+	all := now - l.patience // none of them is back for longer
+	if srv.lost.CompareAndSwap(lost, int64(all)) {
+		srv.away.Store(true)
+		l.comeBack(ctx, srv, int64(all))
+	}
+}
+
+// comeBack waits until all processes of the fleet sent a heartbeat after this one saw Redis fail
+// last, and lets decisions be made by the server again: they are back, too, or have used Redis
+// all the time. All processes end that at the same time, as the answers say when the first and the
+// last of them was back. It ends at the latest when those that ask for decisions must have probed.
+func (l *Link) comeBack(ctx context.Context, srv *Server, lost int64) {
+	need, end := l.counted(srv), l.Now()+l.patience
 	l.fleet.join()
 	for wait := time.Duration(0); ; wait = min(returnEvery, end-l.Now()) {
 		if !pause(ctx, wait) || srv.lost.Load() != lost {
 			return // it is lost again; the next probe that succeeds begins again
 		}
-		b := lua.Beat{Key: l.peersOn(srv), ID: l.fleet.id, Life: beatLife.Microseconds()}
+		b := l.heartbeat(l.peersOn(srv))
 		b.Since = (l.Now() - time.Duration(lost)).Microseconds()
 		if b.Key != "" && l.Exec(ctx, b.Key, &b) == nil {
+			srv.heard.Store(int64(l.Now()))
+			l.fleet.count(l.beatsOf(srv), b.Alive, time.Now()) // some may be new
+			need = max(need, b.Alive)
 			end = min(end, l.Now()+l.patience-micros(b.Oldest))
 			if b.Fresh >= need {
 				end = min(end, l.Now()+returnAfter-micros(b.Newest))
@@ -73,6 +141,7 @@ func (l *Link) comeBack(ctx context.Context, srv *Server) {
 			break
 		}
 	}
+	srv.unaware.Store(0)
 	srv.away.Store(false)
 	l.settle(ctx)
 }

@@ -19,11 +19,17 @@ type Server struct {
 	Addr    string // "" where there is but one, or it is not known yet
 	Breaker *breaker.Breaker
 	queue   *queue
-	away    atomic.Bool  // decisions are not made by it since its breaker opened
-	lost    atomic.Int64 // when it failed last, by Link.Now
-	turn    Every        // of heartbeats beside those that count the fleet
-	beats   census       // of these; the fleet's lock guards it
-	_       [64]byte     // keeps the counters away from what is only read
+	// away is that decisions are not made by it since its breaker opened, and lost when it failed
+	// last. heard is when the last heartbeat was answered, 0 until then, and unaware until when this
+	// process may learn of an outage that it did not see. All are by Link.Now.
+	away                 atomic.Bool
+	lost, heard, unaware atomic.Int64
+	awayTurn             Every       // of heartbeats while it cannot be reached
+	beatsAway            atomic.Bool // one of these is under way
+
+	turn  Every    // of heartbeats beside those that count the fleet
+	beats census   // of these; the fleet's lock guards it
+	_     [64]byte // keeps the counters away from what is only read
 	// Counts are for the link's owner.
 	Counts [8]atomic.Uint64
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -268,42 +269,60 @@ func (r *run) block(kind algo.Kind, key string, argv []string) []int64 {
 }
 
 // beat is beat.lua.
-func (r *run) beat(key string, argv []string) []int64 {
-	id, life, from := argv[1], number(argv[2]), r.now-number(argv[3])
-	v := r.loadSet(key)
-	fresh, oldest, newest := int64(0), r.now, int64(0)
+func (r *run) beat(keys, argv []string) []int64 {
+	id, life, since := argv[1], number(argv[2]), number(argv[4])
+	v := r.loadSet(keys[0])
+	r.changes[keys[0]] = v
 	if life == 0 {
 		delete(v.set, id)
-		newest = r.now
-	} else {
-		if heard := v.set[id]; from == r.now || heard < from {
-			v.set[id] = r.now + number(argv[4])
+		return []int64{int64(len(v.set)), 0, 0, 0}
+	}
+	if since == 0 || v.set[id] < r.now {
+		v.set[id] = r.now + number(argv[3])
+	}
+	longest := int64(0)
+	for other, heard := range maps.Clone(v.set) {
+		switch {
+		case heard < r.now-life:
+			delete(v.set, other)
+		case heard > r.now+10*life:
+			v.set[other] = r.now
 		}
-		for other, heard := range maps.Clone(v.set) {
-			switch {
-			case heard < r.now-life:
-				delete(v.set, other)
-			case heard > r.now+100*life:
-				v.set[other] = r.now
-			}
-		}
-		longest := int64(0)
-		for _, heard := range v.set {
-			longest = max(longest, heard)
-			if heard <= r.now {
-				newest = max(newest, heard)
-			}
-			if heard >= from {
-				fresh, oldest = fresh+1, min(oldest, heard)
-			}
-		}
-		v.expires = r.now + max(1_000_000, (longest-r.now+life+999)/1000*1000)
-		if newest == 0 {
-			newest = r.now
+		longest = max(longest, v.set[other])
+	}
+	v.expires = r.now + max(1_000_000, (longest-r.now+life+999)/1000*1000)
+	alive := int64(len(v.set))
+	if len(keys) == 1 {
+		return []int64{alive, 0, 0, 0}
+	}
+	back, from := r.loadSet(keys[1]), int64(math.MinInt64)
+	if since > 0 {
+		from = r.now - since
+	}
+	heard, listed := back.set[id]
+	waits := since > 0 && heard < from
+	switch {
+	case waits, since == 0 && len(back.set) > 0:
+		back.set[id] = r.now
+	case since < 0 && !listed:
+		back.set[id] = 0
+	}
+	if waits || since < 0 {
+		back.expires = r.now + (number(argv[5])+999)/1000*1000
+	}
+	if len(back.set) > 0 {
+		r.changes[keys[1]] = back
+	}
+	fresh, oldest, newest := int64(0), r.now, int64(0)
+	for _, heard := range back.set {
+		if newest = max(newest, heard); heard >= from {
+			fresh, oldest = fresh+1, min(oldest, heard)
 		}
 	}
-	r.changes[key] = v
-	return []int64{int64(len(v.set)), fresh, r.now - oldest, r.now - newest}
+	if fresh == 0 {
+		newest = r.now
+	}
+	return []int64{alive, fresh, r.now - oldest, max(0, r.now-newest)}
 }
 
 // loadSet is load for a sorted set.

@@ -386,7 +386,7 @@ func (r *run) script(name string, keys, argv []string) (reply []int64, ok bool) 
 	case name == "all":
 		return r.all(keys, argv), true
 	case name == "beat":
-		return r.beat(keys[0], argv), true
+		return r.beat(keys, argv), true
 	case name == "permits":
 		return r.acquire(keys[0], argv), true
 	case name == "permits_keep":

@@ -10,7 +10,7 @@ const words = ["No processes", "One process", ...["Two", "Three", "Four", "Five"
 
 const stories = (budget) => ({
   none: "Redis is up. It decides every request.",
-  killed: "Redis is dead. Nobody waits for it: each process decides alone, within its share of the limit.",
+  killed: "Redis is dead. Nobody waits for it: each process decides alone, within its claim on the limit.",
   frozen: `Redis accepts connections and says nothing. After ${budget} each decision is made without it; soon it is not even asked.`,
   slow: `Redis takes 200 ms for each answer. That is over the budget of ${budget}, so it is treated as down.`,
 });

@@ -102,8 +102,8 @@ func (w *waiter) Ask() (a wait.Answer, err error) {
 // all denied until one moment: without it the nearest to Redis would take each unit. A line
 // that was just served asks at the end of that time, and one that has lost asks the earlier
 // the more often it has. It is the time in which the burst fills by a unit for each of the
-// others, and to a quarter at least, because others may wait for more units at once than this one;
-// as far as there is a burst, so that none is lost. For windows it is the time in which
+// others, as far as there is a burst, so that none is lost; of a bucket to a quarter at least,
+// because others may wait for more units at once than this one. For windows it is the time in which
 // each process takes its part of the next one.
 func (w *waiter) spread(processes int) time.Duration {
 	if processes <= 1 {
@@ -113,7 +113,9 @@ func (w *waiter) spread(processes int) time.Duration {
 	one := float64(rate.Per) / float64(rate.N) * float64(n)
 	over := one / 4
 	if others := min(processes, w.res.Limit.Burst()/n) - 1; others > 0 {
-		over = max(one*float64(others), float64(rate.Per)/float64(rate.N)*float64(w.res.Limit.Burst())/4)
+		if over = one * float64(others); !w.res.Limit.kind.Windowed() {
+			over = max(over, one/float64(n)*float64(w.res.Limit.Burst())/4)
+		}
 	}
 	return time.Duration(min(over, float64(maxSpread)))
 }

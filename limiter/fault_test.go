@@ -45,7 +45,7 @@ func newLimiter(t *testing.T, rdb redis.UniversalClient, limit limiter.Limit, op
 
 // pace is how often callers of a load ask: all at once, so that they share calls, and then
 // not for a while, or tests that run at the same time would starve each other.
-const pace = 25 * time.Millisecond
+const pace = 10 * time.Millisecond
 
 // load asks from many goroutines until it is stopped, and keeps the score.
 type load struct {

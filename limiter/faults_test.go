@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,9 +69,6 @@ type fault struct {
 	setup      func(*scene) // nil is plain
 	// stays is for faults under which Redis goes on deciding.
 	stays bool
-	// all is for faults that every kind of limiter meets here. How they meet the others is what
-	// the simulator holds: those differ in what Redis says, which package redislink alone reads.
-	all bool
 }
 
 func (s *scene) config(name, value string) {
@@ -84,18 +80,18 @@ func network(m faultproxy.Mode) func(*scene) { return func(s *scene) { s.proxy.S
 func pass(s *scene) { s.proxy.Pass() }
 
 var faults = []fault{
-	{name: "refused", all: true, begin: func(s *scene) { must(s.t, s.srv.Kill()) }, end: func(s *scene) { must(s.t, s.srv.Restart()) }, loses: 1},
+	{name: "refused", begin: func(s *scene) { must(s.t, s.srv.Kill()) }, end: func(s *scene) { must(s.t, s.srv.Restart()) }, loses: 1},
 	{name: "reset on connect", begin: func(s *scene) { s.proxy.Set(faultproxy.Mode{Refuse: true}); s.proxy.Reset() }, end: pass},
-	{name: "black hole", all: true, begin: func(s *scene) { s.proxy.Set(faultproxy.Mode{BlackHole: true}); s.proxy.Reset() }, end: pass},
+	{name: "black hole", begin: func(s *scene) { s.proxy.Set(faultproxy.Mode{BlackHole: true}); s.proxy.Reset() }, end: pass},
 	{name: "half-open connections", begin: network(faultproxy.Mode{HalfOpen: true}), end: func(s *scene) { s.proxy.Pass(); s.proxy.Reset() }},
-	{name: "replies cut", all: true, begin: network(faultproxy.Mode{CutAfter: 20}), end: pass},
+	{name: "replies cut", begin: network(faultproxy.Mode{CutAfter: 20}), end: pass},
 	{name: "connections reset", begin: func(s *scene) { s.proxy.Reset() }, end: pass, stays: true},
-	{name: "frozen", all: true, begin: func(s *scene) { must(s.t, s.srv.Freeze()) }, end: func(s *scene) { must(s.t, s.srv.Thaw()) }},
+	{name: "frozen", begin: func(s *scene) { must(s.t, s.srv.Freeze()) }, end: func(s *scene) { must(s.t, s.srv.Thaw()) }},
 	{name: "slow by 100 ms", begin: network(faultproxy.Mode{ReplyDelay: 100 * time.Millisecond}), end: pass},
 	{name: "slow by 1 s", begin: network(faultproxy.Mode{ReplyDelay: time.Second}), end: pass},
 	{name: "throttled", begin: network(faultproxy.Mode{BytesPerSecond: 100}), end: func(s *scene) { s.proxy.Pass(); s.proxy.Reset() }},
 	{name: "one connection, slow by 40 ms", setup: plain(redis.Options{PoolSize: 1}), begin: network(faultproxy.Mode{ReplyDelay: 40 * time.Millisecond}), end: pass},
-	{name: "out of memory", all: true, begin: func(s *scene) { s.config("maxmemory", "1") }, end: func(s *scene) { s.config("maxmemory", "0") }},
+	{name: "out of memory", begin: func(s *scene) { s.config("maxmemory", "1") }, end: func(s *scene) { s.config("maxmemory", "0") }},
 	{name: "cannot persist (MISCONF)", begin: func(s *scene) { misconf(s) }, end: func(s *scene) { s.config("stop-writes-on-bgsave-error", "no") }},
 	{name: "read-only replica", begin: func(s *scene) { replicaOf(s.t, s.srv, "127.0.0.1", "1") }, end: func(s *scene) { replicaOf(s.t, s.srv, "NO", "ONE") }},
 	{name: "too few replicas", begin: func(s *scene) { s.config("min-replicas-to-write", "1") }, end: func(s *scene) { s.config("min-replicas-to-write", "0") }},
@@ -108,18 +104,18 @@ var faults = []fault{
 		_ = s.admin.ScriptKill(context.Background()).Err()
 	}},
 	{name: "loading", begin: func(s *scene) { loading(s) }, end: func(s *scene) { must(s.t, s.srv.Restart()) }, loses: 2},
-	{name: "restarted without data", all: true, begin: func(s *scene) { must(s.t, s.srv.Restart()) }, end: pass, loses: 1, stays: true},
-	{name: "FLUSHALL", all: true, begin: func(s *scene) { must(s.t, s.admin.FlushAll(context.Background()).Err()) }, end: pass, loses: 1, stays: true},
+	{name: "restarted without data", begin: func(s *scene) { must(s.t, s.srv.Restart()) }, end: pass, loses: 1, stays: true},
+	{name: "FLUSHALL", begin: func(s *scene) { must(s.t, s.admin.FlushAll(context.Background()).Err()) }, end: pass, loses: 1, stays: true},
 	{name: "writes paused", begin: func(s *scene) {
 		must(s.t, s.admin.Do(context.Background(), "client", "pause", "600000", "write").Err())
 	}, end: func(s *scene) { must(s.t, s.admin.Do(context.Background(), "client", "unpause").Err()) }},
-	{name: "one-shard cluster behind a plain client, refused", all: true, setup: ofCluster(1, nil), begin: func(s *scene) { s.proxy.Set(faultproxy.Mode{Refuse: true}); s.proxy.Reset() }, end: pass},
+	{name: "one-shard cluster behind a plain client, refused", setup: ofCluster(1, nil), begin: func(s *scene) { s.proxy.Set(faultproxy.Mode{Refuse: true}); s.proxy.Reset() }, end: pass},
 	{name: "cluster client of the user's type, out of memory", setup: ofCluster(1, func(c *redis.ClusterClient) redis.UniversalClient { return ownType{c} }),
 		begin: func(s *scene) { s.config("maxmemory", "1") }, end: func(s *scene) { s.config("maxmemory", "0") }},
 	{name: "cluster client behind an interface, frozen", setup: ofCluster(1, func(c *redis.ClusterClient) redis.UniversalClient { return hidden{c} }),
 		begin: func(s *scene) { must(s.t, s.srv.Freeze()) }, end: func(s *scene) { must(s.t, s.srv.Thaw()) }},
-	{name: "migrating slots", all: true, setup: ofCluster(2, func(c *redis.ClusterClient) redis.UniversalClient { return c }), begin: migrating, end: func(*scene) {}, stays: true},
-	{name: "SCRIPT FLUSH", all: true, begin: func(s *scene) { must(s.t, s.admin.ScriptFlush(context.Background()).Err()) }, end: pass, stays: true},
+	{name: "migrating slots", setup: ofCluster(2, func(c *redis.ClusterClient) redis.UniversalClient { return c }), begin: migrating, end: func(*scene) {}, stays: true},
+	{name: "SCRIPT FLUSH", begin: func(s *scene) { must(s.t, s.admin.ScriptFlush(context.Background()).Err()) }, end: pass, stays: true},
 }
 
 // misconf makes a snapshot fail, after which writes are refused: the folder it
@@ -187,22 +183,17 @@ func migrating(s *scene) {
 // is charged twice, nothing is left behind, and decisions return to Redis.
 func TestFaultTable(t *testing.T) {
 	t.Parallel()
-	faultTable(t, faults)
+	faultTable(t)
 }
 
 // TestFaultTableLeases: the same of a limiter that holds leases.
 func TestFaultTableLeases(t *testing.T) {
 	t.Parallel()
-	faultTable(t, ofAll(), limiter.WithLease(10, 20*time.Millisecond))
+	faultTable(t, limiter.WithLease(10, 20*time.Millisecond))
 }
 
-// ofAll are the faults for every kind of limiter.
-func ofAll() []fault {
-	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return !f.all })
-}
-
-func faultTable(t *testing.T, rows []fault, opts ...limiter.Option) {
-	faultRows(t, rows, func(t *testing.T, s *scene) subject {
+func faultTable(t *testing.T, opts ...limiter.Option) {
+	faultRows(t, func(t *testing.T, s *scene) subject {
 		const rate, burst = 100, 50
 		var mu sync.Mutex
 		transitions := int64(0)
@@ -241,7 +232,7 @@ func faultTable(t *testing.T, rows []fault, opts ...limiter.Option) {
 // TestFaultTableMulti: the same of several limits at once.
 func TestFaultTableMulti(t *testing.T) {
 	t.Parallel()
-	faultRows(t, ofAll(), func(t *testing.T, s *scene) subject {
+	faultRows(t, func(t *testing.T, s *scene) subject {
 		parts := layers(t, []redis.UniversalClient{s.rdb}, []limiter.Limit{
 			limiter.GCRA(limiter.PerSecond(200), 100), limiter.FixedWindow(limiter.PerSecond(400)), limiter.SlidingWindowLog(limiter.PerSecond(400)),
 		})
@@ -282,7 +273,7 @@ func result(r *limiter.Reservation) limiter.Result {
 // calls.
 func TestFaultTableReservations(t *testing.T) {
 	t.Parallel()
-	faultRows(t, ofAll(), func(t *testing.T, s *scene) subject {
+	faultRows(t, func(t *testing.T, s *scene) subject {
 		lim := newLimiter(t, s.rdb, limiter.TokenBucket(limiter.PerSecond(400), 100))
 		return subject{Allower: &reserving{Limiter: lim}, state: stateOf(lim), close: []func() error{lim.Close}, budget: 2 * defaultBudget}
 	})
@@ -291,7 +282,7 @@ func TestFaultTableReservations(t *testing.T) {
 // TestFaultTablePermits: the same of permits, each acquired and released.
 func TestFaultTablePermits(t *testing.T) {
 	t.Parallel()
-	faultRows(t, ofAll(), func(t *testing.T, s *scene) subject {
+	faultRows(t, func(t *testing.T, s *scene) subject {
 		c := newSemaphore(t, s.rdb, 10, semaphore.WithTTL(300*time.Millisecond))
 		check := func(fault, time.Duration) {
 			until(t, "nothing is held", func() bool {
@@ -303,11 +294,11 @@ func TestFaultTablePermits(t *testing.T) {
 	})
 }
 
-// TestFaultTableSampled: every fault of a process of a sampled fleet, whose decisions
+// TestFaultTableSampled: the same of a process of a sampled fleet, whose decisions
 // never wait. Reports have nobody to wait for, so that a slow connection will do.
 func TestFaultTableSampled(t *testing.T) {
 	t.Parallel()
-	faultRows(t, faults, func(t *testing.T, s *scene) subject {
+	faultRows(t, func(t *testing.T, s *scene) subject {
 		lim := newSampled(t, s.rdb, limiter.PerSecond(1000), sampled.WithInterval(100*time.Millisecond),
 			limiter.WithBreaker(breaker.Settings{ConsecutiveFailures: 2, OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond}))
 		return subject{Allower: sampledAsRedis{lim}, state: stateOf(lim), close: []func() error{lim.Close}, stays: "one connection, slow by 40 ms"}
@@ -334,9 +325,9 @@ func (s *scene) servers() []*redisproc.Server {
 	return []*redisproc.Server{s.srv}
 }
 
-// faultRows runs faults, each against a new subject.
-func faultRows(t *testing.T, rows []fault, made func(*testing.T, *scene) subject) {
-	for _, f := range rows {
+// faultRows runs every fault against a new subject.
+func faultRows(t *testing.T, made func(*testing.T, *scene) subject) {
+	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			s := &scene{t: t}

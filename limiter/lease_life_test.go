@@ -310,7 +310,7 @@ func TestLeasesOfPartsUnderFaults(t *testing.T) {
 					return
 				}
 				by[i][res.Source]++
-				time.Sleep(50 * time.Millisecond)
+				time.Sleep(time.Millisecond)
 			}
 		})
 	}

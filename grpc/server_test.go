@@ -173,7 +173,7 @@ func TestBadServerConfiguration(t *testing.T) {
 		"metadata is :path": func() (*holdfastgrpc.Server, error) {
 			return holdfastgrpc.NewServer(lim, holdfastgrpc.APIKey("x", ":path"))
 		},
-		"metadata is : must not be empty": func() (*holdfastgrpc.Server, error) {
+		"metadata is \"\": must not be empty": func() (*holdfastgrpc.Server, error) {
 			return holdfastgrpc.NewServer(lim, holdfastgrpc.Metadata(""))
 		},
 		"keys is 0": func() (*holdfastgrpc.Server, error) { return holdfastgrpc.NewServer(lim, holdfastgrpc.Join()) },
@@ -183,7 +183,7 @@ func TestBadServerConfiguration(t *testing.T) {
 		"policy is é": func() (*holdfastgrpc.Server, error) {
 			return holdfastgrpc.NewServer(lim, everyone, holdfastgrpc.WithPolicy("é"))
 		},
-		"policy is : ": func() (*holdfastgrpc.Server, error) {
+		"policy is \"\": ": func() (*holdfastgrpc.Server, error) {
 			return holdfastgrpc.NewServer(lim, everyone, holdfastgrpc.WithConcurrency(nil, ""))
 		},
 		"missing key": func() (*holdfastgrpc.Server, error) {

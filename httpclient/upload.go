@@ -22,9 +22,14 @@ type upload struct {
 }
 
 // watched returns req with its bodies watched, and their upload; nil if it has
-// none that can fail.
+// none that can fail. One with a length and without a body has failed.
 func watched(req *http.Request) (*http.Request, *upload) {
-	if req.Body == nil || req.Body == http.NoBody || inMemory(req) {
+	switch {
+	case req.Body == nil && req.ContentLength > 0: // net/http rejects it, and may return an error of the connection
+		u := new(upload)
+		u.failed.Store(true)
+		return req, u
+	case req.Body == nil || req.Body == http.NoBody || inMemory(req):
 		return req, nil
 	}
 	u := new(upload)

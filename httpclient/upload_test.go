@@ -193,6 +193,27 @@ func TestLengthWithoutBody(t *testing.T) {
 	respondsWith(t, rt, get(t, s.URL), 200)
 }
 
+// TestLengthWithoutBodyOfAnyError: the same when the error is one of the connection, as net/http returns
+// it when it notices first that it has closed that itself.
+func TestLengthWithoutBodyOfAnyError(t *testing.T) {
+	sent := 0
+	rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+		sent++
+		return nil, io.EOF
+	}), strict(1))
+	for range 5 {
+		r := get(t, "http://api.test")
+		r.ContentLength = 10
+		if resp, err := rt.RoundTrip(r); err == nil {
+			resp.Body.Close()
+			t.Error("it was sent")
+		}
+	}
+	if sent != 5 {
+		t.Errorf("%d requests reached the transport below, want 5: none is retried, and none counts against the host", sent)
+	}
+}
+
 // TestUnreadBodies: a host that answers before it asks for the body, by
 // Expect: 100-continue, is judged by its answer.
 func TestUnreadBodies(t *testing.T) {

@@ -289,3 +289,35 @@ func TestPartsBelowAUnit(t *testing.T) {
 		}
 	}
 }
+
+// TestDebtsOutlastAWindowWithoutUnits: what was admitted is owed also when the part of the limit is less
+// than a unit, and more is charged in a window in which the process has none.
+func TestDebtsOutlastAWindowWithoutUnits(t *testing.T) {
+	for _, kind := range []algo.Kind{algo.FixedWindow, algo.SlidingWindowCounter, algo.SlidingWindowLog} {
+		now := int64(1_700_000_070) * sec // in the middle of a window
+		s, err := newStore(10, func() int64 { return now })
+		if err != nil {
+			t.Fatal(err)
+		}
+		home := mustParams(t, algo.Limit{Kind: kind, N: 5, Per: 60 * sec, Burst: 5})
+		own := home.Scale(0.01)
+		if !s.Take("k", own, 1, &home, nil).Allowed {
+			t.Fatalf("%v: denied", kind)
+		}
+		now += 20 * sec
+		if kind != algo.FixedWindow {
+			now += 20 * sec // the next window
+		}
+		s.Charge("k", own, 2, &home)
+		owed := int64(0)
+		for _, of := range s.Debtors() {
+			d, _ := s.TakeDebt(of)
+			for _, use := range d.Uses {
+				owed += use.Units
+			}
+		}
+		if owed != 3 {
+			t.Errorf("%v: %d are owed, want 3", kind, owed)
+		}
+	}
+}

@@ -100,6 +100,9 @@ func (st *stripe) sent(e *entry) {
 // owe adds units to the debt of id. A level above 0 is that of the bucket of id after them.
 // There are at most as many debts in a stripe as keys; beyond that they are forgotten.
 func (st *stripe) owe(id string, own algo.Params, now int64, use algo.Use, level int64, home *algo.Params) *debt {
+	if own.Kind.Windowed() {
+		own.Cap = home.Cap // the part of this window says nothing of what was admitted in those before
+	}
 	k := debtKey{own.Kind, id}
 	d := st.debts[k]
 	if d == nil {

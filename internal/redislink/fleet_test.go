@@ -90,6 +90,24 @@ func TestProcessesAreDeregistered(t *testing.T) {
 	}
 }
 
+// TestProcessWithoutAnAnswerIsDeregistered: a process whose heartbeat arrived and whose reply was lost
+// takes itself off the list, too.
+func TestProcessWithoutAnAnswerIsDeregistered(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	l, err := New(Config{Client: rdb, Process: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.fleet.join()
+	if err := rdb.ZAdd(t.Context(), l.Names.Peers(0), redis.Z{Score: 1, Member: "a"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	l.Close(func() {})
+	if n := rdb.ZCard(t.Context(), l.Names.Peers(0)).Val(); n != 0 {
+		t.Errorf("%d processes are on the list", n)
+	}
+}
+
 // TestNamesAreReleased: when its limiters are closed nothing holds a client, also after
 // claims that failed and limits that changed.
 func TestNamesAreReleased(t *testing.T) {

@@ -305,7 +305,7 @@ func (l *Link) deregister() {
 		return
 	}
 	for _, srv := range l.servers.list() {
-		if key := l.peersOn(srv); key != "" && l.counted(srv) > 0 && !srv.Breaker.Rejects() {
+		if key := l.peersOn(srv); key != "" && (key == l.Names.Peers(0) || l.counted(srv) > 0) && !srv.Breaker.Rejects() {
 			l.Last(&Op{ID: key, Command: &lua.Beat{Key: key, ID: l.fleet.id}})
 		}
 	}

@@ -80,7 +80,8 @@ func WithFallback(p fallback.Policy) RedisOption {
 
 // WithShare fixes the part of the limit that this process may use while Redis
 // cannot decide: 1/n for one of n processes. In (0, 1]. A share of a burst is one unit at
-// least; less than a unit of a window is one unit in some windows. By default a limiter's part follows WithEqualShare, from the number
+// least; less than a unit of a window is one unit in some windows. By default a limiter's part
+// follows WithEqualShare, from the number
 // of processes alive with the same prefix, which they learn from a heartbeat in
 // Redis while they make decisions there, and keep through an outage; see
 // WithExpectedProcesses for a process that has never reached Redis. Of permits and of
@@ -132,8 +133,8 @@ func WithPeerCount(count func(context.Context) (int, error)) RedisOption {
 
 // WithProcess names this process among those that share the prefix, by default
 // at random. Limiters of one program that stand for several processes need
-// different names: without them those of one prefix and limit count as one process, and each of them uses
-// its share. It must be 1 to 64 bytes.
+// different names: without them those of one prefix and limit count as one process, and each
+// of them uses its share. It must be 1 to 64 bytes.
 func WithProcess(id string) RedisOption {
 	return options.Set(func(c *config) { c.Link.Process = id },
 		configerr.Unless(id != "" && len(id) <= 64, "process", id, "must be 1 to 64 bytes"))
@@ -174,7 +175,8 @@ func WithHooks(h Hooks) HooksOption {
 
 // WithCriticalHeadroom keeps the last part f of the limit for calls that are marked with
 // Critical; others are denied as if the limit ended before it. Above 0 and below
-// 1. The part is one of the burst, or of the window's units, rounded up. The rate is not divided, so others may use all of it while there is no
+// 1. The part is one of the burst, or of the window's units, rounded up. The rate is not
+// divided, so others may use all of it while there is no
 // critical call, but what is left of a bucket never falls below the headroom for them.
 // The limit must leave at least one unit to both. Every process should use the same
 // headroom. It holds in the fallback too, except in shares of a single unit.

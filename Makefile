@@ -1,4 +1,4 @@
-.PHONY: discovery simulate mutants soak sdks help check lint cross api demo outage-demo shares return screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz
+.PHONY: bench-watch counter recipes discovery simulate mutants soak sdks help check lint cross api demo outage-demo shares return scale screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz test-servers cluster-changes
 
 # Lists the targets.
 help:
@@ -72,9 +72,23 @@ simulate:
 discovery:
 	@cd httpclient && GOWORK=off DISCOVERY=$(CURDIR)/docs go test -count=1 -timeout 0 -run 'TestEmulation$$' .
 
+# Tests on seven Redis and Valkey of Debian; writes docs/servers.md: COST=1, too, on a quiet machine
+test-servers:
+	@cd scripts && GOWORK=off go run ./servers $(if $(COST),-cost) -skips skips.txt -out ../docs/servers.md
+
+# Counts what a fleet decides while its cluster changes; writes docs/cluster-changes.md.
+cluster-changes:
+	@cd limiter && HOLDFAST_LONG=1 HOLDFAST_CHANGES=$(CURDIR)/docs/cluster-changes.md GOWORK=off go test -count=1 -timeout 0 -run 'TestClusterChanges$$' .
+
 # Runs SDKs above the transport, and counts what they send; compiles for minutes.
 sdks:
 	@cd bench/sdks && GOWORK=off go test -count=1 ./...
+
+# Runs the recipes, and compiles and runs the adapters for routers and queues.
+recipes:
+	@scripts/ensure-redis
+	@cd docs/recipes && GOWORK=off go test -count=1 .
+	@cd docs/recipes/adapters && GOWORK=off go test -count=1 .
 
 # Takes protections out, or changes a package (PKG=./retry), and shows what finds that.
 mutants:
@@ -95,11 +109,19 @@ outage:
 
 # Computes how much of a limit a fleet can use in an outage; writes docs/shares.md.
 shares:
-	@GOWORK=off go test -count=1 -run 'TestUsablePart$$' ./fallback -args -usable.out=$(CURDIR)/docs/shares.md
+	@GOWORK=off go test -count=1 -run 'TestUsablePart$$' ./internal/inprocess -args -usable.out=$(CURDIR)/docs/shares.md
+
+# Computes how often the window counter decides otherwise than a log; writes docs/counter.md.
+counter:
+	@GOWORK=off go test -count=1 -run 'TestCounterAgainstLog$$' ./internal/algo -args -counter.out=$(CURDIR)/docs/counter.md
 
 # Simulates how a fleet returns after an outage; draws docs/return.svg.
 return:
 	@cd internal/sim && GOWORK=off RETURN=$(CURDIR)/docs/return.svg go test -count=1 -run 'TestPictureOfAReturn$$' .
+
+# Simulates fleets of 100 to 100,000 processes, for minutes; writes tables of docs/scale.md and draws docs/scale.svg.
+scale:
+	@SCALE=$(CURDIR)/docs/scale.md GOWORK=off go test -count=1 -timeout 1h -p 1 -run 'TestScale$$' . ./internal/redislink ./sampled
 
 # What the transport adds to a request, next to others; writes docs/http.md.
 bench-http:
@@ -115,6 +137,10 @@ bench-inbound:
 # Decisions of a cluster that is 8 ms away; writes docs/cluster.md.
 bench-cluster:
 	@cd bench && GOWORK=off go run ./cluster -out ../docs/cluster.md
+
+# What WATCH and MULTI cost beside a script on one key; writes docs/watch.md.
+bench-watch:
+	@cd bench && GOWORK=off go run ./watch -out ../docs/watch.md
 
 # Decisions through Redis; writes docs/redis.md, docs/throughput.md and docs/redis.svg.
 bench-redis:

@@ -20,7 +20,7 @@
 //   - [github.com/holdfast-go/holdfast/analytics]: the keys that are denied most
 //   - [github.com/holdfast-go/holdfast/retry]: backoff, budgets, and parsers for what servers
 //     say about retries
-//   - [github.com/holdfast-go/holdfast/fallback]: decisions while Redis cannot decide
+//   - [github.com/holdfast-go/holdfast/fallback]: the policy while Redis cannot decide
 //   - [github.com/holdfast-go/holdfast/breaker]: the circuit breaker, and the class of each
 //     error of Redis
 //   - [github.com/holdfast-go/holdfast/limiter/limitertest]: the conformance suite of

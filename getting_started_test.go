@@ -1,7 +1,10 @@
+//go:build !race
+
 package holdfast_test
 
 import (
 	"bufio"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,39 +37,40 @@ func lessons(t *testing.T) []lesson {
 	return all
 }
 
-// build builds programs with one command, in a module of its own that has this one as a user
-// has it. Their Redis is at the address in REDIS_ADDR.
+// build builds programs with one command, through an overlay, so that nothing is written into the
+// tree and what tests have compiled is used. TestStrangerGetsModules of module scripts has one of
+// them in a module of its own. Their Redis is at the address in REDIS_ADDR.
 func build(t *testing.T, programs ...lesson) (built []string) {
 	t.Helper()
 	root, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir, replace := t.TempDir(), map[string]string{}
 	write := func(name, text string) {
 		t.Helper()
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		file := filepath.Join(dir, strconv.Itoa(len(replace)))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		replace[filepath.Join(root, name)] = file
 	}
-	// With the versions that are required here, so that nothing has to be looked up.
-	write("go.mod", strings.Replace(read(t, "go.mod"), "module "+module, "module example.com/first", 1)+
-		"\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+root+"\n")
-	write("go.sum", read(t, "go.sum"))
+	args := []string{"build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", filepath.Join(dir, "bin") + "/"}
 	for i, l := range programs {
-		name := "program" + strconv.Itoa(i)
+		name := "lesson" + strconv.Itoa(i)
 		write(name+"/main.go", strings.ReplaceAll(l.program, `"localhost:6379"`, "addr"))
 		write(name+"/addr.go", "package main\n\nimport \"os\"\n\nvar addr = os.Getenv(\"REDIS_ADDR\")\n")
+		args = append(args, "./"+name)
 		built = append(built, filepath.Join(dir, "bin", name))
 	}
-	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "bin")+"/", "./...")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -trimpath")
-	if out, err := cmd.CombinedOutput(); err != nil {
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return built

@@ -1,3 +1,5 @@
+//go:build !race
+
 package holdfast_test
 
 import (
@@ -22,8 +24,10 @@ var imports = map[string][]string{
 	"":                          nil,
 	"internal/algo":             {"internal/configerr", "internal/enum"},
 	"internal/lua":              {"internal/algo"},
-	"fallback":                  {"internal/algo", "internal/configerr", "internal/enum"},
+	"fallback":                  {"internal/configerr", "internal/enum"},
+	"internal/inprocess":        {"internal/algo"},
 	"internal/random":           nil,
+	"calendar":                  {"internal/configerr", "internal/enum"},
 	"internal/repeat":           nil,
 	"breaker":                   {"internal/chain", "internal/configerr", "internal/enum", "internal/random"},
 	"internal/configerr":        nil,
@@ -34,18 +38,22 @@ var imports = map[string][]string{
 	"internal/redislink":        {"internal/chain", "internal/random", "internal/algo", "internal/configerr", "internal/lua", "breaker", "fallback"},
 	"internal/denial":           {"internal/algo"},
 	"internal/lease":            {"internal/algo", "internal/lua", "internal/repeat"},
-	"internal/outbox":           {"internal/random", "internal/algo", "internal/lua", "internal/redislink", "fallback"},
+	"internal/outbox":           {"internal/random", "internal/algo", "internal/lua", "internal/redislink", "internal/inprocess"},
 	"internal/options":          {"internal/configerr", "internal/redislink"},
-	"limiter":                   {"internal/critical", "internal/enum", "internal/algo", "internal/configerr", "internal/denial", "internal/lease", "internal/lua", "internal/outbox", "internal/redislink", "internal/options", "internal/chain", "internal/random", "internal/wait", "fallback", "breaker"},
+	"limiter":                   {"internal/critical", "internal/enum", "internal/algo", "internal/configerr", "internal/denial", "internal/lease", "internal/lua", "internal/outbox", "internal/redislink", "internal/options", "internal/chain", "internal/random", "internal/wait", "internal/inprocess", "calendar", "fallback", "breaker"},
 	"semaphore":                 {"internal/critical", "internal/random", "internal/repeat", "internal/configerr", "internal/lua", "internal/redislink", "internal/options", "limiter", "fallback"},
-	"sampled":                   {"internal/algo", "internal/configerr", "internal/lua", "internal/redislink", "internal/repeat", "internal/options", "internal/topk", "limiter", "fallback"},
+	"sampled":                   {"internal/algo", "internal/configerr", "internal/lua", "internal/redislink", "internal/repeat", "internal/options", "internal/topk", "limiter", "internal/inprocess", "fallback"},
 	"limiter/limitertest":       {"limiter"},
 	"internal/roundtrippertest": nil,
 	"httpclient":                {"internal/admission", "internal/discovery", "internal/chain", "internal/configerr", "retry", "limiter"},
 	"internal/discovery":        {"internal/admission", "internal/algo", "internal/configerr", "internal/random", "internal/lua", "internal/options", "internal/redislink", "limiter", "retry"},
 	"middleware":                {"internal/chain", "internal/configerr", "internal/enum", "internal/inbound", "limiter", "semaphore"},
 	"internal/inbound":          {"internal/configerr", "limiter", "semaphore"},
-	"analytics":                 {"internal/configerr", "internal/topk", "limiter"},
+	"analytics":                 {"internal/configerr", "internal/lua", "internal/random", "internal/redislink", "internal/repeat", "internal/topk", "limiter"},
+	"limits":                    {"breaker", "internal/configerr", "internal/lua", "internal/random", "internal/redislink", "internal/repeat", "limiter"},
+	"internal/operator":         {"analytics", "breaker", "calendar", "internal/algo", "internal/configerr", "internal/lua", "internal/random", "internal/redislink", "limiter", "limits"},
+	"admin":                     {"internal/configerr", "internal/operator", "internal/redislink", "limiter"},
+	"cmd/holdfast":              {"analytics", "internal/operator", "internal/redislink", "limiter"},
 	"internal/chain":            nil,
 	"internal/topk":             nil,
 	"internal/admission":        {"internal/chain", "internal/critical", "internal/configerr", "internal/wait", "limiter", "retry"},
@@ -63,13 +71,18 @@ var requires = map[string][]string{
 	"semaphore":          {"github.com/redis/go-redis/v9"},
 	"sampled":            {"github.com/redis/go-redis/v9"},
 	"internal/redislink": {"github.com/redis/go-redis/v9"},
-	"fallback":           {"golang.org/x/time/rate"},
+	"internal/inprocess": {"golang.org/x/time/rate"},
 	"breaker":            {"github.com/sony/gobreaker/v2", "github.com/redis/go-redis/v9"},
 	"middleware":         {"github.com/dunglas/httpsfv"},
 	"retry":              {"github.com/cenkalti/backoff/v4", "golang.org/x/time/rate", "github.com/dunglas/httpsfv"},
 	"internal/redisproc": {"github.com/redis/go-redis/v9"},
 	"internal/discovery": {"github.com/redis/go-redis/v9"},
 	"httpclient":         {"github.com/redis/go-redis/v9"},
+	"internal/operator":  {"github.com/redis/go-redis/v9"},
+	"cmd/holdfast":       {"github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging"},
+	"analytics":          {"github.com/redis/go-redis/v9"},
+	"admin":              {"github.com/redis/go-redis/v9"},
+	"limits":             {"github.com/redis/go-redis/v9"},
 	"internal/denial":    {"github.com/cespare/xxhash/v2"},
 	"internal/sim":       {"github.com/redis/go-redis/v9"},
 	"internal/redistest": {"github.com/redis/go-redis/v9", "go.uber.org/goleak"},
@@ -135,12 +148,14 @@ func nested(dir string) bool {
 func TestDurationsAreMonotonic(t *testing.T) {
 	wall := regexp.MustCompile(`\.(Unix|UnixNano|UnixMilli|UnixMicro|Round|Truncate)\(`)
 	allowed := map[string]string{
-		"fallback/store.go": "base := start.UnixMicro()",
-		"limiter/decide.go": "until.Round(time.Microsecond)", // a duration
-		"limiter/errors.go": "e.Remaining.Round(",            // a duration
+		"internal/inprocess/store.go": "base := start.UnixMicro()",
+		"limiter/decide.go":           "until.Round(time.Microsecond)", // a duration
+		"internal/lua/client.go":      "func wall() int64",             // for the windows of a calendar, which Redis checks by its own
+		"limiter/calendar.go":         "unit.Start(number, loc)",       // where a window begins
+		"limiter/errors.go":           "e.Remaining.Round(",            // a duration
 	}
 	seen := 0
-	for _, dir := range []string{"limiter", "semaphore", "sampled", "fallback", "breaker", "internal/redislink", "internal/lua", "internal/lease", "internal/outbox", "internal/repeat"} {
+	for _, dir := range []string{"limiter", "semaphore", "sampled", "internal/inprocess", "breaker", "internal/redislink", "internal/lua", "internal/lease", "internal/outbox", "internal/repeat"} {
 		goFiles(t, dir, func(path string, _ *ast.File) {
 			if strings.HasSuffix(path, "_test.go") || strings.Contains(path, "limitertest") {
 				return

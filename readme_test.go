@@ -1,30 +1,38 @@
+//go:build !race
+
 package holdfast_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
+	"go/ast"
 	"go/format"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// TestDocsCompile builds every Go block of the README and of docs/ as a program inside
-// this module, or the nested one that it needs, through an overlay, so that nothing is
-// written into the tree. One command builds all blocks of a module.
+// TestDocsCompile checks every Go block of the README and of docs/ as a program inside
+// this module, or the nested one that it needs.
 func TestDocsCompile(t *testing.T) {
+	if os.Getenv("HOLDFAST_QUICK") != "" {
+		t.Skip("compiles what changed, for half a minute")
+	}
 	root, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	docs, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	docs := append(glob(t, "docs/*.md"), glob(t, "docs/recipes/*.md")...)
 	peers, seen := peers(t), map[string]int{}
 	programs := map[string]map[string][]byte{} // by module and name
 	for _, doc := range append(docs, "README.md") {
@@ -62,39 +70,65 @@ func TestDocsCompile(t *testing.T) {
 	}
 }
 
-// compile builds programs in the module at dir.
-func compile(t *testing.T, dir string, programs map[string][]byte) {
-	tmp, replace := t.TempDir(), map[string]string{}
-	args := []string{"list", "-export", "-overlay", filepath.Join(tmp, "overlay.json")} // compiles, and does not link
-	for name, program := range programs {
-		src := filepath.Join(tmp, name+".go")
-		if err := os.WriteFile(src, program, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		replace[filepath.Join(dir, "docsblock", name, "main.go")] = src
-		args = append(args, "./docsblock/"+name)
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(tmp, "overlay.json"), overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	build := exec.Command("go", args...)
-	build.Dir = dir
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+// TestPageOfTestingRuns: the program of docs/testing.md is the one that the examples run.
+func TestPageOfTestingRuns(t *testing.T) {
+	if !strings.Contains(read(t, "docs/testing.md"), "```go\n"+read(t, "examples/testing/mail_test.go")+"```\n") {
+		t.Error("docs/testing.md has not the text of examples/testing/mail_test.go")
 	}
 }
 
+// compile checks programs as the compiler does, against what the module at dir and those that it
+// requires export, which one command compiles.
+func compile(t *testing.T, dir string, programs map[string][]byte) {
+	fset, files, imported := token.NewFileSet(), map[string]*ast.File{}, map[string]bool{}
+	for name, program := range programs {
+		f, err := parser.ParseFile(fset, name, program, parser.SkipObjectResolution)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		files[name] = f
+		for _, spec := range f.Imports {
+			path, _ := strconv.Unquote(spec.Path.Value)
+			imported[path] = true
+			if strings.Contains(path, "/internal/") {
+				t.Errorf("%s imports %s, which no user can", name, path)
+			}
+		}
+	}
+	need := packages(t, dir, slices.Sorted(maps.Keys(imported))...)
+	exports := need[0].exports
+	conf := types.Config{
+		Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }),
+		Error:    func(err error) { t.Error(err) },
+	}
+	for name, f := range files {
+		pkg, _ := conf.Check(name, fset, []*ast.File{f}, nil) // its errors were reported
+		if f.Name.Name == "main" && pkg.Scope().Lookup("main") == nil {
+			t.Errorf("%s has no main", name)
+		}
+	}
+}
+
+func glob(t *testing.T, pattern string) []string {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil || names == nil {
+		t.Fatalf("%s: %v, %v", pattern, names, err)
+	}
+	return names
+}
+
 // moduleOf is the directory of the nested module that a block needs: the one that it
-// imports, or bench where it imports a peer; "" when neither.
+// imports, bench where it imports a peer, or examples where it imports miniredis; else "".
 func moduleOf(block []byte, peers []string) string {
 	for _, found := range regexp.MustCompile(`"`+regexp.QuoteMeta(module)+`/(\w+)`).FindAllSubmatch(block, -1) {
 		if dir := string(found[1]); nested(dir) {
 			return dir
 		}
+	}
+	if bytes.Contains(block, []byte(`"github.com/alicebob/miniredis/v2"`)) {
+		return "examples"
 	}
 	for _, peer := range peers {
 		if bytes.Contains(block, []byte(`"`+peer)) {
@@ -131,6 +165,10 @@ func peers(t *testing.T) (out []string) {
 // measured.
 func TestFigures(t *testing.T) {
 	readme, page := read(t, "README.md"), read(t, "docs/measurements.md")
+	tested := regexp.MustCompile(`(?m)^Tested on .*$`).FindString(read(t, "docs/servers.md"))
+	if tested == "" || !strings.Contains(readme, tested) {
+		t.Errorf("README.md does not say what docs/servers.md does: %q", tested)
+	}
 	if !strings.Contains(readme, read(t, "docs/throughput.md")) {
 		t.Error("the table in README.md is not that of docs/throughput.md")
 	}
@@ -157,7 +195,7 @@ func TestFigures(t *testing.T) {
 // what scripts/measured says, which a release asks.
 func TestTablesSayWhereTheyComeFrom(t *testing.T) {
 	form := regexp.MustCompile("^Measured by `make [a-z-]+` on \\d{4}-\\d\\d-\\d\\d at commit [0-9a-f]{10}, go1\\.[0-9.]+[.,]")
-	for _, name := range []string{"redis.md", "cluster.md", "beyond.md", "http.md"} {
+	for _, name := range []string{"redis.md", "cluster.md", "cluster-changes.md", "beyond.md", "http.md", "watch.md"} {
 		if first, _, _ := strings.Cut(read(t, "docs/"+name), "\n"); !form.MatchString(first) {
 			t.Errorf("docs/%s begins with %q", name, first)
 		}
@@ -171,11 +209,11 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
-// TestMapOfDocuments: docs/README.md links to every document.
+// TestMapOfDocuments: docs/README.md links to every document, and for recipes their own.
 func TestMapOfDocuments(t *testing.T) {
-	index := read(t, "docs/README.md")
+	index := read(t, "docs/README.md") + read(t, "docs/recipes/README.md")
 	for _, name := range handbook(t) {
-		if link := "(" + filepath.Base(name) + ")"; strings.HasPrefix(name, "docs/") && name != "docs/README.md" && !strings.Contains(index, link) {
+		if link := "(" + filepath.Base(name) + ")"; strings.HasPrefix(name, "docs/") && filepath.Base(name) != "README.md" && !strings.Contains(index, link) {
 			t.Errorf("docs/README.md does not link to %s", name)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/analytics"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -102,4 +104,27 @@ func ExampleWithHashedKeys() {
 	}
 	fmt.Println(len(top.Report(1).Keys[0].Key), top.Report(1).Keys[0].Key == "192.0.2.1")
 	// Output: 32 false
+}
+
+func ExamplePublish() {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	defer rdb.Close()
+	top, err := analytics.New(100)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(100), 20), limiter.WithHooks(top.Hooks()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	// From now on `holdfast top` and `holdfast fleet` show this process.
+	pub, err := analytics.Publish(rdb, map[string]analytics.Source{"api": {Top: top, Health: lim.Health, Limit: lim.Limit}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer pub.Close()
 }

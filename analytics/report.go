@@ -81,7 +81,12 @@ func (t *Top) shown(key string) string {
 	if !t.hashed {
 		return key
 	}
-	mac := hmac.New(sha256.New, t.secret)
+	return hash(key, t.secret)
+}
+
+// hash is a key as reports show it that show no keys.
+func hash(key string, secret []byte) string {
+	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(key))
 	return hex.EncodeToString(mac.Sum(nil)[:hashBytes])
 }

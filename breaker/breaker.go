@@ -33,7 +33,7 @@ type Breaker struct {
 	since       time.Time
 	phase       time.Time // when it was last closed, or stopped being closed
 	generation  uint64    // transitions so far
-	probe       *ticket   // the probe in flight; only when half-open
+	probe       *admitted // the probe in flight; only when half-open
 	last        Class     // the last failure
 	consecutive uint32    // failures since the last success or transition
 	failed      time.Time // when a call failed that only an answer of need shows to be over
@@ -42,13 +42,13 @@ type Breaker struct {
 	openFor     time.Duration // of the last open
 	streak      uint          // opens without a healthy time in between, less one
 	changes     chain.Queue[Change]
-	freeTickets []*ticket // that have reported, to be used again
+	reported    []*admitted // that have reported, to be used again
 }
 
-// ticket is one admitted call. done is nil once it has reported.
-type ticket struct {
+// admitted is one call. done is nil once it has reported.
+type admitted struct {
 	b          *Breaker
-	use        uint64 // raised when it reports: older permits are void
+	use        uint64 // raised when it reports: older tickets are void
 	generation uint64
 	done       func(error)
 }
@@ -85,26 +85,26 @@ func New(s Settings) (*Breaker, error) {
 }
 
 // Acquire asks whether Redis may be called. If it may, report the outcome of
-// the call with [Permit.Done]. If not, do not call: answer from the fallback.
+// the call with [Ticket.Done]. If not, do not call: answer from the fallback.
 //
 // While the breaker is open, or a probe is in flight, rejecting takes one atomic
-// load and a reading of the clock, no lock, and allocates nothing. A permit that
+// load and a reading of the clock, no lock, and allocates nothing. A ticket that
 // is never reported does no harm: it is not counted, and if it was the probe it
 // is given up after [Settings.ProbeTimeout].
-func (b *Breaker) Acquire() (Permit, bool) {
+func (b *Breaker) Acquire() (Ticket, bool) {
 	if b.Rejects() {
-		return Permit{}, false
+		return Ticket{}, false
 	}
 	b.mu.Lock()
 	t := b.admit()
 	b.changes.Unlock(&b.mu, b.changed)
 	if t == nil {
-		return Permit{}, false
+		return Ticket{}, false
 	}
-	return Permit{t, t.use}, true
+	return Ticket{t, t.use}, true
 }
 
-// Rejects reports whether [Breaker.Acquire] would reject now. It takes no permit
+// Rejects reports whether [Breaker.Acquire] would reject now. It takes no ticket
 // and no lock: for those who have something to lose between asking and calling.
 func (b *Breaker) Rejects() bool {
 	until := b.gate.Load()
@@ -112,7 +112,7 @@ func (b *Breaker) Rejects() bool {
 }
 
 // admit is Acquire with mu held. It returns nil to reject.
-func (b *Breaker) admit() *ticket {
+func (b *Breaker) admit() *admitted {
 	if until := b.gate.Load(); until != 0 {
 		// Someone else became the probe while this caller waited for mu.
 		if b.now() < until {
@@ -128,7 +128,7 @@ func (b *Breaker) admit() *ticket {
 	if err != nil {
 		return nil
 	}
-	t := b.freeTicket()
+	t := b.free()
 	t.generation, t.done = b.generation, done
 	if b.state == HalfOpen {
 		b.probe = t
@@ -137,26 +137,26 @@ func (b *Breaker) admit() *ticket {
 	return t
 }
 
-// Permit is the right to make one call. It may be copied; the copies are one
-// permit. The zero Permit, which Acquire returns with false, does nothing.
-type Permit struct {
-	t   *ticket
+// Ticket is the right to make one call. It may be copied; the copies are one
+// ticket. The zero Ticket, which Acquire returns with false, does nothing.
+type Ticket struct {
+	t   *admitted
 	use uint64
 }
 
 // Probe reports whether the call is the one that shows if Redis is back.
-func (p Permit) Probe() bool {
-	if p.t == nil {
+func (k Ticket) Probe() bool {
+	if k.t == nil {
 		return false
 	}
-	b := p.t.b
+	b := k.t.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.probe == p.t && p.t.use == p.use
+	return b.probe == k.t && k.t.use == k.use
 }
 
 // Done is Report for a call whose success proves everything.
-func (p Permit) Done(c Class, took time.Duration) { p.Report(c, ProofWrite, took) }
+func (k Ticket) Done(c Class, took time.Duration) { k.Report(c, ProofWrite, took) }
 
 // Report reports how the call went and how long it took. For [ClassOK] proof is
 // what the answer proves; for a failure what a success would have proven at
@@ -168,8 +168,8 @@ func (p Permit) Done(c Class, took time.Duration) { p.Report(c, ProofWrite, took
 // script had to be loaded and replayed, report once, the final outcome. took
 // matters only for ClassOK, see [Settings.SlowCall]. Report is safe for
 // concurrent use.
-func (p Permit) Report(c Class, proof Proof, took time.Duration) {
-	t := p.t
+func (k Ticket) Report(c Class, proof Proof, took time.Duration) {
+	t := k.t
 	if t == nil {
 		return
 	}
@@ -180,13 +180,13 @@ func (p Permit) Report(c Class, proof Proof, took time.Duration) {
 	b.mu.Lock()
 	// gobreaker must not receive a result of the past: any result makes it read the
 	// time and move from open to half-open.
-	if t.use == p.use && t.done != nil && t.generation == b.generation {
+	if t.use == k.use && t.done != nil && t.generation == b.generation {
 		if t == b.probe && !c.Failure() && b.now() >= b.gate.Load() {
 			c = ClassSlow // too late, although no other call has given it up
 		}
 		b.report(t, c, proof)
 		t.use++
-		b.freeTickets = append(b.freeTickets, t)
+		b.reported = append(b.reported, t)
 	}
 	b.changes.Unlock(&b.mu, b.changed)
 }
@@ -194,18 +194,18 @@ func (p Permit) Report(c Class, proof Proof, took time.Duration) {
 // changed calls the hook.
 func (b *Breaker) changed(ch Change) { b.cfg.OnChange(context.Background(), ch) }
 
-// freeTicket returns a ticket on which no result can be reported. mu is held.
-func (b *Breaker) freeTicket() *ticket {
-	if n := len(b.freeTickets); n > 0 {
-		t := b.freeTickets[n-1]
-		b.freeTickets = b.freeTickets[:n-1]
+// free returns a call of which no result can be reported. mu is held.
+func (b *Breaker) free() *admitted {
+	if n := len(b.reported); n > 0 {
+		t := b.reported[n-1]
+		b.reported = b.reported[:n-1]
 		return t
 	}
-	return &ticket{b: b}
+	return &admitted{b: b}
 }
 
 // report passes a result of the current generation on. mu is held.
-func (b *Breaker) report(t *ticket, c Class, proof Proof) {
+func (b *Breaker) report(t *admitted, c Class, proof Proof) {
 	done := t.done
 	t.done = nil
 	if t == b.probe {

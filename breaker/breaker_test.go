@@ -167,13 +167,13 @@ func TestDoneCountsOnce(t *testing.T) {
 }
 
 func TestZeroPermit(t *testing.T) {
-	breaker.Permit{}.Done(breaker.ClassUnavailable, time.Second)
+	breaker.Ticket{}.Done(breaker.ClassUnavailable, time.Second)
 }
 
 func TestLateResultsAreIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreaker(t, breaker.Settings{})
-		var late []breaker.Permit
+		var late []breaker.Ticket
 		for range 40 {
 			late = append(late, acquire(t, b))
 		}

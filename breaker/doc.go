@@ -18,6 +18,6 @@
 // After that time it lets one caller at a time through as a probe. The probe is a real
 // call, because a PING also succeeds on a server that rejects writes.
 //
-// A Breaker runs no goroutine and no timer: calls of [Breaker.Acquire] and [Permit.Done]
+// A Breaker runs no goroutine and no timer: calls of [Breaker.Acquire] and [Ticket.Done]
 // make every transition, and there is nothing to close.
 package breaker

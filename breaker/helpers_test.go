@@ -21,7 +21,7 @@ func newBreaker(t testing.TB, s breaker.Settings) *breaker.Breaker {
 }
 
 // acquire is Acquire by a caller who must be let through.
-func acquire(t testing.TB, b *breaker.Breaker) breaker.Permit {
+func acquire(t testing.TB, b *breaker.Breaker) breaker.Ticket {
 	t.Helper()
 	p, ok := b.Acquire()
 	if !ok {

@@ -118,43 +118,43 @@ func TestClassifyRealReplies(t *testing.T) {
 		restore func(*testing.T)
 		text    string // what the error contains; empty where releases differ
 		want    breaker.Class
-		since7  bool // 6.2 does not know the command
+		since   int // of which major version on servers do so; 0 is any
 	}{
 		{name: "fine", prepare: none, call: eval(s.Client), restore: none, want: breaker.ClassOK},
-		{"noscript", none, do("EVALSHA", sha, 0), none, "NOSCRIPT", breaker.ClassNoScript, false},
-		{"no function", none, do("FCALL", "nosuch", 0), none, "Function not found", breaker.ClassNoScript, true},
-		{"nil", none, do("GET", "nosuch"), none, "redis: nil", breaker.ClassBug, false},
+		{"noscript", none, do("EVALSHA", sha, 0), none, "NOSCRIPT", breaker.ClassNoScript, 0},
+		{"no function", none, do("FCALL", "nosuch", 0), none, "Function not found", breaker.ClassNoScript, 7},
+		{"nil", none, do("GET", "nosuch"), none, "redis: nil", breaker.ClassBug, 0},
 		{"wrongtype", func(t *testing.T) { s.must(t, "RPUSH", "list", "x") },
-			do("EVAL", "return redis.call('INCR', 'list')", 0), none, "WRONGTYPE", breaker.ClassBug, false},
-		{"lua error", none, do("EVAL", "return nothing.there", 0), none, "script", breaker.ClassBug, false},
-		{"unknown command", none, do("NOSUCH"), none, "unknown command", breaker.ClassBug, false},
-		{"oom", config("maxmemory", "1"), eval(s.Client), config("maxmemory", "0"), "OOM", breaker.ClassReadOnly, false},
+			do("EVAL", "return redis.call('INCR', 'list')", 0), none, "WRONGTYPE", breaker.ClassBug, 0},
+		{"lua error", none, do("EVAL", "return nothing.there", 0), none, "script", breaker.ClassBug, 0},
+		{"unknown command", none, do("NOSUCH"), none, "unknown command", breaker.ClassBug, 0},
+		{"oom", config("maxmemory", "1"), eval(s.Client), config("maxmemory", "0"), "OOM", breaker.ClassReadOnly, 0},
 		{"noreplicas", config("min-replicas-to-write", "1"), eval(s.Client), config("min-replicas-to-write", "0"),
-			"NOREPLICAS", breaker.ClassReadOnly, false},
+			"NOREPLICAS", breaker.ClassReadOnly, 7}, // before, scripts write all the same
 		{"readonly", func(t *testing.T) { s.must(t, "REPLICAOF", "127.0.0.1", "1") }, eval(s.Client), none,
-			"READONLY", breaker.ClassReadOnly, false},
+			"READONLY", breaker.ClassReadOnly, 0},
 		{"readonly with flags", none, do("EVAL", "#!lua\n"+script, 1, "k", "v"), none,
-			"", breaker.ClassReadOnly, true},
+			"", breaker.ClassReadOnly, 7},
 		{"masterdown", config("replica-serve-stale-data", "no"), eval(s.Client), func(t *testing.T) {
 			config("replica-serve-stale-data", "yes")(t)
 			s.must(t, "REPLICAOF", "NO", "ONE")
-		}, "MASTERDOWN", breaker.ClassUnavailable, false},
+		}, "MASTERDOWN", breaker.ClassUnavailable, 0},
 		{"noperm", func(t *testing.T) { s.must(t, "ACL", "SETUSER", "u", "on", ">p", "~*", "+ping") },
-			as(user, eval), none, "NOPERM", breaker.ClassPermission, false},
+			as(user, eval), none, "NOPERM", breaker.ClassPermission, 0},
 		{"noperm inside", func(t *testing.T) { s.must(t, "ACL", "SETUSER", "u", "+eval") },
-			as(user, eval), none, "", breaker.ClassPermission, false},
+			as(user, eval), none, "", breaker.ClassPermission, 0},
 		{"noperm key", func(t *testing.T) { s.must(t, "ACL", "SETUSER", "u", "resetkeys", "~other", "+set") },
-			as(user, eval), none, "NOPERM", breaker.ClassPermission, false},
+			as(user, eval), none, "NOPERM", breaker.ClassPermission, 0},
 		{"noperm in the handshake", none, as(func(o *redis.Options) { user(o); o.DB = 1 }, eval), none,
-			"NOPERM", breaker.ClassPermission, false},
+			"NOPERM", breaker.ClassPermission, 0},
 		{"wrongpass", none, as(func(o *redis.Options) { o.Username, o.Password = "u", "wrong" }, eval), none,
-			"WRONGPASS", breaker.ClassUnavailable, false},
+			"WRONGPASS", breaker.ClassUnavailable, 0},
 		{"no such db", none, as(func(o *redis.Options) { o.DB = 1000 }, eval), none,
-			"out of range", breaker.ClassBug, false},
+			"out of range", breaker.ClassBug, 0},
 		{"noauth", config("requirepass", "p"), as(nil, eval), config("requirepass", ""),
-			"NOAUTH", breaker.ClassUnavailable, false},
+			"NOAUTH", breaker.ClassUnavailable, 0},
 		{"max clients", config("maxclients", "1"), as(nil, eval), config("maxclients", "1000"),
-			"", breaker.ClassUnavailable, false}, // the reply, or what the closing socket does to our write
+			"", breaker.ClassUnavailable, 0}, // the reply, or what the closing socket does to our write
 		{"misconf", func(t *testing.T) {
 			config("save", "1 1")(t)
 			if err := os.Remove(s.dir); err != nil { // where the snapshot would go
@@ -167,15 +167,13 @@ func TestClassifyRealReplies(t *testing.T) {
 				}
 			}
 			t.Fatal("the snapshot does not fail")
-		}, eval(s.Client), config("save", ""), "MISCONF", breaker.ClassReadOnly, false},
+		}, eval(s.Client), config("save", ""), "MISCONF", breaker.ClassReadOnly, 0},
 		{"socket timeout", none, as(func(o *redis.Options) { o.ReadTimeout = 20 * time.Millisecond }, func(c *redis.Client) func(context.Context) error {
 			return func(ctx context.Context) error { return c.Do(ctx, "BLPOP", "nosuch", 5).Err() }
-		}), none, "timeout", breaker.ClassUnavailable, false},
+		}), none, "timeout", breaker.ClassUnavailable, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.since7 && strings.Contains(s.Info(t.Context(), "server").Val(), "redis_version:6.") {
-				t.Skip("needs Redis 7")
-			}
+			redistest.Since(t, tt.since, 0, tt.name)
 			tt.prepare(t)
 			err := tt.call(t.Context())
 			tt.restore(t)

@@ -58,6 +58,7 @@ var codes = map[string]Class{
 	"ASK":         ClassRedirect,
 	"TRYAGAIN":    ClassRedirect,
 	"REDIRECT":    ClassRedirect, // Valkey, from a primary that became a replica
+	"MIGRATING":   ClassRedirect, // Garnet, of a hash slot that is leaving
 	"NOPERM":      ClassPermission,
 }
 
@@ -90,9 +91,15 @@ var sentences = []struct {
 	{"Unable to execute command ", ClassRedirect},
 	{"Script attempted to access a non local key", ClassRedirect},
 	{"Lua script attempted to access a non local key", ClassRedirect},
+	{"Can't write to slot being migrated", ClassRedirect}, // Kvrocks
+	// Garnet's BUSY.
+	{"Lua script exceeded configured timeout", ClassUnavailable},
+	{"Error server busy", ClassUnavailable},
 	// The NOSCRIPT of FCALL.
 	{"Function not found", ClassNoScript},
 	// An inner command that the ACL rejects, up to 7.0 and since 7.2.
 	{"The user executing the script ", ClassPermission},
 	{"ACL failure in script", ClassPermission},
+	// Garnet, whose operator has to allow scripts.
+	{"This instance has Lua scripting support disabled", ClassPermission},
 }

@@ -1,8 +1,5 @@
-// Package fallback decides when Redis cannot: by a policy, and by the in-process limiters
-// that the policy Local uses. They run the same algorithms as the scripts in Redis, in
-// bounded memory.
-//
-// Most programs use only [Policy] of this package, through the options of package limiter.
+// Package fallback says what decides while Redis cannot: a [Policy], which the options of
+// packages limiter, semaphore and sampled take.
 package fallback
 
 import (

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/limiter"
@@ -33,7 +34,7 @@ func NewServer(allower limiter.Allower, key Key, opts ...ServerOption) (*Server,
 // grpc.ChainUnaryInterceptor. Put it after what authenticates.
 func (s *Server) Unary() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		permit, rejected := s.admit(ctx, RPC{Method: info.FullMethod, Request: req})
+		permit, taken, rejected := s.admit(ctx, RPC{Method: info.FullMethod, Request: req})
 		if rejected != nil {
 			if rejected.trailer != nil {
 				// It fails only outside of a server.
@@ -44,7 +45,9 @@ func (s *Server) Unary() grpc.UnaryServerInterceptor {
 		if permit != nil {
 			defer permit.Release() //nolint:errcheck // it ends with its time to live then
 		}
-		return handler(ctx, req)
+		reply, err := handler(ctx, req)
+		s.settle(ctx, taken, err)
+		return reply, err
 	}
 }
 
@@ -52,7 +55,7 @@ func (s *Server) Unary() grpc.UnaryServerInterceptor {
 // grpc.ChainStreamInterceptor. A stream is decided on once, when it is opened.
 func (s *Server) Stream() grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		permit, rejected := s.admit(ss.Context(), RPC{Method: info.FullMethod, Stream: true})
+		permit, taken, rejected := s.admit(ss.Context(), RPC{Method: info.FullMethod, Stream: true})
 		if rejected != nil {
 			if rejected.trailer != nil {
 				ss.SetTrailer(rejected.trailer)
@@ -62,14 +65,17 @@ func (s *Server) Stream() grpc.StreamServerInterceptor {
 		if permit != nil {
 			defer permit.Release() //nolint:errcheck // it ends with its time to live then
 		}
-		return handler(srv, ss)
+		err := handler(srv, ss)
+		s.settle(ss.Context(), taken, err)
+		return err
 	}
 }
 
-// admit decides on a call. permit, if it is not nil, must be released at its end.
-func (s *Server) admit(ctx context.Context, rpc RPC) (permit *semaphore.Permit, rejected *rejection) {
+// admit decides on a call. permit, if it is not nil, must be released at its end, and taken
+// settled.
+func (s *Server) admit(ctx context.Context, rpc RPC) (permit *semaphore.Permit, taken *limiter.Reservation, rejected *rejection) {
 	if s.skip != nil && s.skip(ctx, rpc) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	in := s.rules.Decide(ctx, rpc)
 	permit = s.rules.Acquire(ctx, &in)
@@ -79,7 +85,25 @@ func (s *Server) admit(ctx context.Context, rpc RPC) (permit *semaphore.Permit, 
 		s.hook(ctx, d)
 	}
 	if d.Code == codes.OK || d.Shadow {
-		return permit, nil
+		return permit, in.Reservation, nil
 	}
-	return nil, newRejection(&d)
+	rejected = newRejection(&d)
+	s.settle(ctx, in.Reservation, rejected.err)
+	return nil, nil, rejected
+}
+
+// settle gives back what a call has taken whose outcome does not count.
+func (s *Server) settle(ctx context.Context, taken *limiter.Reservation, err error) {
+	if taken != nil && taken.Allowed && !s.counted(codeOf(err)) {
+		_ = taken.Cancel(ctx)
+	}
+}
+
+// codeOf returns the code that a server of grpc-go sends for an error of a handler.
+func codeOf(err error) codes.Code {
+	st, ok := status.FromError(err)
+	if !ok {
+		st = status.FromContextError(err)
+	}
+	return st.Code()
 }

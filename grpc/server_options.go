@@ -3,6 +3,8 @@ package holdfastgrpc
 import (
 	"context"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/enum"
@@ -36,10 +38,11 @@ func (m Missing) String() string { return enum.Name(missing[:], m, "missing key"
 func (m Missing) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 type serverConfig struct {
-	rules  inbound.Rules[RPC]
-	skip   func(context.Context, RPC) bool
-	shadow bool
-	hook   func(context.Context, Decision)
+	rules   inbound.Rules[RPC]
+	skip    func(context.Context, RPC) bool
+	shadow  bool
+	counted func(codes.Code) bool
+	hook    func(context.Context, Decision)
 }
 
 // WithPolicy names the limit in rejections, by default "default". The parts of a Multi
@@ -48,10 +51,23 @@ func WithPolicy(name string) ServerOption { return func(c *serverConfig) { c.rul
 
 // WithTier sets the limit of each call, as an option of limiter.Limiter.Allow does: of the
 // plan that its customer has, say. The zero Limit is the limiter's own, which is what an unknown tier
-// should get. The Allower must be a Limiter. limit must be safe for
-// concurrent use.
-func WithTier(limit func(context.Context, RPC) limiter.Limit) ServerOption {
-	return func(c *serverConfig) { c.rules.Tier = limit }
+// should get. For a Limiter there is one function. For a Multi there is one for each part, in the
+// order of the parts; nil is the part's own limit. They must be safe for concurrent use.
+func WithTier(limit ...func(context.Context, RPC) limiter.Limit) ServerOption {
+	return func(c *serverConfig) { c.rules.Tiers = limit }
+}
+
+// WithCounted counts only some calls: those that end with a code for which counted returns true.
+// Every call takes its cost before it is served, and what is not counted is given back when it was
+// served: by that many calls at once the limit is never exceeded. For logins, count
+// codes.Unauthenticated; around another interceptor that limits, whatever is not
+// codes.ResourceExhausted, so that what the inner one rejects takes nothing from the outer one.
+//
+// A call whose handler panics is counted. What is given back takes another call to Redis before
+// the end of the call, within the limiter's budget. The Allower must be a Limiter or a Multi.
+// counted must be safe for concurrent use.
+func WithCounted(counted func(codes.Code) bool) ServerOption {
+	return func(c *serverConfig) { c.counted, c.rules.Reserves = counted, counted != nil }
 }
 
 // WithCost sets the cost of each call in units, by default 1: of the items in its

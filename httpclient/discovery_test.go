@@ -173,3 +173,50 @@ func TestManyHosts(t *testing.T) {
 		}
 	})
 }
+
+// TestQuotaThatIsPacedClosesNoGate: when nothing is left of a quota that requests are paced by,
+// the next ones wait in line; a rejection closes the gate all the same.
+func TestQuotaThatIsPacedClosesNoGate(t *testing.T) {
+	for code, want := range map[int]int{200: 0, 429: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			cooldowns := 0
+			rt := newTransport(t, scripted(status(code, "RateLimit-Policy", `"q";q=3;w=10`, "RateLimit", `"q";r=0;t=10`)),
+				httpclient.WithDiscovery(nil), httpclient.WithAttempts(1), httpclient.WithHooks(httpclient.Hooks{
+					Cooldown: func(context.Context, httpclient.CooldownInfo) { cooldowns++ },
+				}))
+			defer rt.Close()
+			if respondsWith(t, rt, get(t, api), code); cooldowns != want {
+				t.Errorf("%d: %d cooldowns", code, cooldowns)
+			}
+		})
+	}
+}
+
+// TestSilentServerIsPaced: after a 429 of a server that says nothing, requests are sent at seven
+// tenths of the rate; a 503, which may come from a proxy, lowers nothing.
+func TestSilentServerIsPaced(t *testing.T) {
+	for code, want := range map[int]bool{429: true, 503: false} {
+		synctest.Test(t, func(t *testing.T) {
+			replies := make([]reply, 0, 102)
+			for range 100 {
+				replies = append(replies, status(200))
+			}
+			waits := 0
+			rt := newTransport(t, scripted(append(replies, status(code), status(200))...), httpclient.WithDiscovery(nil), httpclient.WithAttempts(1),
+				httpclient.WithHooks(httpclient.Hooks{Wait: func(context.Context, httpclient.WaitInfo) { waits++ }}))
+			defer rt.Close()
+			for range 100 {
+				respondsWith(t, rt, get(t, api), 200)
+			}
+			if respondsWith(t, rt, get(t, api), code); waits != 0 {
+				t.Errorf("%d waits before %d", waits, code)
+			}
+			for range 80 {
+				respondsWith(t, rt, get(t, api), 200)
+			}
+			if (waits > 0) != want {
+				t.Errorf("%d waits after %d", waits, code)
+			}
+		})
+	}
+}

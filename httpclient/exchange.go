@@ -101,7 +101,8 @@ func (x *exchange) send(r *http.Request) (resp *http.Response, err error) {
 		}
 		resp = nil
 	}
-	status, shown := 0, admission.Evidence(0)
+	var status int
+	var shown admission.Evidence
 	if err != nil {
 		shown = evidenceOfError(err, gone(x.orig), took, x.up)
 	} else {

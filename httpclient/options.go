@@ -54,8 +54,8 @@ func WithKey(key func(*http.Request) string) Option { return func(c *config) { c
 // WithClassifier lets f overrule what an attempt's outcome means, for servers
 // with ways of their own: a 400 that is a rejection by quota, a 500 that no retry
 // repairs. f gets the response, whose status is 400 or above and whose body it
-// must leave alone, or the error of the base; certificates that do not verify
-// and callers who have gone are not asked about. [retry.Default] leaves it to the
+// must leave alone, or the error of the base; certificates that do not verify,
+// bodies of requests that fail and callers who have gone are not asked about. [retry.Default] leaves it to the
 // transport. The throttle is not concerned: see [WithThrottle]. f must be safe
 // for concurrent use.
 func WithClassifier(f func(resp *http.Response, err error) retry.Verdict) Option {

@@ -1,11 +1,18 @@
 package httpclient
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // TestDiscordRoute: ids are taken out of a path, but for the resource that counts apart.
@@ -68,5 +75,97 @@ func TestCloseWithoutDiscovery(t *testing.T) {
 	}
 	if err := rt.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRoutesOfShopify: GraphQL and REST have quotas apart.
+func TestRoutesOfShopify(t *testing.T) {
+	for path, want := range map[string]string{"/admin/api/2026-07/graphql.json": "graphql", "/admin/api/2026-07/orders.json": "rest"} {
+		if got := routeOf("shopify", http.MethodPost, path); got != want {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+}
+
+// TestEvidenceOfStatus: what is rejected by quota shows nothing of the host, and what it does not
+// implement shows that it works.
+func TestEvidenceOfStatus(t *testing.T) {
+	for status, want := range map[int]admission.Evidence{
+		200: admission.Accepted, 404: admission.Accepted, 429: 0, 430: admission.Accepted, 500: admission.Failed, 501: admission.Accepted,
+		503: admission.Failed, 505: admission.Accepted, 506: admission.Failed, 529: admission.Failed,
+	} {
+		if got := evidenceOfStatus(status, nil); got != want {
+			t.Errorf("%d: %d, want %d", status, got, want)
+		}
+	}
+}
+
+// TestEvidenceOfError: only what the host did in a fair time counts against it.
+func TestEvidenceOfError(t *testing.T) {
+	broken, stalled := new(upload), new(upload)
+	broken.failed.Store(true)
+	stalled.reading.Store(true)
+	reset := errors.New("connection reset")
+	for name, c := range map[string]struct {
+		err, gone error
+		took      time.Duration
+		up        *upload
+		want      admission.Evidence
+	}{
+		"a connection":         {reset, nil, 0, nil, admission.Failed},
+		"the caller's body":    {reset, nil, 0, broken, 0},
+		"a cancel":             {context.Canceled, nil, time.Hour, nil, 0},
+		"nothing to send":      {http.ErrSkipAltProtocol, nil, 0, nil, 0},
+		"a short deadline":     {context.DeadlineExceeded, context.DeadlineExceeded, fairTime - 1, nil, 0},
+		"a fair deadline":      {context.DeadlineExceeded, context.DeadlineExceeded, fairTime, nil, admission.Failed},
+		"the caller":           {reset, context.Canceled, fairTime, nil, 0},
+		"a slow upload":        {context.DeadlineExceeded, context.DeadlineExceeded, fairTime, stalled, 0},
+		"a timeout in one":     {&headerTimeout{}, nil, fairTime, stalled, 0},
+		"a connection in one":  {reset, nil, 0, stalled, admission.Failed},
+		"a timeout after that": {&headerTimeout{}, nil, 0, new(upload), admission.Failed},
+	} {
+		if got := evidenceOfError(c.err, c.gone, c.took, c.up); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestCallsAreMerged: what an inner WithCall leaves open is that of the outer one.
+func TestCallsAreMerged(t *testing.T) {
+	outer := Call{Attempts: 2, Key: "k", Cost: 3, MaxWait: time.Second, Idempotent: true}
+	ctx := WithCall(t.Context(), outer)
+	if got := callOf(WithCall(ctx, Call{})); got != outer {
+		t.Errorf("%+v", got)
+	}
+	inner := Call{Attempts: 5, Key: "l", Cost: 4, MaxWait: time.Minute, Idempotent: true}
+	if got := callOf(WithCall(ctx, inner)); got != inner {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestTextOfAProblem has the wait in seconds.
+func TestTextOfAProblem(t *testing.T) {
+	if body := string(problem(429, 34)); !strings.Contains(body, "retry in 34 s") {
+		t.Error(body)
+	}
+}
+
+// TestBoundsOfOptions are valid themselves.
+func TestBoundsOfOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		opt Option
+		ok  bool
+	}{
+		"the last provider": {WithProvider(retry.GraphQL), true},
+		"beyond it":         {WithProvider(retry.GraphQL + 1), false},
+		"none":              {WithProvider(retry.GitHub - 1), false},
+		"a millisecond":     {WithAttemptTimeout(time.Millisecond), true},
+		"less":              {WithAttemptTimeout(time.Millisecond - 1), false},
+		"a gigabyte":        {WithBodyBuffer(1 << 30), true},
+		"more":              {WithBodyBuffer(1<<30 + 1), false},
+	} {
+		if _, err := newConfig([]Option{c.opt}); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/httpclient"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // backend is a real server that reads what it gets and answers 200, by HTTP/1.1
@@ -152,6 +154,11 @@ func TestBodyErrorsAreFinal(t *testing.T) {
 				var attempts int
 				rt := newTransport(t, s.Client().Transport, httpclient.WithHooks(httpclient.Hooks{
 					Attempt: func(context.Context, httpclient.AttemptInfo) { attempts++ },
+				}), httpclient.WithClassifier(func(_ *http.Response, err error) retry.Verdict {
+					if err != nil {
+						t.Errorf("asked about %v", err)
+					}
+					return retry.Default
 				}))
 				for range 25 {
 					r := get(t, s.URL)
@@ -335,6 +342,24 @@ func TestSlowUploadsAreNotEvidence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTimeoutAfterTheUploadIsEvidence: a host that has the whole body and does not answer is slow.
+func TestTimeoutAfterTheUploadIsEvidence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			return nil, os.ErrDeadlineExceeded
+		}), strict(3), httpclient.WithAttempts(1))
+		for i := range 4 {
+			r := get(t, api)
+			r.Method, r.ContentLength, r.Body = http.MethodPut, 3, io.NopCloser(io.MultiReader(strings.NewReader("abc")))
+			_, err := rt.RoundTrip(r)
+			if e, ours := errors.AsType[*httpclient.Error](err); ours != (i == 3) || ours && e.Reason != retry.HostFailing {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+	})
 }
 
 // TestBodiesOfInnerRetries: net/http sends a request again by itself when an idle

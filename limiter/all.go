@@ -2,11 +2,11 @@ package limiter
 
 import (
 	"context"
+	"math"
 	"reflect"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/denial"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redislink"
@@ -18,46 +18,124 @@ type group struct {
 	alone bool  // one that makes its own decision
 }
 
-// multiDecision is one decision of a Multi.
+// multiDecision is one decision of a Multi, in memory that is used again.
 type multiDecision struct {
 	parts    []Part
+	clients  []int // as in Multi
 	asks     []ask
+	specs    []*spec
 	requests []request
 	receipts []receipt
 	results  []Result
 	asked    []bool
-	end      time.Time // of the longest budget of the parts, which is that of all
+	// What a call decides together: no call has these while another one is made.
+	groups []group
+	items  []lua.Item
+	asking []denial.Asking
+
+	end    time.Time // of the longest budget of the parts, which is that of all
+	fewer  bool      // AtMost: fewer units will do
+	unsure bool      // Redis may have charged what was decided locally
 }
 
-func newMultiDecision(parts []Part, key string, cost []Cost, receipts []receipt) *multiDecision {
-	n := len(parts)
-	a := &multiDecision{
-		parts: parts, asks: make([]ask, n), requests: make([]request, n), receipts: receipts,
-		results: make([]Result, n), asked: make([]bool, n),
+// begin returns a decision to be made, which is for end.
+func (m *Multi) begin(key string, opts []CallOption, receipts []receipt) *multiDecision {
+	a, _ := m.unused.Get().(*multiDecision)
+	if n := len(m.parts); a == nil {
+		a = &multiDecision{
+			parts: m.parts, clients: m.clients, asks: make([]ask, n), specs: make([]*spec, n), requests: make([]request, n),
+			results: make([]Result, n), asked: make([]bool, n), asking: make([]denial.Asking, n), groups: make([]group, 0, n),
+		}
 	}
-	for i := range parts {
-		a.asks[i] = parts[i].of(key, cost, i)
+	a.receipts, a.fewer = receipts, fewer(opts)
+	for i := range m.parts {
+		a.asks[i] = m.parts[i].of(key, opts, i)
 	}
 	return a
 }
 
-// decide checks everything, then asks: what was denied a moment ago, then Redis. failed is
-// the part that an error is of.
+// finished takes back a decision that no caller reads any more.
+func (m *Multi) finished(a *multiDecision) {
+	clear(a.asks)
+	clear(a.specs)
+	clear(a.requests)
+	clear(a.results)
+	clear(a.asked)
+	clear(a.items)
+	a.receipts, a.end, a.fewer, a.unsure = nil, time.Time{}, false, false
+	m.unused.Put(a)
+}
+
+// decide decides on all units or, where fewer will do, on those that all parts have room for.
+// failed is the part that an error is of.
 func (a *multiDecision) decide(ctx context.Context) (failed int, err error) {
-	var budget time.Duration
 	for i, ask := range a.asks {
 		l := a.parts[i].Limiter
-		s, err := l.limits.use(ctx, l.limits.choose(ctx, ask.key))
-		if err != nil {
+		if a.specs[i], err = l.limits.use(ctx, l.limits.choose(ctx, ask.key, ask.limit)); err != nil {
 			return i, err
 		}
+	}
+	if a.fewer {
+		n := a.asks[0].n
+		for _, s := range a.specs {
+			n = call{n: n, fewer: true}.within(s).n
+		}
+		a.fewerThan(n)
+	}
+	for tries := 1; ; tries++ {
+		if failed, err = a.try(ctx); err != nil || !a.fewer || a.unsure || a.asks[0].n <= 1 || !a.denied() {
+			return failed, err
+		}
+		remaining := math.MaxInt
+		for i, res := range a.results {
+			if a.asked[i] {
+				if !res.Allowed {
+					remaining = min(remaining, res.Remaining)
+				}
+				if s := a.requests[i].s; s.parts == nil { // it is one decision
+					a.requests[i].srv.Counts[res.Source].Add(^uint64(0))
+				}
+			}
+		}
+		a.fewerThan(next(tries, a.asks[0].n, remaining))
+		clear(a.asked)
+		clear(a.results)
+		clear(a.receipts)
+	}
+}
+
+// fewerThan asks for n units of each part.
+func (a *multiDecision) fewerThan(n int) {
+	for i := range a.asks {
+		a.asks[i].n = n
+	}
+}
+
+// denied reports that a part has denied.
+func (a *multiDecision) denied() bool {
+	for i, res := range a.results {
+		if a.asked[i] && !res.Allowed {
+			return true
+		}
+	}
+	return false
+}
+
+// try checks everything, then asks: what was denied a moment ago, then Redis.
+func (a *multiDecision) try(ctx context.Context) (failed int, err error) {
+	var budget time.Duration
+	for i, ask := range a.asks {
+		l, s := a.parts[i].Limiter, a.specs[i]
 		if err := l.redis.decider.enter(ctx, s, ask.key, ask.n); err != nil {
 			return i, err
 		}
 		a.requests[i] = l.redis.decider.request(l.redis.decider.redis.Budget, s.boundedBy(ctx, l.engine.answers()), ask.key, ask.n, nil)
+		a.requests[i].unsure = &a.unsure
 		budget = max(budget, a.requests[i].budget)
 	}
-	a.end = time.Now().Add(budget)
+	if a.end.IsZero() {
+		a.end = time.Now().Add(budget)
+	}
 	if a.known() {
 		return 0, nil
 	}
@@ -82,7 +160,7 @@ func (a *multiDecision) callHooks(ctx context.Context, allowed bool, failed int,
 // askAll asks one group after the other, and gives back what was taken when one
 // denies. failed is the part that an error is of.
 func (a *multiDecision) askAll(ctx context.Context) (failed int, err error) {
-	groups := a.groups()
+	groups := a.group()
 	if a.receipts != nil || len(groups) > 1 {
 		for i := range a.requests {
 			a.receive(i)
@@ -105,40 +183,42 @@ func (a *multiDecision) known() (denied bool) {
 		if r.s.parts != nil {
 			continue
 		}
-		r.unknown = r.s.leased // what is held is spent first
+		r.unknown, r.fewer = r.s.leased, a.fewer // what is held is spent first
 		if res, known := a.parts[i].Limiter.redis.decider.knows(r); known {
 			a.set(i, res)
 			denied = true
 		}
-		r.unknown = true // the denials were read, and a second reading would be counted
+		// The denials were read, and a second reading would be counted. Of all parts the same is asked for.
+		r.unknown, r.fewer = true, false
 	}
 	return denied
 }
 
 // set notes the decision on a part.
-func (a *multiDecision) set(i int, res Result) { a.results[i], a.asked[i] = res, true }
-
-// groups puts together what one script can decide: the keys of one server, in a
-// cluster of one slot.
-func (a *multiDecision) groups() []group {
-	if len(a.requests) == 1 {
-		return []group{{parts: []int{0}, alone: true}}
+func (a *multiDecision) set(i int, res Result) {
+	if res.Allowed {
+		res.Admitted = a.asks[i].n
 	}
-	var out []group
+	a.results[i], a.asked[i] = res, true
+}
+
+// group puts together what one script can decide: the keys of one server, in a
+// cluster of one slot.
+func (a *multiDecision) group() []group {
+	out := a.groups[:0]
 next:
 	for i := range a.requests {
 		r := &a.requests[i]
-		if r.s.leased || r.s.parts != nil {
-			out = append(out, group{[]int{i}, true})
-			continue
-		}
+		alone := r.s.leased || r.s.parts != nil
 		for g := range out {
-			if !out[g].alone && a.together(out[g].parts[0], i) {
+			if !alone && !out[g].alone && a.together(out[g].parts[0], i) {
 				out[g].parts = append(out[g].parts, i)
 				continue next
 			}
 		}
-		out = append(out, group{parts: []int{i}})
+		out = out[:len(out)+1] // there is room for as many groups as parts
+		g := &out[len(out)-1]
+		g.parts, g.alone = append(g.parts[:0], i), alone
 	}
 	for g := range out {
 		out[g].alone = len(out[g].parts) == 1
@@ -147,10 +227,7 @@ next:
 }
 
 func (a *multiDecision) together(i, j int) bool {
-	if !sameClient(a.parts[i].Limiter, a.parts[j].Limiter) {
-		return false
-	}
-	if a.requests[i].srv.Addr != a.requests[j].srv.Addr {
+	if a.clients[i] != a.clients[j] || a.requests[i].srv.Addr != a.requests[j].srv.Addr {
 		return false
 	}
 	return !a.requests[i].srv.OneSlot() || redislink.Slot(a.requests[i].id) == redislink.Slot(a.requests[j].id)
@@ -164,31 +241,35 @@ func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, 
 	if g.alone {
 		var res Result
 		if r.s.leased || r.s.parts != nil {
-			res, err = a.parts[first].Limiter.redis.within(ctx, r.budget, r.s, r.key, r.n, r.rc)
+			res, err = a.parts[first].Limiter.redis.within(ctx, r.budget, r.s, r.key, r.n, false, r.rc)
+			a.unsure = a.unsure || res.Source == SourceLocal
 		} else {
 			res, err = d.ask(ctx, *r)
 		}
 		a.set(first, res)
 		return res.Allowed, first, err
 	}
-	items := make([]lua.Item, len(g.parts))
-	asking := make([]denial.Asking, len(g.parts))
+	items := a.items[:0]
 	for k, i := range g.parts {
 		r, d := &a.requests[i], a.parts[i].Limiter.redis.decider
-		items[k] = lua.Item{Keys: d.redis.Names.KeysOf(r.s.args.Kind, r.id), Params: r.s.args, Cost: int64(r.n)}
-		asking[k] = d.denials.Ask(r.id)
+		items = append(items, lua.Item{Keys: d.redis.Names.KeysOf(r.s.args.Kind, r.id), Params: r.s.args, Cost: int64(r.n)})
+		a.asking[k] = d.denials.Ask(r.id)
 	}
 	start := time.Now()
-	cmd := &lua.DecideAll{Items: items}
-	o := &redislink.Op{ID: r.id, Command: cmd}
 	if r.srv.Unavailable() {
 		return a.fallBack(ctx, g, redislink.ErrOpen)
 	}
+	o := d.redis.NewOp()
+	o.ID, o.All, o.Named = r.id, items, a.receipts != nil
+	a.items = nil // a call that is left by its caller keeps them
 	err = d.redis.Ask(ctx, r.srv, o, r.budget)
 	end := time.Now()
 	switch {
 	case err == nil:
-		return a.decided(g, items, asking, cmd.Out, o.Member, start, end), 0, nil
+		ok = a.decided(g, o, start, end)
+		a.items = items
+		d.redis.Free(o)
+		return ok, 0, nil
 	case r.srv.Apart(err):
 		return a.askApart(ctx, g)
 	case redislink.FallsBack(err):
@@ -223,23 +304,23 @@ func (a *multiDecision) receive(i int) {
 }
 
 // decided records what Redis said.
-func (a *multiDecision) decided(g group, items []lua.Item, asking []denial.Asking, all []algo.Decision, nonce string, start, end time.Time) bool {
+func (a *multiDecision) decided(g group, o *redislink.Op, start, end time.Time) bool {
 	ok := true
-	for _, d := range all {
+	for _, d := range o.Outs {
 		ok = ok && d.Allowed
 	}
 	for k, i := range g.parts {
-		r, d, out := &a.requests[i], a.parts[i].Limiter.redis.decider, all[k]
+		r, d, out := &a.requests[i], a.parts[i].Limiter.redis.decider, o.Outs[k]
 		// That it was charged puts an older denial right, too.
 		if !out.Allowed || ok && out.Remaining < int64(r.n)+r.s.args.Keep {
-			d.remember(asking[k], r.s, r.n, out, start, end)
-		}
-		if ok {
-			r.rc.fromRedis(items[k].Keys, r.n, &redislink.Op{At: items[k].At, First: 1, Member: lua.Member(nonce, 0)})
+			d.remember(a.asking[k], r.s, r.n, out, start, end)
 		}
 		charged := 0
 		if ok {
 			charged = r.n
+			if o.Named {
+				r.rc.fromRedis(o.All[k].Keys, r.n, &redislink.Op{At: o.All[k].At, First: 1, Member: lua.Member(o.Member, o.Place+k)})
+			}
 		}
 		d.decided(r.srv, r.s, r.id, charged, out, int64(charged))
 		a.set(i, count(r.srv, r.s.result(out, SourceRedis)))
@@ -251,6 +332,7 @@ func (a *multiDecision) decided(g group, items []lua.Item, asking []denial.Askin
 // first, so that the others are not charged when one denies.
 func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (bool, int, error) {
 	ok := true
+	a.unsure = a.unsure || !redislink.NeverExecuted(cause)
 	for _, i := range g.parts {
 		r, d := &a.requests[i], a.parts[i].Limiter.redis.decider
 		if d.policy != fallback.Local {
@@ -332,6 +414,7 @@ func (a *multiDecision) result() MultiResult {
 	out.Remaining = a.results[least].Remaining
 	if out.Allowed {
 		res := a.results[least]
+		out.Admitted = res.Admitted
 		out.Limit, out.Source, out.Claim = res.Limit, res.Source, res.Claim
 	} else {
 		out.Delay = 0

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -31,6 +33,11 @@ func TestAllocations(t *testing.T) {
 	plain := newLimiter(t, rdb, long, limiter.WithShare(1), limiter.WithBudget(5*time.Second))
 	if n := testing.AllocsPerRun(500, allow(plain, "customer:42")); n > 8 {
 		t.Errorf("alone: %v allocations a decision, want at most 8", n)
+	}
+
+	multi := newMulti(t, layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{long, long, limiter.FixedWindow(limiter.PerHour(1_000_000))}, limiter.WithShare(1), limiter.WithBudget(5*time.Second))...)
+	if n := testing.AllocsPerRun(500, allow(multi, "customer:42")); n > 12 {
+		t.Errorf("three limits, alone: %v allocations a decision, want at most 12, of which 3 make the keys of the parts", n)
 	}
 
 	const callers, each = 128, 200

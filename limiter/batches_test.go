@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
+	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/limiter/limitertest"
@@ -106,6 +107,9 @@ func TestKeysAreCombined(t *testing.T) {
 	}
 	if n := calls("evalsha") - writes; n == 0 || n > 20 {
 		t.Errorf("%d calls for 200 decisions", n)
+	}
+	if !redisproc.AtLeast(7, 0) {
+		return // the looks were sent as writes
 	}
 	if n := calls("evalsha_ro") - looks; n == 0 || n > 20 {
 		t.Errorf("%d calls for 200 looks", n)

@@ -150,7 +150,7 @@ func TestOneBudgetForAllCalls(t *testing.T) {
 }
 
 // TestOverloadDoesNotOpenTheBreaker: more callers than may be in flight wait for their turn,
-// and callers whose turn comes too late say nothing against a Redis that answers.
+// and callers that come too late do not count against a Redis that answers.
 func TestOverloadDoesNotOpenTheBreaker(t *testing.T) {
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{PoolSize: 1})

@@ -1,8 +1,10 @@
 package limiter
 
-// CallOption is an option of Allow and Wait: a Cost, or a Limit, which decides this call in
-// place of the limiter's own: a tier, or a limit that changes at run time. Of several, the
-// last one of a kind holds, and the zero Limit is the limiter's own.
+// CallOption is an option of Allow, Wait and Reserve: a Cost, an AtMost, or a Limit, which
+// decides this call in place of the limiter's own: a tier, or a limit that changes at run time.
+// For a Limiter the last one of a kind holds, and AtMost and Cost are of one kind. For a Multi a
+// Cost and a Limit may be given for each part, in the order of the parts. The zero Limit is the
+// limiter's own.
 //
 // The state of the key is kept where that is meaningful: counts and tokens stay, and a
 // smaller burst cuts them off. A window of another length, and another algorithm, start
@@ -12,19 +14,67 @@ type CallOption interface{ ofCall() }
 // Cost is how many units a call asks for; without it 1. 0 is Peek.
 type Cost int
 
-func (Cost) ofCall()  {}
-func (Limit) ofCall() {}
+// AtMost asks for as many units as there is room for, up to that many: also for more than the
+// limit ever admits at once, of which it admits its burst. Result.Admitted says how many they
+// are. The call is denied when there is no room for one unit; RetryAfter is then that of one
+// unit, and Wait waits for one. Of a Multi it is the same number for each part.
+//
+// It takes one call to Redis where there is room for all, and else up to three, within one
+// budget. When others take units at the same time, fewer may be admitted than there were. Of a key that is
+// split by WithKeyShards it takes units of one part.
+type AtMost int
 
-// costOf returns the limit and the cost of a call.
-func costOf(opts []CallOption) (l Limit, n int) {
-	n = 1
+func (Cost) ofCall()   {}
+func (AtMost) ofCall() {}
+func (Limit) ofCall()  {}
+
+// call is what the options of a call to a Limiter ask for.
+type call struct {
+	limit Limit
+	n     int
+	fewer bool // AtMost: fewer than n will do, but not none
+}
+
+// callOf returns what options ask for.
+func callOf(opts []CallOption) call {
+	c := call{n: 1}
 	for _, o := range opts {
 		switch o := o.(type) {
 		case Limit:
-			l = o
+			c.limit = o
 		case Cost:
-			n = int(o)
+			c.n, c.fewer = int(o), false
+		case AtMost:
+			c.n, c.fewer = int(o), true
 		}
 	}
-	return l, n
+	return c
+}
+
+// least is the fewest units for which the call is admitted.
+func (c call) least() int {
+	if c.fewer {
+		return min(c.n, 1)
+	}
+	return c.n
+}
+
+// within returns the call with no more units than s can admit at once, where fewer will do.
+func (c call) within(s *spec) call {
+	if c.fewer {
+		c.n = int(min(int64(c.n), s.mostAtOnce()))
+	}
+	return c
+}
+
+// maxTries is how often AtMost asks.
+const maxTries = 3
+
+// next returns how many units to ask for after so many tries, of which the last one was for n
+// units and found room for remaining.
+func next(tries, n, remaining int) int {
+	if tries >= maxTries-1 {
+		return 1
+	}
+	return max(1, min(n-1, remaining))
 }

@@ -39,12 +39,12 @@ func TestChangedLimits(t *testing.T) {
 		limitOf := of(limit.Algorithm())
 		tokens := limit.Algorithm() == "token bucket"
 		key := "a tier"
-		change := func(n int) []limiter.Limit { return []limiter.Limit{limitOf(n)} }
+		change := func(n int) []limiter.CallOption { return []limiter.CallOption{limitOf(n)} }
 		for range 2 {
 			ask := func(size, n int, admitted bool, remaining int) {
 				t.Helper()
-				opts := change(size)
-				r, err := lim.Reserve(t.Context(), key, n, opts...)
+				opts := append(change(size), limiter.Cost(n))
+				r, err := lim.Reserve(t.Context(), key, opts...)
 				must(t, err)
 				if r.Allowed != admitted || r.Remaining != remaining || r.Limit != limitOf(size) {
 					t.Fatalf("%s, %d of %d: %+v, want %v with %d remaining", key, n, size, r.Result, admitted, remaining)
@@ -66,7 +66,7 @@ func TestChangedLimits(t *testing.T) {
 			}
 			ask(3, 1, false, 0)
 			key = "the limiter's own"
-			change = func(n int) []limiter.Limit {
+			change = func(n int) []limiter.CallOption {
 				must(t, lim.(interface{ SetLimit(limiter.Limit) error }).SetLimit(limitOf(n)))
 				return nil
 			}
@@ -103,7 +103,7 @@ func TestRaisedRate(t *testing.T) {
 		}
 		reserve(t, lim, "k", 10)
 		before := reserve(t, lim, "k", 1)
-		after, err := lim.Reserve(t.Context(), "k", 1, newLimit(limiter.Per(1000, 300*time.Hour)))
+		after, err := lim.Reserve(t.Context(), "k", newLimit(limiter.Per(1000, 300*time.Hour)))
 		must(t, err)
 		if before.Allowed || after.Allowed || after.RetryAfter > before.RetryAfter/99 {
 			t.Errorf("told to wait %v, and %v at a hundred times the rate", before.RetryAfter, after.RetryAfter)

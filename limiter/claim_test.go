@@ -39,7 +39,7 @@ func TestClaimsFollowTheTraffic(t *testing.T) {
 				_, err := lims[0].AllowN(t.Context(), key, 2)
 				must(t, err)
 			}
-			r, err := lims[1].Reserve(t.Context(), key, 300)
+			r, err := lims[1].Reserve(t.Context(), key, limiter.Cost(300))
 			must(t, err)
 			must(t, r.Cancel(t.Context()))
 			must(t, srv.Kill())

@@ -75,6 +75,7 @@ func TestHooksOfTheClientSeeDecisions(t *testing.T) {
 // TestLibraryIsLoadedLater: a library that could not be loaded, for want of memory, is
 // loaded when it can be.
 func TestLibraryIsLoadedLater(t *testing.T) {
+	redistest.Since(t, 7, 0, "functions")
 	srv := redistest.Start(t)
 	admin := redistest.Admin(t, srv)
 	must(t, admin.ConfigSet(t.Context(), "maxmemory", "1").Err())

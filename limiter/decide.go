@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/denial"
+	"github.com/holdfast-go/holdfast/internal/inprocess"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/outbox"
@@ -23,7 +25,7 @@ type decider struct {
 	askAgain bool    // WithoutDenialCache
 	equal    float64 // WithEqualShare; 1 where the share is fixed
 	phase    int64   // in which windows fractions of units are used
-	local    *fallback.Store
+	local    *inprocess.Store
 	outbox   *outbox.Outbox
 	denials  *denial.Cache
 	leases   *lease.Table // nil without
@@ -36,6 +38,7 @@ type request struct {
 	key    string
 	id     string
 	n      int
+	fewer  bool // than n units will do
 	budget time.Duration
 	// more, if set, is the lease to fill with the same call.
 	more *lease.Lease
@@ -63,8 +66,29 @@ func (d *decider) enter(ctx context.Context, s *spec, key string, n int) error {
 	return ctx.Err()
 }
 
-// decide is the one way to a decision.
+// decide is the one way to a decision. Where fewer units will do, it asks again for those that
+// there is room for; what was decided locally has done so.
 func (d *decider) decide(ctx context.Context, r request) (Result, error) {
+	if !r.fewer {
+		return d.decideAll(ctx, r)
+	}
+	end := time.Now().Add(r.budget)
+	for tries := 1; ; tries++ {
+		res, err := d.decideAll(ctx, r)
+		switch {
+		case res.Allowed:
+			res.Admitted = cmp.Or(res.Admitted, r.n)
+			return res, err
+		case err != nil, r.n <= 1, res.Source == SourceLocal:
+			return res, err
+		}
+		r.srv.Counts[res.Source].Add(^uint64(0)) // it is one decision
+		r.n, r.budget = next(tries, r.n, res.Remaining), time.Until(end)
+	}
+}
+
+// decideAll decides on all units of r, or on fewer without Redis.
+func (d *decider) decideAll(ctx context.Context, r request) (Result, error) {
 	if r.s.leased {
 		return d.spend(ctx, r)
 	}
@@ -86,7 +110,7 @@ func (d *decider) spend(ctx context.Context, r request) (Result, error) {
 	deadline := now.Add(r.budget)
 	units, ok := ls.Spend(n, now)
 	if !ok && !r.srv.Unavailable() {
-		if den, denied := d.denied(r.s, r.id, r.n-int(units.Sum())); denied {
+		if den, denied := d.denied(&r, r.n-int(units.Sum())); denied {
 			units.Undo(n)
 			return count(r.srv, withHeld(r.s.result(den, SourceCache), ls, now)), nil
 		}
@@ -117,7 +141,16 @@ func (d *decider) spend(ctx context.Context, r request) (Result, error) {
 	}
 	if err == nil && res.Allowed {
 		r.rc.fromLease(units)
+		if res.Admitted > 0 { // perhaps fewer than were missing
+			res.Admitted += int(units.Sum())
+		}
 		return withHeld(res, ls, now), nil
+	}
+	if r.fewer && err == nil && res.Source == SourceLocal && units.Sum() > 0 {
+		r.srv.Counts[res.Source].Add(^uint64(0))
+		res = r.spent(units, ls.View(now), now)
+		res.Admitted = int(units.Sum())
+		return res, nil
 	}
 	units.Undo(n)
 	if err == nil && res.Source == SourceRedis {
@@ -257,7 +290,7 @@ func (d *decider) knows(r *request) (Result, bool) {
 		}
 	}
 	if !open && !r.unknown {
-		if out, ok := d.denied(r.s, r.id, r.n); ok {
+		if out, ok := d.denied(r, r.n); ok {
 			return count(r.srv, r.s.result(out, SourceCache)), true
 		}
 	}
@@ -270,12 +303,16 @@ func (d *decider) remembers(s *spec, n int) bool {
 	return n > 0 && s.args.MaxDelay == 0 && !d.askAgain
 }
 
-// denied is what Redis denied a moment ago.
-func (d *decider) denied(s *spec, id string, n int) (algo.Decision, bool) {
-	if !d.remembers(s, n) {
+// denied is what Redis denied a moment ago of n units of r. Where fewer will do, that is one: for how many there
+// was room then does not say for how many there is now.
+func (d *decider) denied(r *request, n int) (algo.Decision, bool) {
+	if r.fewer {
+		n = min(n, 1)
+	}
+	if !d.remembers(r.s, n) {
 		return algo.Decision{}, false
 	}
-	return d.denials.Get(d.denials.Ask(id), &s.args.Params, n)
+	return d.denials.Get(d.denials.Ask(r.id), &r.s.args.Params, n)
 }
 
 // remember keeps a denial, or that there is no room for as much again.
@@ -330,8 +367,14 @@ func (d *decider) fallBack(r *request, cause error) (Result, error) {
 	d.redis.BeatAway(srv)
 	d.redis.UseShare()
 	claim := d.claim(s, r.id)
-	out := d.local.Take(r.id, s.local(claim, d.phase), int64(r.n), owed, r.rc.forLocal())
-	return count(srv, d.ofClaim(r, claim, out)), nil
+	own := s.local(claim, d.phase)
+	out, units := take(d.local, r.id, &own, r.n, r.fewer, owed, r.rc)
+	if r.fewer && units == 0 {
+		r.n = min(r.n, 1) // what the denial is about
+	}
+	res := d.ofClaim(r, claim, out)
+	res.Admitted = units
+	return count(srv, res), nil
 }
 
 // ofClaim is the result of what this process decided by its claim.

@@ -16,8 +16,8 @@
 //
 // [New] makes a [Limiter] that processes share; [NewLocal] makes one for this process
 // alone, without Redis. The limits are [FixedWindow], [SlidingWindowLog],
-// [SlidingWindowCounter], [TokenBucket], [LeakyBucket], [LeakyBucketShaping] and
-// [GCRA].
+// [SlidingWindowCounter], [TokenBucket], [LeakyBucket], [LeakyBucketShaping], [GCRA]
+// and, for quotas per day or month, [Calendar].
 //
 // Beyond one limit: [Limiter.Reserve] for costs that are known only afterwards,
 // [NewMulti] for several limits at once, [WithCriticalHeadroom] and [Critical] for calls

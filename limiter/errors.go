@@ -38,11 +38,12 @@ var (
 	ErrState = redislink.ErrState
 )
 
-// WaitError says that Wait would have to wait for longer than the context
-// allows. It was returned at once, without waiting, and nothing was charged. It
-// matches context.DeadlineExceeded.
+// WaitError says that Wait would have to wait for longer than the context allows. Nothing was
+// charged. It is returned as soon as that is known, before the deadline: mostly at once, and
+// later where other callers take the units, or Redis fails, while the caller waits. It matches
+// context.DeadlineExceeded, which Wait returns when the deadline itself comes first.
 type WaitError struct {
-	// RetryAfter is how long it would have had to wait.
+	// RetryAfter is how long it would have had to wait, from the moment of the error.
 	RetryAfter time.Duration
 	// Remaining is how much time the context had left.
 	Remaining time.Duration

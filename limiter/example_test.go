@@ -246,7 +246,7 @@ func ExampleLimiter_Reserve() {
 	}
 	defer lim.Close()
 	ctx := context.Background()
-	r, err := lim.Reserve(ctx, "account", 400) // at most, but what is it really?
+	r, err := lim.Reserve(ctx, "account", limiter.Cost(400)) // at most, but what is it really?
 	if err != nil || !r.Allowed {
 		fmt.Println(r, err)
 		return
@@ -258,6 +258,48 @@ func ExampleLimiter_Reserve() {
 	res, err := lim.Peek(ctx, "account")
 	fmt.Println(res.Remaining, err, errors.Is(r.Cancel(ctx), limiter.ErrSettled))
 	// Output: 850 <nil> true
+}
+
+func ExampleAtMost() {
+	lim, err := limiter.NewLocal(limiter.FixedWindow(limiter.Per(10, 300*time.Hour)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lim.Close()
+	ctx := context.Background()
+	for range 3 {
+		batch, err := lim.Allow(ctx, "mailings", limiter.AtMost(6))
+		fmt.Println(batch.Admitted, err)
+	}
+	// Output:
+	// 6 <nil>
+	// 4 <nil>
+	// 0 <nil>
+}
+
+func ExampleCountFailed() {
+	logins, err := limiter.NewLocal(limiter.FixedWindow(limiter.Per(2, 300*time.Hour)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer logins.Close()
+	for _, password := range []string{"right", "wrong", "right", "wrong", "right"} {
+		res, err := limiter.CountFailed(context.Background(), logins, "alice", func(context.Context) bool {
+			fmt.Println("tried", password)
+			return password != "right"
+		})
+		if err != nil || !res.Allowed {
+			fmt.Println("too many wrong passwords", err)
+		}
+	}
+	// Output:
+	// tried right
+	// tried wrong
+	// tried right
+	// tried wrong
+	// too many wrong passwords <nil>
 }
 
 func ExampleNewMulti() {

@@ -118,6 +118,21 @@ var faults = []fault{
 	{name: "SCRIPT FLUSH", begin: func(s *scene) { must(s.t, s.admin.ScriptFlush(context.Background()).Err()) }, end: pass, stays: true},
 }
 
+// needs7 are faults that cannot be made on servers before 7.0, and why.
+var needs7 = map[string]string{
+	"writes paused":    "CLIENT PAUSE for writes alone",
+	"too few replicas": "min-replicas-to-write for scripts",
+	"loading":          "LOADING within the first 2 MB",
+}
+
+// ofServer skips what cannot be made on a server as old as the one that is tested on.
+func ofServer(t *testing.T, fault string) {
+	t.Helper()
+	if why := needs7[fault]; why != "" {
+		redistest.Since(t, 7, 0, why)
+	}
+}
+
 // misconf makes a snapshot fail, after which writes are refused: the folder it
 // would be written to is taken away.
 func misconf(s *scene) {
@@ -135,7 +150,7 @@ func misconf(s *scene) {
 
 // busy keeps the server in a script until it is killed.
 func busy(s *scene) {
-	s.config("busy-reply-threshold", "1")
+	s.config("lua-time-limit", "1") // the name that every version knows
 	go func() {
 		c := redis.NewClient(&redis.Options{Addr: s.srv.Addr(), ReadTimeout: time.Minute, MaxRetries: -1})
 		defer c.Close()
@@ -251,7 +266,7 @@ type reserving struct {
 }
 
 func (r *reserving) AllowN(ctx context.Context, key string, _ int) (limiter.Result, error) {
-	res, err := r.Reserve(ctx, key, 2)
+	res, err := r.Reserve(ctx, key, limiter.Cost(2))
 	if err != nil || !res.Allowed {
 		return result(res), err
 	}
@@ -330,6 +345,7 @@ func faultRows(t *testing.T, made func(*testing.T, *scene) subject) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
+			ofServer(t, f.name)
 			s := &scene{t: t}
 			if f.setup == nil {
 				f.setup = plain(redis.Options{})

@@ -30,7 +30,8 @@ type Health struct {
 	Reconciled uint64
 	// Owed is how many keys have local use that Redis has not been charged with yet.
 	Owed int
-	// LocalKeys is how many keys the in-process limiters remember.
+	// LocalKeys is how many keys have a state in this process: those of NewLocal, of an outage and
+	// those with a Block. Those of an outage go when they are fully reset and Redis decides again.
 	LocalKeys int
 	// FunctionsError is why WithFunctions is not in effect, if it is not.
 	FunctionsError error

@@ -76,8 +76,8 @@ func TestHooksReceiveEachDecision(t *testing.T) {
 	must(t, err)
 	subjects := map[string]interface {
 		limiter.Allower
-		Wait(context.Context, string, ...limiter.CallOption) (limiter.Result, error)
-		Reserve(context.Context, string, int, ...limiter.Limit) (*limiter.Reservation, error)
+		Wait(context.Context, string, ...limiter.CallOption) (*limiter.Reservation, error)
+		Reserve(context.Context, string, ...limiter.CallOption) (*limiter.Reservation, error)
 		Peek(context.Context, string, ...limiter.Limit) (limiter.Result, error)
 	}{
 		"redis": newLimiter(t, rdb, limit, patient(), with),
@@ -97,7 +97,7 @@ func TestHooksReceiveEachDecision(t *testing.T) {
 			}
 			res, err := lim.AllowN(ctx, "k", 1)
 			check(1, res, err)
-			r, err := lim.Reserve(ctx, "k", 1)
+			r, err := lim.Reserve(ctx, "k")
 			must(t, err)
 			check(1, r.Result, nil)
 			for range 4 {
@@ -112,10 +112,12 @@ func TestHooksReceiveEachDecision(t *testing.T) {
 			short, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			var late *limiter.WaitError
-			if res, err = lim.Wait(short, "k"); !errors.As(err, &late) {
-				t.Fatal(res, err)
+			if r, err := lim.Wait(short, "k"); !errors.As(err, &late) || r != nil {
+				t.Fatal(r, err)
 			}
-			check(1, res, nil)
+			if told := h.take(); len(told) != 1 || told[0].Cost != 1 || told[0].Result.Allowed || told[0].Result.RetryAfter < late.RetryAfter {
+				t.Errorf("told %+v of %+v", told, late)
+			}
 			if _, err := lim.Peek(ctx, "k"); err != nil {
 				t.Fatal(err)
 			}

@@ -253,8 +253,12 @@ func (r roomy) Peek(ctx context.Context, key string, _ ...limiter.Limit) (limite
 	return r.named(r.Limiter.Peek(ctx, key))
 }
 
-func (r roomy) Wait(ctx context.Context, key string, opts ...limiter.CallOption) (limiter.Result, error) {
-	return r.named(r.Limiter.Wait(ctx, key, opts...))
+func (r roomy) Wait(ctx context.Context, key string, opts ...limiter.CallOption) (*limiter.Reservation, error) {
+	res, err := r.Limiter.Wait(ctx, key, opts...)
+	if err == nil {
+		res.Result, _ = r.named(res.Result, nil)
+	}
+	return res, err
 }
 
 // TestConformanceLease: a limiter with leases is like any other.

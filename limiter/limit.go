@@ -54,6 +54,7 @@ type Limit struct {
 	kind  algo.Kind
 	rate  Rate
 	burst int
+	cal   *cal // nil is none
 }
 
 // FixedWindow admits rate.N units in each window of rate.Per, aligned to the
@@ -99,7 +100,7 @@ func GCRA(rate Rate, burst int) Limit { return Limit{kind: algo.GCRA, rate: rate
 // constructor.
 func (l Limit) Algorithm() string { return l.kind.String() }
 
-// Rate returns the limit's rate.
+// Rate returns the limit's rate. Of a calendar limit it is the mean: a month has 730h29m6s.
 func (l Limit) Rate() Rate { return l.rate }
 
 // Burst returns the largest cost that can ever be admitted at once: the burst
@@ -117,6 +118,8 @@ func (l Limit) String() string {
 	switch {
 	case l == Limit{}:
 		return "no limit"
+	case l.cal != nil:
+		return fmt.Sprintf("%v %d/%v %v", l.kind, l.rate.N, l.cal.unit, l.cal.zone)
 	case l.kind.Windowed():
 		return fmt.Sprintf("%v %v", l.kind, l.rate)
 	}
@@ -125,10 +128,16 @@ func (l Limit) String() string {
 
 // params validates l.
 func (l Limit) params() (algo.Params, error) {
+	var windows *algo.Calendar
+	if l.cal != nil {
+		if windows = l.cal.windows; l.cal.err != nil {
+			return algo.Params{}, l.cal.err
+		}
+	}
 	if l.rate.Per%time.Microsecond != 0 {
 		return algo.Params{}, invalid("period", l.rate.Per, "must be a whole number of microseconds")
 	}
-	p, err := algo.Limit{Kind: l.kind, N: int64(l.rate.N), Per: int64(l.rate.Per / time.Microsecond), Burst: int64(l.burst)}.Params()
+	p, err := algo.Limit{Kind: l.kind, N: int64(l.rate.N), Per: int64(l.rate.Per / time.Microsecond), Burst: int64(l.burst), Calendar: windows}.Params()
 	return p, configerr.In(pkg, err)
 }
 

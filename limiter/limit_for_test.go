@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -70,7 +71,7 @@ func TestLimitForKeys(t *testing.T) {
 			if res, err := lim.Peek(ctx, "gold:c"); err != nil || res.Remaining != 5 || res.Limit.Burst() != 5 {
 				t.Errorf("peek: %+v, %v", res, err)
 			}
-			r, err := lim.Reserve(ctx, "gold:c", 4)
+			r, err := lim.Reserve(ctx, "gold:c", limiter.Cost(4))
 			if err != nil || !r.Allowed || r.Cancel(ctx) != nil {
 				t.Errorf("reserve: %+v, %v", r, err)
 			}
@@ -166,4 +167,28 @@ func TestManyLimits(t *testing.T) {
 	if n := limiter.KeptLimits(lim); n > 1024 {
 		t.Errorf("%d limits are kept", n)
 	}
+}
+
+// TestWaitByTheLimitOfTheMoment: a caller that waits when the limit of its key changes is admitted by
+// the new one, and not by one that is no more.
+func TestWaitByTheLimitOfTheMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow, fast := limiter.GCRA(limiter.PerHour(1), 1), limiter.GCRA(limiter.PerMinute(1), 1)
+		var live atomic.Pointer[limiter.Limit]
+		live.Store(&slow)
+		lim, err := limiter.NewLocal(slow, limiter.WithLimitFor(func(context.Context, string) limiter.Limit { return *live.Load() }))
+		must(t, err)
+		defer lim.Close()
+		if res, err := lim.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			live.Store(&fast)
+		}()
+		res, err := lim.Wait(t.Context(), "k")
+		if err != nil || res.Limit != fast {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
 }

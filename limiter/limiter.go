@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/denial"
+	"github.com/holdfast-go/holdfast/internal/inprocess"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/outbox"
 	"github.com/holdfast-go/holdfast/internal/redislink"
@@ -34,8 +35,9 @@ type engine interface {
 	keeper
 	// enter rejects what must not be decided, and everything once the engine is closed.
 	enter(ctx context.Context, s *spec, key string, n int) error
-	// decide decides on what has entered.
-	decide(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error)
+	// decide decides on what has entered. With fewer, it may admit fewer units than n, and says
+	// how many.
+	decide(ctx context.Context, s *spec, key string, n int, fewer bool, rc *receipt) (Result, error)
 	refund(ctx context.Context, s *spec, key string, n int64) error
 	block(ctx context.Context, s *spec, key string, us int64) error
 	reset(ctx context.Context, s *spec, key string) error
@@ -66,10 +68,7 @@ func New(rdb redis.UniversalClient, limit Limit, opts ...Option) (*Limiter, erro
 	if err != nil {
 		return nil, configerr.In(pkg, err)
 	}
-	local, err := fallback.NewStore(c.MaxLocalKeys)
-	if err != nil {
-		return nil, err
-	}
+	local := inprocess.NewStore(c.MaxLocalKeys)
 	one := &decider{
 		redis: link, policy: c.Link.Policy, askAgain: c.AskAgain, equal: c.EqualShare, phase: link.Phase(),
 		local: local, outbox: outbox.New(link, local), denials: denial.New(),
@@ -106,11 +105,7 @@ func NewLocal(limit Limit, opts ...LocalOption) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := fallback.NewStore(c.MaxLocalKeys)
-	if err != nil {
-		return nil, err
-	}
-	l := &Limiter{hook: c.Decision, engine: &local{store: store, closed: make(chan struct{})}}
+	l := &Limiter{hook: c.Decision, engine: &local{store: inprocess.NewStore(c.MaxLocalKeys), closed: make(chan struct{})}}
 	return l, l.limits.configure(limit, c)
 }
 
@@ -141,19 +136,18 @@ func (l *Limiter) SetLimit(limit Limit) error {
 // limit in the options), ErrClosed, ErrState, the context's own error, or, only
 // under the policy fallback.Closed, ErrUnavailable.
 func (l *Limiter) Allow(ctx context.Context, key string, opts ...CallOption) (Result, error) {
-	limit, n := costOf(opts)
-	return l.decide(ctx, l.limits.choose(ctx, key, limit), key, n, nil)
+	return l.decide(ctx, callOf(opts), key, nil)
 }
 
 // AllowN is Allow with a Cost of n.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int) (Result, error) {
-	return l.decide(ctx, l.limits.choose(ctx, key), key, n, nil)
+	return l.decide(ctx, call{n: n}, key, nil)
 }
 
 // Peek decides without charging: it is a cost of 0, writes nothing and creates no
 // key. Remaining says what would be admitted.
 func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result, error) {
-	return l.decide(ctx, l.limits.choose(ctx, key, limit...), key, 0, nil)
+	return l.decide(ctx, call{limit: last(limit)}, key, nil)
 }
 
 // Wait waits until one unit of key, or a Cost, is admitted, and then for the Delay of a shaping
@@ -162,52 +156,83 @@ func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result,
 // until it is their turn. Allow, Reserve and other processes do not stand in that line: they
 // take what there is. Calls with a limit of their own stand in one line for each limit.
 //
+// What was admitted is reserved, as by Reserve: it may be settled at its real cost, or
+// cancelled, or left as it is.
+//
 // When the context's deadline leaves too little time, for the limit or behind those who
-// came before, it returns a *WaitError at once, and nothing is charged. Other errors are
-// those of Allow. A caller whose context ends during the Delay of a shaping limit gets the
+// came before, it returns a *WaitError as soon as it knows that, mostly at once, and nothing is
+// charged. Other errors are those of Allow. A caller whose context ends during the Delay of a shaping limit gets the
 // context's error and stays charged: those behind it already have their places.
-func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (Result, error) {
-	limit, n := costOf(opts)
-	limit = l.limits.choose(ctx, key, limit)
+func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (*Reservation, error) {
+	c, asked := callOf(opts), false
+	first := c
+	first.limit = l.limits.choose(ctx, key, c.limit)
+	r := new(Reservation)
 	w := waiter{
-		ctx: ctx, closed: l.engine.done(), n: n,
-		ask: func(ctx context.Context) (Result, error) { return l.decide(ctx, limit, key, n, nil) },
+		ctx: ctx, closed: l.engine.done(), n: c.least(),
+		ask: func(ctx context.Context) (res Result, err error) {
+			now := first
+			if asked { // the limit of the key may have changed since
+				now = c
+			}
+			asked = true
+			r, err = l.reserve(ctx, now, key)
+			return r.Result, err
+		},
 		queue: func(units int) (time.Duration, error) {
-			s, err := l.enter(ctx, key, n, limit)
+			s, err := l.enter(ctx, key, c.least(), first.limit)
 			return s.least(units), err
 		},
 	}
 	if l.redis != nil {
 		w.processes = l.redis.decider.redis.Processes
 	}
-	return w.wait(&l.lines, l.limits.line(key, limit))
-}
-
-// Reserve asks for n units of key as Allow does; what turns out not to be needed may be
-// given back.
-func (l *Limiter) Reserve(ctx context.Context, key string, n int, limit ...Limit) (*Reservation, error) {
-	r := &Reservation{of: l, key: key, cost: n}
-	var err error
-	if r.Result, err = l.decide(ctx, l.limits.choose(ctx, key, limit...), key, n, &r.receipt); err != nil {
+	if err := w.wait(&l.lines, l.limits.line(key, first.limit)); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// decide decides under a limit, of which the zero value is the limiter's own, and calls the
-// hook.
-func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, rc *receipt) (res Result, err error) {
-	s, err := l.limits.use(ctx, limit)
+// Reserve asks for one unit of key, or a Cost, as Allow does; what turns out not to be needed may
+// be given back.
+func (l *Limiter) Reserve(ctx context.Context, key string, opts ...CallOption) (*Reservation, error) {
+	r, err := l.reserve(ctx, callOf(opts), key)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// reserve decides, and notes where units were taken.
+func (l *Limiter) reserve(ctx context.Context, c call, key string) (*Reservation, error) {
+	r := &Reservation{first: taken{of: l, key: key}}
+	res, err := l.decide(ctx, c, key, &r.first.receipt)
+	r.Result, r.first.cost, r.first.source = res, res.Admitted, res.Source
+	return r, err
+}
+
+// decide decides on a call, under its limit or that of the key or the limiter's own, and calls
+// the hook.
+func (l *Limiter) decide(ctx context.Context, c call, key string, rc *receipt) (res Result, err error) {
+	s, err := l.limits.use(ctx, l.limits.choose(ctx, key, c.limit))
 	if err != nil {
 		return Result{}, err
 	}
+	c = c.within(s)
 	s = s.boundedBy(ctx, l.engine.answers())
-	start := l.hook.begin(n)
-	if err = l.engine.enter(ctx, s, key, n); err == nil {
-		res, err = l.engine.decide(ctx, s, key, n, rc)
+	start := l.hook.begin(c.n)
+	if err = l.engine.enter(ctx, s, key, c.n); err == nil {
+		res, err = l.engine.decide(ctx, s, key, c.n, c.fewer, rc)
+	}
+	switch {
+	case !res.Allowed:
+	case !c.fewer:
+		res.Admitted = c.n
+	default:
+		c.n = res.Admitted
 	}
 	if !start.IsZero() { // what it is called with takes as long to copy as to decide
-		l.hook.decided(ctx, start, key, n, res, err)
+		l.hook.decided(ctx, start, key, c.n, res, err)
 	}
 	return res, err
 }
@@ -222,7 +247,7 @@ func (l *Limiter) decide(ctx context.Context, limit Limit, key string, n int, rc
 // When Redis cannot be reached, the units are given back in this process only, and the error
 // is ErrUnavailable. Other errors are those of Allow.
 func (l *Limiter) Refund(ctx context.Context, key string, n int, limit ...Limit) error {
-	s, err := l.enter(ctx, key, n, l.limits.choose(ctx, key, limit...))
+	s, err := l.enter(ctx, key, n, l.limits.choose(ctx, key, last(limit)))
 	if err != nil || n == 0 {
 		return err
 	}
@@ -250,7 +275,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, limit 
 	if err != nil {
 		return err
 	}
-	s, err := l.enter(ctx, key, 0, l.limits.choose(ctx, key, limit...))
+	s, err := l.enter(ctx, key, 0, l.limits.choose(ctx, key, last(limit)))
 	if err != nil {
 		return err
 	}
@@ -262,7 +287,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration, limit 
 // only this process has forgotten the key. With a limit, the state of its
 // algorithm is meant.
 func (l *Limiter) Reset(ctx context.Context, key string, limit ...Limit) error {
-	s, err := l.enter(ctx, key, 0, l.limits.choose(ctx, key, limit...))
+	s, err := l.enter(ctx, key, 0, l.limits.choose(ctx, key, last(limit)))
 	if err != nil {
 		return err
 	}

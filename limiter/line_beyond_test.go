@@ -82,7 +82,7 @@ func TestReturnedUnitsEndAWait(t *testing.T) {
 			l, err := limiter.NewLocal(limiter.FixedWindow(limiter.Per(10, 24*time.Hour)))
 			must(t, err)
 			defer l.Close()
-			r, err := l.Reserve(t.Context(), "k", 10)
+			r, err := l.Reserve(t.Context(), "k", limiter.Cost(10))
 			must(t, err)
 			start := time.Now()
 			var wg sync.WaitGroup

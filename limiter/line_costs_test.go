@@ -43,7 +43,7 @@ func TestMultiWaitsWithoutCost(t *testing.T) {
 		limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) { n.Add(1) }}))
 	m := newMulti(t, parts...)
 	for range 2 {
-		if _, err := m.Wait(t.Context(), "k", 1, 0); err != nil {
+		if _, err := m.Wait(t.Context(), "k", limiter.Cost(1), limiter.Cost(0)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,14 +58,14 @@ func TestWaiterOfAMultiAsksAfterAnotherPartsDenial(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{limiter.TokenBucket(limiter.PerSecond(10), 10), limiter.TokenBucket(limiter.PerHour(60), 100)})
 	m := newMulti(t, parts...)
-	_, err := m.Allow(t.Context(), "k", 1, 50)
+	_, err := m.Allow(t.Context(), "k", limiter.Cost(1), limiter.Cost(50))
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	big := make(chan error, 1)
-	go func() { _, err := m.Wait(ctx, "k", 1, 100); big <- err }()
+	go func() { _, err := m.Wait(ctx, "k", limiter.Cost(1), limiter.Cost(100)); big <- err }()
 	time.Sleep(100 * time.Millisecond)
 	little := make(chan error, 1)
-	go func() { _, err := m.Wait(t.Context(), "k", 1, 1); little <- err }()
+	go func() { _, err := m.Wait(t.Context(), "k", limiter.Cost(1), limiter.Cost(1)); little <- err }()
 	time.Sleep(100 * time.Millisecond)
 	cancel()
 	if err := <-big; !errors.Is(err, context.Canceled) {

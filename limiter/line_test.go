@@ -96,7 +96,7 @@ func TestWaitersAreServedInTurn(t *testing.T) {
 
 // queue lets waiters arrive a millisecond apart, and returns when each was admitted.
 func queue(lim interface {
-	Wait(context.Context, string, ...limiter.CallOption) (limiter.Result, error)
+	Wait(context.Context, string, ...limiter.CallOption) (*limiter.Reservation, error)
 }, costs []int, ctxOf func(i int) context.Context) (order []int, at []time.Duration, errs []error) {
 	at, errs = make([]time.Duration, len(costs)), make([]error, len(costs))
 	var mu sync.Mutex

@@ -5,12 +5,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/inprocess"
 )
 
 // local decides in this process alone.
 type local struct {
-	store   *fallback.Store
+	store   *inprocess.Store
 	closing sync.Once
 	closed  chan struct{}
 }
@@ -35,9 +36,25 @@ func (e *local) open() error {
 	}
 }
 
-func (e *local) decide(_ context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
+func (e *local) decide(_ context.Context, s *spec, key string, n int, fewer bool, rc *receipt) (Result, error) {
 	rc.of(s, key)
-	return s.result(e.store.Take(key, s.args.Params, int64(n), nil, rc.forLocal()), SourceLocal), nil
+	out, units := take(e.store, key, &s.args.Params, n, fewer, nil, rc)
+	res := s.result(out, SourceLocal)
+	res.Admitted = units
+	return res, nil
+}
+
+// take charges n units in a store, or fewer where they will do, and returns how many.
+func take(store *inprocess.Store, id string, p *algo.Params, n int, fewer bool, owed *algo.Params, rc *receipt) (algo.Decision, int) {
+	out := store.Take(id, p, int64(n), owed, rc.forLocal())
+	for fewer && !out.Allowed && n > 1 {
+		n = max(1, min(n-1, int(out.Remaining-p.Keep)))
+		out = store.Take(id, p, int64(n), owed, rc.forLocal())
+	}
+	if !out.Allowed {
+		n = 0
+	}
+	return out, n
 }
 
 func (e *local) giveBack(_ context.Context, rc *receipt, n int) error {

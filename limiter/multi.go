@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
@@ -27,14 +29,16 @@ import (
 // concurrent use and needs no Close; its limiters do.
 type Multi struct {
 	parts    []Part
-	observed bool // a part has a hook for decisions
+	clients  []int // of each part, the first part that has the same
+	observed bool  // a part has a hook for decisions
+	unused   sync.Pool
 	lines    wait.Lines[lineOf]
 }
 
 var _ Allower = (*Multi)(nil)
 
 // NewMulti returns the limits as one. The error matches ErrInvalidConfig: there must be a
-// part, each with a limiter, a name and, among those of one Redis, a prefix that no
+// part, each with a limiter of New, a name and, among those of one Redis, a prefix that no
 // other has.
 func NewMulti(parts ...Part) (*Multi, error) {
 	if len(parts) == 0 {
@@ -50,12 +54,17 @@ func NewMulti(parts ...Part) (*Multi, error) {
 		case p.Limiter.redis == nil:
 			return nil, invalid("limiter", fmt.Sprintf("one of NewLocal for part %q", p.Name), "must be made by New")
 		}
-		for _, other := range parts[:i] {
+		m.clients = append(m.clients, i)
+		for j, other := range parts[:i] {
+			same := sameClient(other.Limiter, p.Limiter)
+			if same {
+				m.clients[i] = min(m.clients[i], j)
+			}
 			switch {
 			case other.Name == p.Name:
 				return nil, invalid("name", p.Name, "must be used for one part only")
-			case other.Limiter.redis.decider.redis.Prefix == p.Limiter.redis.decider.redis.Prefix && sameClient(other.Limiter, p.Limiter):
-				return nil, invalid("prefix", p.Limiter.redis.decider.redis.Prefix, "is that of the parts %q and %q, which would share their counts: give each a prefix of its own", other.Name, p.Name)
+			case other.Limiter.redis.decider.redis.Prefix == p.Limiter.redis.decider.redis.Prefix && same:
+				return nil, invalid("prefix", p.Limiter.redis.decider.redis.Prefix, "must not be that of both %q and %q, which would share their counts: give each part a limiter with a prefix of its own by WithPrefix", other.Name, p.Name)
 			}
 		}
 		m.observed = m.observed || p.Limiter.hook != nil
@@ -64,57 +73,68 @@ func NewMulti(parts ...Part) (*Multi, error) {
 }
 
 // Allow asks all parts for one unit of their key for key, or for a Cost, or each part for
-// the Cost at its place: requests and tokens, say. A Cost of 0 is a peek.
+// the Cost at its place: requests and tokens, say. A Cost of 0 is a peek. In the same way a
+// Limit for each part may be given, in their order, of which the zero Limit is the part's own.
 //
 // The error is that of a part, with its name, as by Limiter.Allow; then none is
-// charged. It matches ErrInvalidConfig when there is neither one Cost nor one for each part.
-func (m *Multi) Allow(ctx context.Context, key string, cost ...Cost) (MultiResult, error) {
-	return m.decide(ctx, key, cost, nil)
+// charged. It matches ErrInvalidConfig when there is neither one Cost nor one for each part, or
+// not a Limit for each.
+func (m *Multi) Allow(ctx context.Context, key string, opts ...CallOption) (MultiResult, error) {
+	return m.decide(ctx, key, opts, nil)
 }
 
 // AllowN is Allow with a Cost of n, for those who take an Allower.
 func (m *Multi) AllowN(ctx context.Context, key string, n int) (Result, error) {
-	res, err := m.decide(ctx, key, []Cost{Cost(n)}, nil)
+	res, err := m.decide(ctx, key, []CallOption{Cost(n)}, nil)
 	return res.Result, err
 }
 
 // Wait waits until all parts admit what Allow asks for, all at one time: what some parts could
-// admit sooner is not reserved meanwhile. Then it waits for the Delay of parts that shape.
+// admit sooner is not reserved meanwhile. Then it waits for the Delay of parts that shape. What
+// was admitted is reserved, as by Reserve.
 //
 // Callers of Wait with one key stand in line as for Limiter.Wait. The line is the Multi's own:
 // callers who wait for the limiter of a part alone do not stand in it. When the context's
-// deadline leaves too little time, Wait returns a *WaitError at once, and nothing is charged.
-// Other errors are those of Allow. A caller whose context ends during the Delay has been
-// charged, as Limiter.Wait says.
-func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult, error) {
-	var last MultiResult
-	link, n := m.parts[0].Limiter.redis.decider.redis, 1
+// deadline leaves too little time, Wait returns a *WaitError as soon as it knows that, and nothing
+// is charged. Lines of other keys may take the units of a part that they share, so a caller may
+// learn of it after a wait. Other errors are those of Allow. A caller whose context ends during the
+// Delay has been charged, as Limiter.Wait says.
+func (m *Multi) Wait(ctx context.Context, key string, opts ...CallOption) (*Reservation, error) {
+	if err := check(m.parts, opts); err != nil {
+		return nil, err
+	}
+	r := new(Reservation)
+	link := m.parts[0].Limiter.redis.decider.redis
 	closed, end := context.WithCancel(context.Background()) // it ends with any part
 	defer end()
 	for _, p := range m.parts {
 		defer context.AfterFunc(p.Limiter.redis.decider.redis.Life(), end)()
 	}
-	if len(cost) > 0 {
-		n = int(slices.Min(cost)) // at least so much of each part
+	few, least := fewer(opts), math.MaxInt // at least so much of each part
+	for i := range m.parts {
+		least = min(least, m.parts[i].of(key, opts, i).n)
+	}
+	if few {
+		least = min(least, 1)
 	}
 	var w waiter
 	w = waiter{
-		ctx: ctx, closed: closed.Done(), n: n, own: len(cost) > 1, processes: link.Processes,
+		ctx: ctx, closed: closed.Done(), n: least, own: len(opts) > 1, processes: link.Processes,
 		ask: func(ctx context.Context) (Result, error) {
 			var err error
-			last, err = m.decide(ctx, key, cost, nil)
-			for _, p := range last.Parts {
+			r, err = m.reserve(ctx, key, opts)
+			for _, p := range r.Parts {
 				w.own = w.own || p.Result.Limit.kind == algo.LeakyBucketShaping
 			}
-			return last.Result, err
+			return r.Result, err
 		},
 		queue: func(units int) (least time.Duration, err error) {
-			if err := fits(m.parts, cost); err != nil {
-				return 0, err
-			}
 			for i, p := range m.parts {
-				of := p.of(key, cost, i)
-				s, err := p.Limiter.enter(ctx, of.key, of.n, p.Limiter.limits.choose(ctx, of.key))
+				of := p.of(key, opts, i)
+				if few {
+					of.n = min(of.n, 1)
+				}
+				s, err := p.Limiter.enter(ctx, of.key, of.n, p.Limiter.limits.choose(ctx, of.key, of.limit))
 				if err != nil {
 					return 0, ofPart(p.Name, err)
 				}
@@ -123,9 +143,10 @@ func (m *Multi) Wait(ctx context.Context, key string, cost ...Cost) (MultiResult
 			return least, nil
 		},
 	}
-	var err error
-	last.Result, err = w.wait(&m.lines, lineOf{key: key})
-	return last, err
+	if err := w.wait(&m.lines, lineOf{key: key}); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // Block denies key for d, as Limiter.Block does, in each part that has key itself as its key. A
@@ -148,21 +169,14 @@ func (m *Multi) Block(ctx context.Context, key string, d time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// fits returns an error unless there is a cost for each part.
-func fits(parts []Part, cost []Cost) error {
-	if len(cost) > 1 && len(cost) != len(parts) {
-		return invalid("costs", len(cost), "must be one for all parts, or one for each of %d", len(parts))
-	}
-	return nil
-}
-
 // decide decides, and calls the hooks of the parts.
-func (m *Multi) decide(ctx context.Context, key string, cost []Cost, receipts []receipt) (res MultiResult, err error) {
-	if err := fits(m.parts, cost); err != nil {
+func (m *Multi) decide(ctx context.Context, key string, opts []CallOption, receipts []receipt) (res MultiResult, err error) {
+	if err := check(m.parts, opts); err != nil {
 		return MultiResult{}, err
 	}
 	start := time.Now()
-	a := newMultiDecision(m.parts, key, cost, receipts)
+	a := m.begin(key, opts, receipts)
+	defer m.finished(a)
 	failed, err := a.decide(ctx)
 	if err != nil {
 		err = ofPart(m.parts[failed].Name, err)
@@ -175,61 +189,30 @@ func (m *Multi) decide(ctx context.Context, key string, cost []Cost, receipts []
 	return res, err
 }
 
-// MultiReservation is a Reservation of each part of a Multi.
-type MultiReservation struct {
-	MultiResult
-	parts []*Reservation
-	of    []Part
-}
-
 // Reserve asks as Allow does, for units that may be given back.
-func (m *Multi) Reserve(ctx context.Context, key string, cost ...Cost) (*MultiReservation, error) {
-	receipts := make([]receipt, len(m.parts))
-	res, err := m.decide(ctx, key, cost, receipts)
+func (m *Multi) Reserve(ctx context.Context, key string, opts ...CallOption) (*Reservation, error) {
+	r, err := m.reserve(ctx, key, opts)
 	if err != nil {
 		return nil, err
-	}
-	r := &MultiReservation{MultiResult: res, of: m.parts}
-	if !res.Allowed {
-		return r, nil
-	}
-	for i, p := range res.Parts {
-		r.parts = append(r.parts, &Reservation{
-			Result: p.Result, of: m.parts[i].Limiter, key: m.parts[i].of(key, cost, i).key, receipt: receipts[i], cost: costAt(cost, i),
-		})
 	}
 	return r, nil
 }
 
-// Cancel gives back what was not settled yet, as Reservation.Cancel does. The error
-// is ErrSettled when the request was denied or every part had been settled, or what giving
-// back met with.
-func (r *MultiReservation) Cancel(ctx context.Context) error {
-	return r.Settle(ctx, 0)
-}
-
-// Settle says what the request cost really: one Cost for all parts, or one for each, as in
-// Reserve. The errors are those of Cancel and of Reservation.Settle, and ErrInvalidConfig
-// as in Allow.
-func (r *MultiReservation) Settle(ctx context.Context, cost ...Cost) error {
-	if !r.Allowed {
-		return ErrSettled
+// reserve decides, and notes where units were taken.
+func (m *Multi) reserve(ctx context.Context, key string, opts []CallOption) (*Reservation, error) {
+	receipts := make([]receipt, len(m.parts))
+	res, err := m.decide(ctx, key, opts, receipts)
+	r := &Reservation{Result: res.Result, Denied: res.Denied, Parts: res.Parts}
+	if err != nil || !res.Allowed {
+		return r, err
 	}
-	if err := fits(r.of, cost); err != nil {
-		return err
-	}
-	errs := make([]error, 0, len(r.parts))
-	settled := 0
-	for i, p := range r.parts {
-		switch err := p.Settle(ctx, costAt(cost, i)); {
-		case errors.Is(err, ErrSettled):
-			settled++
-		case err != nil:
-			errs = append(errs, ofPart(r.of[i].Name, err))
+	r.parts = make([]taken, len(m.parts))
+	for i, p := range res.Parts {
+		part := &m.parts[i]
+		r.parts[i] = taken{
+			of: part.Limiter, part: part.Name, key: part.of(key, opts, i).key,
+			cost: p.Admitted, source: p.Source, receipt: receipts[i],
 		}
 	}
-	if settled == len(r.parts) {
-		return ErrSettled
-	}
-	return errors.Join(errs...)
+	return r, nil
 }

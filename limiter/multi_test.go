@@ -71,12 +71,12 @@ func TestMultiIsAllOrNothing(t *testing.T) {
 	if res.Allowed || res.Denied != "quota" || left(t, second, "k") != 1 {
 		t.Fatalf("%+v", res)
 	}
-	both, err := m.Allow(ctx, "k", 2, 1)
+	both, err := m.Allow(ctx, "k", limiter.Cost(2), limiter.Cost(1))
 	must(t, err)
 	if both.Allowed || both.Denied != "quota" && both.Denied != "burst" || both.RetryAfter < 100*time.Minute/2 {
 		t.Fatalf("%+v", both)
 	}
-	look, err := m.Allow(ctx, "k", 0, 0)
+	look, err := m.Allow(ctx, "k", limiter.Cost(0), limiter.Cost(0))
 	must(t, err)
 	if !look.Allowed || look.Parts[0].Remaining != 1 || look.Parts[1].Remaining != 0 {
 		t.Fatalf("%+v", look)
@@ -163,7 +163,7 @@ func TestMultiUnderLoad(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range 400 {
 				wg.Go(func() {
-					r, err := m.Reserve(t.Context(), "k", 1)
+					r, err := m.Reserve(t.Context(), "k")
 					switch {
 					case err != nil:
 						t.Error(err)
@@ -326,16 +326,25 @@ func TestBadMultis(t *testing.T) {
 	m := newMulti(t, limiter.Part{Name: "a", Limiter: a}, limiter.Part{Name: "b", Limiter: b})
 	for _, c := range []struct {
 		key  string
-		cost []limiter.Cost
+		opts []limiter.CallOption
 		want error
 	}{
-		{"k", []limiter.Cost{1, 2, 3}, limiter.ErrInvalidConfig},
-		{"", []limiter.Cost{1}, limiter.ErrInvalidKey},
-		{"k", []limiter.Cost{1, -1}, limiter.ErrInvalidCost},
-		{"k", []limiter.Cost{1, 1 << 30}, limiter.ErrCostExceedsLimit},
+		{"k", costs([]int{1, 2, 3}), limiter.ErrInvalidConfig},
+		{"", costs([]int{1}), limiter.ErrInvalidKey},
+		{"k", costs([]int{1, -1}), limiter.ErrInvalidCost},
+		{"k", costs([]int{1, 1 << 30}), limiter.ErrCostExceedsLimit},
+		{"k", []limiter.CallOption{good}, limiter.ErrInvalidConfig},
+		{"k", []limiter.CallOption{good, good, good}, limiter.ErrInvalidConfig},
+		{"k", []limiter.CallOption{good, limiter.GCRA(limiter.PerSecond(0), 1)}, limiter.ErrInvalidConfig},
+		{"k", []limiter.CallOption{limiter.AtMost(1), limiter.AtMost(1)}, limiter.ErrInvalidConfig},
+		{"k", []limiter.CallOption{limiter.AtMost(1), limiter.Cost(1)}, limiter.ErrInvalidConfig},
+		{"k", []limiter.CallOption{limiter.AtMost(-1)}, limiter.ErrInvalidCost},
 	} {
-		if res, err := m.Allow(t.Context(), c.key, c.cost...); !errors.Is(err, c.want) || res.Allowed {
-			t.Errorf("%q, %v: %+v, %v", c.key, c.cost, res, err)
+		if res, err := m.Allow(t.Context(), c.key, c.opts...); !errors.Is(err, c.want) || res.Allowed {
+			t.Errorf("%q, %v: %+v, %v", c.key, c.opts, res, err)
+		}
+		if r, err := m.Wait(t.Context(), c.key, c.opts...); !errors.Is(err, c.want) || r != nil {
+			t.Errorf("waiting, %q, %v: %+v, %v", c.key, c.opts, r, err)
 		}
 	}
 	must(t, b.Close())
@@ -367,4 +376,12 @@ func TestMultiGivesBackLocally(t *testing.T) {
 	if res, err := local.Peek(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis || res.Remaining != 10 {
 		t.Errorf("by Redis: %+v, %v", res, err)
 	}
+}
+
+// costs are the options of a Multi for costs of its parts.
+func costs(of []int) (opts []limiter.CallOption) {
+	for _, n := range of {
+		opts = append(opts, limiter.Cost(n))
+	}
+	return opts
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/chain"
 	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/inprocess"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/redislink"
@@ -43,7 +44,7 @@ type config = options.Config[DecisionInfo]
 
 // newConfig returns what options make of the defaults.
 func newConfig[O any](opts []O) (*config, error) {
-	c := &config{MaxLocalKeys: fallback.DefaultMaxKeys, KeyShards: 1, EqualShare: 0.5}
+	c := &config{MaxLocalKeys: inprocess.DefaultMaxKeys, KeyShards: 1, EqualShare: 0.5}
 	return c, configerr.In(pkg, options.Apply(c, opts))
 }
 
@@ -184,8 +185,11 @@ func WithCriticalHeadroom(f float64) LocalOption { return options.Headroom[Decis
 
 // WithLimitFor sets the limit of each key: of the plan that its customer has, say. The zero
 // Limit is the limiter's own, which is what an unknown key should get. A limit of the call itself
-// comes first. The function is called at most once for each call of the limiter, with the
+// comes first. The function is called at most once for each decision, with the
 // call's context, by many goroutines at once, and must return at once: look the key up in memory.
+// A Wait asks again by the limit of that moment: of New at the latest every 10 s, of NewLocal when the time
+// is over that its last denial said. A cost beyond a limit that became lower ends it with
+// ErrCostExceedsLimit.
 // What Allow says of a limit in the options holds for its limits too. A Multi asks the
 // functions of its parts, each with the key of the part. By default every key has the
 // limiter's limit.
@@ -195,7 +199,8 @@ func WithLimitFor(of func(ctx context.Context, key string) Limit) LocalOption {
 
 // WithMaxLocalKeys bounds how many keys the in-process limiters remember, by
 // default 100,000, at about 250 bytes each; the sliding window log needs 16 more
-// for each time at which it admitted something within the window.
+// for each time at which it admitted something within the window. With Redis, a limiter has such
+// keys in an outage; else it notes what Redis said of up to 32,768 keys, in at most 2 MB.
 func WithMaxLocalKeys(n int) LocalOption { return options.LocalKeys[DecisionInfo](n) }
 
 // WithoutDenialCache asks Redis every time. By default a cost that Redis denied
@@ -217,7 +222,7 @@ func WithoutDenialCache() Option {
 // each at least. It cannot be used with LeakyBucketShaping.
 func WithKeyShards(n int) Option {
 	return options.Set(func(c *config) { c.KeyShards = n },
-		configerr.Unless(n >= 1 && n <= maxKeyShards, "key shards", n, "must be 1 to %d", maxKeyShards))
+		configerr.Unless(n >= 1 && n <= lua.MaxParts, "key shards", n, "must be 1 to %d", lua.MaxParts))
 }
 
 // WithLease takes up to k units of a key in one call and spends them in this

@@ -67,6 +67,7 @@ func TestReadsAnswerWritesAreRejected(t *testing.T) {
 		for asked, ask := range traffic {
 			t.Run(name+", "+asked, func(t *testing.T) {
 				t.Parallel()
+				ofServer(t, name)
 				srv := redistest.Start(t)
 				var lims []*limiter.Limiter
 				for _, limit := range limitertest.Limits(limiter.PerHour(10)) {
@@ -192,7 +193,7 @@ func TestMultiReservationSettlesSplitPart(t *testing.T) {
 	whole := newLimiter(t, rdb, good, patient(), limiter.WithPrefix("whole"))
 	split := newLimiter(t, rdb, good, patient(), limiter.WithPrefix("split"), limiter.WithKeyShards(2))
 	m := newMulti(t, limiter.Part{Name: "whole", Limiter: whole}, limiter.Part{Name: "split", Limiter: split})
-	r, err := m.Reserve(t.Context(), "k", 3, 0)
+	r, err := m.Reserve(t.Context(), "k", limiter.Cost(3), limiter.Cost(0))
 	if err != nil || !r.Allowed {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -211,7 +212,7 @@ func TestCancelAfterCloseSaysSo(t *testing.T) {
 	lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(100, 24*time.Hour)), patient(), limiter.WithLease(10, time.Minute))
 	var last *limiter.Reservation
 	for range 3 {
-		r, err := lim.Reserve(t.Context(), "k", 1)
+		r, err := lim.Reserve(t.Context(), "k")
 		must(t, err)
 		last = r
 	}

@@ -6,8 +6,8 @@ import "fmt"
 type Part struct {
 	// Name tells the parts of a Multi apart, in results and in errors.
 	Name string
-	// Limiter decides. Parts that keep their state in the same Redis need
-	// prefixes of their own: see WithPrefix.
+	// Limiter decides. It is one of New, not of NewLocal. Parts that keep their state in the same
+	// Redis need prefixes of their own: see WithPrefix.
 	Limiter *Limiter
 	// Key makes the part's key of the one that the Multi is asked for, as in
 	// "the tenant of this user". Nil is the key itself, and so is an empty one.
@@ -16,28 +16,74 @@ type Part struct {
 
 // ask is what a part is asked for.
 type ask struct {
-	key string
-	n   int
+	key   string
+	n     int
+	limit Limit // the zero value is the part's own
 }
 
 // of returns what the i-th part is asked for.
-func (p *Part) of(key string, cost []Cost, i int) ask {
+func (p *Part) of(key string, opts []CallOption, i int) ask {
 	if p.Key != nil && key != "" {
 		key = p.Key(key)
 	}
-	return ask{key, costAt(cost, i)}
+	a := ask{key: key, n: 1}
+	costs, limits := 0, 0
+	for _, o := range opts {
+		switch o := o.(type) {
+		case Limit:
+			if limits == i {
+				a.limit = o
+			}
+			limits++
+		case AtMost:
+			a.n = int(o)
+		case Cost:
+			if costs == i || costs == 0 {
+				a.n = int(o) // the first one is of all, unless there is one for each
+			}
+			costs++
+		}
+	}
+	return a
 }
 
-// costAt returns the cost for the i-th part: 1 unless there is one for all or one for each.
-func costAt(cost []Cost, i int) int {
-	switch len(cost) {
-	case 0:
-		return 1
-	case 1:
-		return int(cost[0])
-	default:
-		return int(cost[i])
+// check returns an error unless the options of a call fit the parts.
+func check(parts []Part, opts []CallOption) error {
+	var costs, limits, most int
+	for _, o := range opts {
+		switch o.(type) {
+		case Limit:
+			limits++
+		case AtMost:
+			most++
+		case Cost:
+			costs++
+		}
 	}
+	switch {
+	case most > 1 || most > 0 && costs > 0:
+		return invalid("costs", most+costs, "must be one AtMost and no Cost, or no AtMost")
+	case costs > 1 && costs != len(parts):
+		return invalidCosts(costs, len(parts))
+	case limits > 0 && limits != len(parts):
+		return invalid("limits", limits, "must be none, or one for each of %d parts; the zero Limit is the part's own", len(parts))
+	}
+	return nil
+}
+
+// fewer reports whether fewer units will do than the options ask for.
+func fewer(opts []CallOption) bool {
+	for _, o := range opts {
+		if _, ok := o.(AtMost); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// invalidCosts is the error of as many costs.
+func invalidCosts(costs, parts int) error {
+	return invalid("costs", costs, "must be one for all parts, or one for each of %d", parts)
 }
 
 // MultiResult is the decision of a Multi.
@@ -62,4 +108,9 @@ type PartResult struct {
 }
 
 // ofPart names the part in an error.
-func ofPart(name string, err error) error { return fmt.Errorf("part %q: %w", name, err) }
+func ofPart(name string, err error) error {
+	if name == "" {
+		return err
+	}
+	return fmt.Errorf("part %q: %w", name, err)
+}

@@ -3,7 +3,7 @@ package limiter
 import (
 	"time"
 
-	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/inprocess"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redislink"
@@ -16,7 +16,7 @@ type receipt struct {
 
 	redis  lua.Taken // Units is 0 where Redis was not asked
 	leased lease.Units
-	local  fallback.Receipt
+	local  inprocess.Receipt
 
 	end time.Time // of the decision's budget, where units go back before it is over
 }
@@ -37,7 +37,7 @@ func (rc *receipt) of(s *spec, key string) {
 }
 
 // forLocal is where the local store notes what it admits.
-func (rc *receipt) forLocal() *fallback.Receipt {
+func (rc *receipt) forLocal() *inprocess.Receipt {
 	if rc == nil {
 		return nil
 	}

@@ -220,7 +220,7 @@ func TestCancelledUnitsComeBackToAFullKey(t *testing.T) {
 	proxy, rdb := behind(t, redistest.Start(t), redis.Options{MaxRetries: -1, DialerRetries: 1})
 	// A Cancel that the breaker takes for its probe loses its reply: one second is time for it.
 	lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(10, 24*time.Hour)), unhurried(), hasty(time.Second), limiter.WithShare(1), limiter.WithoutDenialCache())
-	r, err := lim.Reserve(t.Context(), "k", 10)
+	r, err := lim.Reserve(t.Context(), "k", limiter.Cost(10))
 	if err != nil || !r.Allowed || r.Source != limiter.SourceRedis {
 		t.Fatalf("%+v, %v", r, err)
 	}

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 )
@@ -25,16 +26,28 @@ import (
 // has been charged with them.
 //
 // It is settled once, by Cancel or by Settle; one that is never settled keeps what
-// it took. It is safe for concurrent use.
+// it took. It is safe for concurrent use. One that a test makes by hand, with a Result
+// alone, gives nothing back.
 type Reservation struct {
 	// Result is the decision. When it is not Allowed, nothing was taken.
 	Result
+	// Denied and Parts are those of the MultiResult of a Multi.
+	Denied string
+	Parts  []PartResult
 
-	of      *Limiter
-	key     string
-	receipt receipt
-	cost    int
+	first   taken   // of a Limiter
+	parts   []taken // of a Multi
 	settled atomic.Bool
+}
+
+// taken is what a reservation has taken of one limiter.
+type taken struct {
+	of      *Limiter
+	part    string // its name; "" is no part
+	key     string
+	cost    int
+	source  Source
+	receipt receipt
 }
 
 // keeper is a limiter that takes units back.
@@ -52,27 +65,74 @@ type keeper interface {
 // The error is ErrSettled after Cancel or Settle and when the request was denied; ErrClosed
 // when the limiter was closed, which then takes nothing back, one of NewLocal too; or
 // ErrUnavailable when a reply was lost, so that it is not known whether the units were given
-// back. They are not given back twice.
+// back. They are not given back twice. The errors of the parts of a Multi are joined.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
 
 // Settle makes the cost what it really was, in one call: units beyond it are given back as
 // by Cancel, and units that are missing are charged, as far as there is room for them, also
 // from the critical headroom. That there is too little room is not an error. Under
-// fallback.Open what is missing is not charged while Redis cannot be reached. The errors are
-// those of Cancel, and ErrInvalidCost for a cost below 0, which settles nothing.
-func (r *Reservation) Settle(ctx context.Context, cost int) error {
-	switch {
-	case cost < 0:
-		return fmt.Errorf("%w: cost is %d: must not be negative", ErrInvalidCost, cost)
-	case !r.Allowed || r.settled.Swap(true):
+// fallback.Open what is missing is not charged while Redis cannot be reached. Of a Multi there
+// is one cost for all parts, or one for each. Without a cost all that was taken is kept.
+//
+// The errors are those of Cancel, ErrInvalidCost for a cost below 0, and ErrInvalidConfig for
+// another number of costs, which settle nothing.
+func (r *Reservation) Settle(ctx context.Context, cost ...int) error {
+	all := r.parts
+	if all == nil {
+		all = []taken{r.first}
+	}
+	if len(cost) > 1 && len(cost) != len(all) {
+		return invalidCosts(len(cost), len(all))
+	}
+	for _, c := range cost {
+		if c < 0 {
+			return fmt.Errorf("%w: cost is %d: must not be negative", ErrInvalidCost, c)
+		}
+	}
+	if !r.Allowed || r.settled.Swap(true) {
 		return ErrSettled
-	case r.Source == SourceOpen || cost == r.cost:
-		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
-	if cost < r.cost {
-		defer r.of.callLine(r.key)
-		return r.of.engine.giveBack(ctx, &r.receipt, r.cost-cost)
+	var errs []error
+	for i := range all {
+		t := &all[i]
+		c := t.cost
+		if len(cost) > 0 {
+			c = cost[min(i, len(cost)-1)]
+		}
+		if err := t.settle(ctx, c); err != nil {
+			errs = append(errs, ofPart(t.part, err))
+		}
 	}
-	return r.of.engine.charge(ctx, &r.receipt, cost-r.cost)
+	return errors.Join(errs...)
+}
+
+// settle makes the cost of what was taken another one.
+func (t *taken) settle(ctx context.Context, cost int) error {
+	switch {
+	case t.source == SourceOpen || cost == t.cost || t.of == nil:
+		return nil
+	case cost < t.cost:
+		defer t.of.callLine(t.key)
+		return t.of.engine.giveBack(ctx, &t.receipt, t.cost-cost)
+	}
+	return t.of.engine.charge(ctx, &t.receipt, cost-t.cost)
+}
+
+// CountFailed counts only what failed: it reserves what the options ask for, of a Limiter or a
+// Multi, calls work, and gives the units back unless work says that it failed, or panics. So logins may be
+// limited by the wrong passwords, and as many may be tried at the same time as are left. Work is not
+// called when the request is denied, or there is an error, which is one of Reserve. Units that cannot be given back stay
+// charged, which is not an error.
+func CountFailed(ctx context.Context, of interface {
+	Reserve(ctx context.Context, key string, opts ...CallOption) (*Reservation, error)
+}, key string, work func(ctx context.Context) (failed bool), opts ...CallOption) (MultiResult, error) {
+	r, err := of.Reserve(ctx, key, opts...)
+	switch {
+	case err != nil:
+		return MultiResult{}, err
+	case r.Allowed && !work(ctx):
+		_ = r.Cancel(ctx)
+	}
+	return MultiResult{r.Result, r.Denied, r.Parts}, nil
 }

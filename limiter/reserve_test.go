@@ -22,7 +22,7 @@ import (
 type reserver interface {
 	limiter.Allower
 	Peek(context.Context, string, ...limiter.Limit) (limiter.Result, error)
-	Reserve(context.Context, string, int, ...limiter.Limit) (*limiter.Reservation, error)
+	Reserve(context.Context, string, ...limiter.CallOption) (*limiter.Reservation, error)
 	Refund(context.Context, string, int, ...limiter.Limit) error
 	Block(context.Context, string, time.Duration, ...limiter.Limit) error
 }
@@ -66,7 +66,7 @@ func fractions(limit limiter.Limit) int {
 
 func reserve(t *testing.T, lim reserver, key string, n int) *limiter.Reservation {
 	t.Helper()
-	r, err := lim.Reserve(t.Context(), key, n)
+	r, err := lim.Reserve(t.Context(), key, limiter.Cost(n))
 	must(t, err)
 	return r
 }
@@ -300,7 +300,7 @@ func TestConservation(t *testing.T) {
 					wg.Go(func() {
 						for j := range 5 {
 							n := 1 + (i+j)%7
-							r, err := lim.Reserve(t.Context(), "k", n)
+							r, err := lim.Reserve(t.Context(), "k", limiter.Cost(n))
 							if err != nil || !r.Allowed {
 								t.Errorf("%+v, %v", r, err)
 								return
@@ -367,5 +367,22 @@ func TestReservationsOfParts(t *testing.T) {
 	}
 	if admitted != 20 {
 		t.Fatalf("after a refund of 20, %d were admitted", admitted)
+	}
+}
+
+// TestReservationMadeByHand: a test may hand a Reservation to the code that it tests.
+func TestReservationMadeByHand(t *testing.T) {
+	ctx := context.Background()
+	for cost := range 3 {
+		r := &limiter.Reservation{Result: limiter.Result{Allowed: true}}
+		if err := r.Settle(ctx, cost); err != nil {
+			t.Errorf("settle at %d: %v", cost, err)
+		}
+		if err := r.Cancel(ctx); !errors.Is(err, limiter.ErrSettled) {
+			t.Errorf("settled twice: %v", err)
+		}
+	}
+	if err := new(limiter.Reservation).Cancel(ctx); !errors.Is(err, limiter.ErrSettled) {
+		t.Errorf("of a denied request: %v", err)
 	}
 }

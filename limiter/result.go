@@ -19,6 +19,9 @@ type Allower interface {
 type Result struct {
 	// Allowed says that the request may go ahead, after Delay.
 	Allowed bool
+	// Admitted is how many units were admitted: the cost, or what AtMost found room for. It is
+	// 0 when the request is denied.
+	Admitted int
 	// Limit is the limit that was applied.
 	Limit Limit
 	// Remaining is the largest cost that would be admitted right now.

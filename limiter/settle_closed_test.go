@@ -13,7 +13,7 @@ func TestSettleAfterClose(t *testing.T) {
 	for _, cost := range []int{0, 3, 5} {
 		lim, err := limiter.NewLocal(limiter.FixedWindow(limiter.PerHour(10)))
 		must(t, err)
-		r, err := lim.Reserve(t.Context(), "k", 4)
+		r, err := lim.Reserve(t.Context(), "k", limiter.Cost(4))
 		must(t, err)
 		must(t, lim.Close())
 		if err := r.Settle(t.Context(), cost); !errors.Is(err, limiter.ErrClosed) {

@@ -13,9 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wait"
 )
 
-// maxKeyShards is the most parts of a key whose slots are certain to differ.
-const maxKeyShards = 64
-
 // tuning is what the options say of how limits are applied.
 type tuning struct {
 	keyShards int
@@ -127,8 +124,8 @@ func (s *spec) check(key string, n int) error {
 		return fmt.Errorf("%w: cost is %d: must not be negative", ErrInvalidCost, n)
 	case n == 0:
 		return nil
-	case s.parts != nil && int64(n) > s.parts[len(s.parts)-1].most():
-		return fmt.Errorf("%w: cost is %d, but a part of %v admits at most %d at once, with %d key shards", ErrCostExceedsLimit, n, s.limit, s.parts[len(s.parts)-1].most(), len(s.parts))
+	case s.parts != nil && int64(n) > s.mostAtOnce():
+		return fmt.Errorf("%w: cost is %d, but a part of %v admits at most %d at once, with %d key shards", ErrCostExceedsLimit, n, s.limit, s.mostAtOnce(), len(s.parts))
 	case int64(n) > s.most() && int64(n) <= s.args.Cap:
 		return fmt.Errorf("%w: cost is %d, but %v admits at most %d at once; the rest is for critical calls", ErrCostExceedsLimit, n, s.limit, s.most())
 	case int64(n) > s.most():
@@ -139,6 +136,14 @@ func (s *spec) check(key string, n int) error {
 
 // most is the largest cost that can be admitted.
 func (s *spec) most() int64 { return s.args.Cap - s.args.Keep }
+
+// mostAtOnce is the largest cost that can be admitted, of which part of a key ever.
+func (s *spec) mostAtOnce() int64 {
+	if s.parts != nil {
+		return s.parts[len(s.parts)-1].most()
+	}
+	return s.most()
+}
 
 // beyond reports that n units are more than a process with a claim can ever admit at once.
 func (s *spec) beyond(claim float64, n int) bool {
@@ -232,12 +237,17 @@ func (p *limits) configure(l Limit, c *config) error {
 
 // choose returns the limit of a call on a key: its own, else that of the key, else the zero
 // value.
-func (p *limits) choose(ctx context.Context, key string, own ...Limit) (l Limit) {
+func (p *limits) choose(ctx context.Context, key string, own Limit) Limit {
+	if p.of != nil && own == (Limit{}) {
+		return p.of(ctx, key)
+	}
+	return own
+}
+
+// last returns the last of the limits of a call, or the zero value.
+func last(own []Limit) (l Limit) {
 	if len(own) > 0 {
 		l = own[len(own)-1]
-	}
-	if l == (Limit{}) && p.of != nil {
-		l = p.of(ctx, key)
 	}
 	return l
 }
@@ -266,7 +276,7 @@ func (p *limits) line(key string, l Limit) lineOf {
 // is the limiter's.
 func (p *limits) use(ctx context.Context, l Limit) (*spec, error) {
 	s := p.live.Load()
-	if l != (Limit{}) && l != s.limit {
+	if l.kind != 0 && l != s.limit { // a Limit that is not the zero value has a kind
 		known, ok := p.others.Load(l)
 		if !ok {
 			other, err := newSpec(l, s.tuning)

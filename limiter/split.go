@@ -11,14 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
-// partKey names a part of key. No two parts of two keys have one name, and the
-// parts of a key are in different slots of a cluster, unless they are so long
-// that they are known by their hash.
-func partKey(key string, i int) string {
-	const digits = "0123456789abcdef"
-	return key + string([]byte{0, digits[i>>4], digits[i&15]})
-}
-
 // each runs fn for the limits and names under which Redis knows key, side by side: for
 // its parts, where it is split. It returns the first error.
 func each(s *spec, key string, fn func(i int, s *spec, name string) error) error {
@@ -28,7 +20,7 @@ func each(s *spec, key string, fn func(i int, s *spec, name string) error) error
 	errs := make([]error, len(s.parts))
 	var wg sync.WaitGroup
 	for i := range s.parts {
-		wg.Go(func() { errs[i] = redislink.OfKey(fn(i, &s.parts[i], partKey(key, i)), key) })
+		wg.Go(func() { errs[i] = redislink.OfKey(fn(i, &s.parts[i], lua.PartKey(key, i)), key) })
 	}
 	wg.Wait()
 	return cmp.Or(errs...)
@@ -45,19 +37,21 @@ type shared struct {
 	turns [1024]atomic.Uint32
 }
 
-func (p *shared) decide(ctx context.Context, s *spec, key string, n int, rc *receipt) (Result, error) {
-	return p.within(ctx, p.redis.Budget, s, key, n, rc)
+func (p *shared) decide(ctx context.Context, s *spec, key string, n int, fewer bool, rc *receipt) (Result, error) {
+	return p.within(ctx, p.redis.Budget, s, key, n, fewer, rc)
 }
 
 // within decides with a budget for all calls together. It asks the parts of a split key in
 // turn: one for each decision. When that part denies, another one decides, in what is left of
 // the budget.
-func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key string, n int, rc *receipt) (Result, error) {
+func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key string, n int, fewer bool, rc *receipt) (Result, error) {
 	switch {
 	case s.parts == nil:
-		return p.decider.decide(ctx, p.request(budget, s, key, n, rc))
+		r := p.request(budget, s, key, n, rc)
+		r.fewer = fewer
+		return p.decider.decide(ctx, r)
 	case n == 0:
-		rc.of(&s.parts[0], partKey(key, 0))
+		rc.of(&s.parts[0], lua.PartKey(key, 0))
 		return p.peek(ctx, s, key)
 	}
 	parts := uint32(len(s.parts))
@@ -71,8 +65,8 @@ func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key 
 		if k > 0 {
 			budget = time.Until(end)
 		}
-		r := p.request(budget, &s.parts[i], partKey(key, int(i)), n, rc)
-		r.unsure = &unsure
+		r := p.request(budget, &s.parts[i], lua.PartKey(key, int(i)), n, rc)
+		r.unsure, r.fewer = &unsure, fewer
 		other, err := p.decider.decide(ctx, r)
 		if err != nil || other.Allowed || unsure { // no second part is charged
 			return other, redislink.OfKey(err, key)
@@ -99,7 +93,7 @@ func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key 
 // recount counts a decision that was made of those on parts, which count
 // themselves, as one.
 func (p *shared) recount(key string, part uint32, s Source, by int64) {
-	p.redis.Server(lua.EncodeID(partKey(key, int(part)))).Counts[s].Add(uint64(by))
+	p.redis.Server(lua.EncodeID(lua.PartKey(key, int(part)))).Counts[s].Add(uint64(by))
 }
 
 // either is the result of asking two parts which denied.
@@ -138,7 +132,7 @@ func (p *shared) refund(ctx context.Context, s *spec, key string, n int64) error
 		return err
 	}
 	for i := 0; i < len(s.parts) && n > 0; i++ {
-		given, err := p.decider.refund(ctx, &s.parts[i], partKey(key, i), n)
+		given, err := p.decider.refund(ctx, &s.parts[i], lua.PartKey(key, i), n)
 		if err != nil {
 			return redislink.OfKey(err, key)
 		}

@@ -12,8 +12,8 @@ import (
 func TestPartsAreInDifferentSlots(t *testing.T) {
 	for _, key := range []string{"a", "customer:42", "{x}"} {
 		seen := map[int]int{}
-		for i := range maxKeyShards {
-			slot := redislink.Slot(lua.EncodeID(partKey(key, i)))
+		for i := range lua.MaxParts {
+			slot := redislink.Slot(lua.EncodeID(lua.PartKey(key, i)))
 			if j, ok := seen[slot]; ok {
 				t.Errorf("the parts %d and %d of %q are in slot %d", j, i, key, slot)
 			}

@@ -20,7 +20,7 @@ func TestUnitsOfALostStateAreNotGivenBack(t *testing.T) {
 			"flushall": func() error { return admin.FlushAll(t.Context()).Err() },
 		} {
 			must(t, admin.FlushAll(t.Context()).Err())
-			r, err := lim.Reserve(t.Context(), "k", 8)
+			r, err := lim.Reserve(t.Context(), "k", limiter.Cost(8))
 			must(t, err)
 			must(t, lose())
 			res, err := lim.AllowN(t.Context(), "k", 10)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/calendar"
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
@@ -23,6 +24,8 @@ import (
 //   - The period is a duration as [time.ParseDuration] reads it, such as 90s or 1h30m, or a
 //     unit alone or after a whole number: µs, ms, s, sec, second, m, min, minute, h, hour, d,
 //     day, each also with an s at its end.
+//   - A fixed window may follow the calendar of a time zone: then the period is day, week, month
+//     or year, and the name of the zone stands behind it, as in "10000/month Europe/Berlin".
 //   - The burst, which may be called capacity, is n of the rate if it is not given. The
 //     algorithms with a window have none.
 //
@@ -125,6 +128,12 @@ func (p *parser) limit() Limit {
 			l.kind, longest = k, named
 		}
 	}
+	if named := longest.rest != p.text; !named || l.kind == algo.FixedWindow {
+		if follows := longest; follows.calendar(&l) {
+			*p = follows
+			return l
+		}
+	}
 	*p = longest
 	l.rate = p.rate()
 	if !l.kind.Windowed() {
@@ -135,6 +144,32 @@ func (p *parser) limit() Limit {
 	}
 	p.end()
 	return l
+}
+
+// calendar reads n/unit and a time zone, if that is what there is, or what is wrong with it.
+func (p *parser) calendar(l *Limit) bool {
+	n := p.number()
+	per, ok := strings.CutPrefix(p.rest, "/")
+	word, zone := cut(per)
+	var unit calendar.Unit
+	if p.err != nil || !ok || unit.UnmarshalText([]byte(strings.TrimSuffix(strings.ToLower(word), "s"))) != nil || !unit.Valid() {
+		return false
+	}
+	first, _ := cut(strings.TrimLeft(zone, separators))
+	switch p.rest = strings.TrimSpace(zone); {
+	case unit == calendar.Day && (first == "" || strings.EqualFold(first, "burst") || strings.EqualFold(first, "capacity")):
+		return false // 24 hours
+	case p.rest == "":
+		p.fail("a time zone must follow, as in 10000/month Europe/Berlin")
+		return true
+	}
+	loc, err := time.LoadLocation(p.rest)
+	if err != nil {
+		p.fail("must be a time zone of the database, such as Europe/Berlin")
+		return true
+	}
+	*l = Calendar(n, unit, loc)
+	return true
 }
 
 // end fails unless all was read.
@@ -180,7 +215,7 @@ func (p *parser) rate() Rate {
 	d, ok := period(word)
 	if p.rest = rest; !ok {
 		p.rest = per
-		p.fail("must be a period above 0, as s, min, h, day, 90s or 1h30m")
+		p.fail("must be a period above 0, as s, min, h, day, 90s or 1h30m, or with a time zone day, week, month or year")
 	}
 	return Rate{n, d}
 }
@@ -208,7 +243,7 @@ func period(text string) (time.Duration, bool) {
 		}
 	}
 	unit, ok := units[name]
-	if !ok {
+	if !ok && len(name) > len("s")+2 { // no plural of s or h
 		unit, ok = units[strings.TrimSuffix(name, "s")]
 	}
 	return time.Duration(n) * unit, ok && n > 0 && int64(n) <= math.MaxInt64/int64(unit)

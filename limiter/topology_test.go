@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -204,14 +205,26 @@ const (
 	handshake = "+hello"
 	inScripts = "+time +get +set +setrange +mget +pexpire +zcount +zadd +zrem +zcard +zscore +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"
 	inPermits = "+zrank +zrange +pttl" // in addition, for a semaphore
-	inSampled = "+exists +hget +hmget +hset +hdel +hrandfield"
+	inSampled = "+exists +hget +hmget +hset +hdel +hscan"
 	evalUser  = "user limiter on >secret ~holdfast:* -@all " + handshake + " +evalsha +evalsha_ro +eval +eval_ro +del " + inScripts
 	fcallUser = "user limiter on >secret ~holdfast:* -@all " + handshake + " +fcall +fcall_ro +function|load +del " + inScripts
 )
 
+// since7 are permissions that servers before 7.0 do not know, and reject.
+var since7 = []string{"+evalsha_ro", "+eval_ro", "+fcall", "+fcall_ro", "+function|load"}
+
+// known are the words of a user's permissions that the server knows.
+func known(user string) []string {
+	words := strings.Fields(user)
+	if redisproc.AtLeast(7, 0) {
+		return words
+	}
+	return slices.DeleteFunc(words, func(w string) bool { return slices.Contains(since7, w) })
+}
+
 func limitedUser(t *testing.T, user string, tls bool) *redis.Client {
 	t.Helper()
-	srv := redistest.StartWith(t, redisproc.Options{TLS: tls, Config: [][]string{strings.Fields(user)}})
+	srv := redistest.StartWith(t, redisproc.Options{TLS: tls, Config: [][]string{known(user)}})
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "limiter", Password: "secret", TLSConfig: srv.TLSConfig()})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
@@ -236,7 +249,7 @@ func TestLeastPermissions(t *testing.T) {
 // outage, which no caller notices when it fails.
 func TestLeastPermissionsOfAFleet(t *testing.T) {
 	t.Parallel()
-	srv := redistest.StartWith(t, redisproc.Options{Config: [][]string{strings.Fields(evalUser)}})
+	srv := redistest.StartWith(t, redisproc.Options{Config: [][]string{known(evalUser)}})
 	proxy, rdb := behind(t, srv, redis.Options{Username: "limiter", Password: "secret", MaxRetries: -1, DialerRetries: 1})
 	var denied atomic.Pointer[error]
 	var fleet []*limiter.Limiter
@@ -280,7 +293,7 @@ func TestLeastPermissionsBeyondOneLimit(t *testing.T) {
 		parts = append(parts, limiter.Part{Name: fmt.Sprint(i), Limiter: newLimiter(t, rdb, limit, patient(), limiter.WithPrefix(fmt.Sprint("holdfast:", i)))})
 	}
 	for range 2 {
-		r, err := newMulti(t, parts...).Reserve(ctx, "k", 2)
+		r, err := newMulti(t, parts...).Reserve(ctx, "k", limiter.Cost(2))
 		if err != nil || !r.Allowed || r.Source != limiter.SourceRedis {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -350,6 +363,7 @@ func TestPermissionsAreAllNeeded(t *testing.T) {
 
 func TestFunctions(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, 7, 0, "functions")
 	rdb := limitedUser(t, fcallUser, false)
 	for _, limit := range limitertest.Limits(limiter.PerHour(10)) {
 		lim := newLimiter(t, rdb, limit, patient(), limiter.WithFunctions())
@@ -361,6 +375,7 @@ func TestFunctions(t *testing.T) {
 }
 
 func TestFunctionsReplaceAnOlderLibrary(t *testing.T) {
+	redistest.Since(t, 7, 0, "functions")
 	srv := redistest.Start(t)
 	admin := redistest.Admin(t, srv)
 	must(t, admin.FunctionLoad(t.Context(), "#!lua name=holdfast\nredis.register_function('hf0_gcra', function() return 1 end)").Err())
@@ -391,6 +406,7 @@ func TestFunctionsNotAllowed(t *testing.T) {
 
 // TestPeekIsReadOnlyOnTheWire, so that replicas may serve it.
 func TestPeekIsReadOnlyOnTheWire(t *testing.T) {
+	redistest.Since(t, 7, 0, "EVALSHA_RO and FCALL_RO")
 	srv := redistest.Start(t)
 	lim := newLimiter(t, redistest.Client(t, srv), good, patient())
 	fn := newLimiter(t, redistest.Client(t, srv), good, patient(), limiter.WithFunctions())

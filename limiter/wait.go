@@ -48,12 +48,12 @@ type waiter struct {
 }
 
 // wait waits in line until the cost is admitted, and then, out of the line, for its delay.
-func (w *waiter) wait(lines *wait.Lines[lineOf], of lineOf) (Result, error) {
+func (w *waiter) wait(lines *wait.Lines[lineOf], of lineOf) error {
 	err := lines.Wait(of, w.n, critical.Is(w.ctx), w)
 	if err == nil && w.res.Delay > 0 {
 		err = w.sleep(w.res.Delay, nil)
 	}
-	return w.res, err
+	return err
 }
 
 // Ask asks for a decision.

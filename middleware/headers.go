@@ -91,12 +91,15 @@ func (p *policies) announce(header http.Header, which Headers, name string, res 
 	if which&^RetryAfter == 0 {
 		return
 	}
-	pol := p.get(name, res.Limit)
+	// The triples are about one limit; of a Multi, about the part that res is of.
+	pol, about := p.get(name, res.Limit), res
 	// One piece of memory for all values, and one for the slices of them.
 	buf := make([]byte, 0, 128)
-	var line string
-	var policyEnd, rateEnd int
+	line := pol.line
+	var policyEnd, remaining, reset, resetEnd int
 	if parts != nil {
+		tight := tightest(res, parts)
+		about = &tight.Result
 		for i := range parts {
 			if i > 0 {
 				buf = append(buf, ", "...)
@@ -108,19 +111,21 @@ func (p *policies) announce(header http.Header, which Headers, name string, res 
 			if i > 0 {
 				buf = append(buf, ", "...)
 			}
-			buf, _, _ = p.get(parts[i].Name, parts[i].Limit).append(buf, &parts[i].Result)
+			of := p.get(parts[i].Name, parts[i].Limit)
+			end, r, t := of.append(buf, &parts[i].Result)
+			if buf = end; &parts[i] == tight {
+				pol, remaining, reset, resetEnd = of, r, t, len(end)
+			}
 		}
-		rateEnd = len(buf)
+	} else {
+		buf, remaining, reset = pol.append(buf, res)
+		resetEnd = len(buf)
 	}
-	// Of a Multi, this is only for its numbers, which are those of the triples.
-	buf, remaining, reset := pol.append(buf, res)
 	all := string(buf)
 	if parts != nil {
 		line = all[:policyEnd]
-	} else {
-		line, rateEnd = pol.line, len(all)
 	}
-	values := [...]string{line, all[policyEnd:rateEnd], pol.limit, all[remaining : reset-len(resetParam)], all[reset:]}
+	values := [...]string{line, all[policyEnd:], pol.limit, all[remaining : reset-len(resetParam)], all[reset:resetEnd]}
 	lines := values[:]
 	nested := len(header) > 0 // perhaps: a middleware around this one may have said something
 	if which&RateLimit != 0 {
@@ -131,7 +136,7 @@ func (p *policies) announce(header http.Header, which Headers, name string, res 
 		header["Ratelimit-Policy"], header["Ratelimit"] = policy, left
 	}
 	for _, of := range &triples {
-		if which&of.which != 0 && (!nested || !res.Allowed || tighter(header[of.remaining], res.Remaining)) {
+		if which&of.which != 0 && (!nested || !res.Allowed || tighter(header[of.remaining], about.Remaining)) {
 			header[of.limit], header[of.remaining], header[of.reset] = lines[2:3:3], lines[3:4:4], lines[4:5:5]
 		}
 	}
@@ -203,6 +208,18 @@ func after(lines, line []string) []string {
 		return line
 	}
 	return append(lines, line...)
+}
+
+// tightest returns the part of a Multi that makes a caller wait longest, or that has least left.
+func tightest(res *limiter.Result, parts []limiter.PartResult) *limiter.PartResult {
+	tight := &parts[0]
+	for i := range parts[1:] {
+		part := &parts[i+1]
+		if res.Allowed && part.Remaining < tight.Remaining || !res.Allowed && part.RetryAfter > tight.RetryAfter {
+			tight = part
+		}
+	}
+	return tight
 }
 
 // tighter reports whether less remains than a middleware around this one has said: the

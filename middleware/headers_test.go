@@ -143,6 +143,37 @@ func TestMultiPolicies(t *testing.T) {
 	}
 }
 
+// TestOlderHeadersOfAMulti: all three are about one part: the one with least left, or that denies for longest.
+func TestOlderHeadersOfAMulti(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	var parts []limiter.Part
+	for i, limit := range []limiter.Limit{limiter.GCRA(limiter.Per(9, 900*time.Hour), 9), limiter.GCRA(limiter.PerHour(2), 2), limiter.GCRA(limiter.PerHour(8), 8)} {
+		lim, err := limiter.New(rdb, limit, limiter.WithPrefix("p"+strconv.Itoa(i)), limiter.WithShare(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = lim.Close() })
+		parts = append(parts, limiter.Part{Name: "p" + strconv.Itoa(i), Limiter: lim})
+	}
+	all, err := limiter.NewMulti(parts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := wrap(t, all, middleware.Everyone())
+	for i, left := range []int64{1, 0, 0} {
+		resp := get(h)
+		got := [3]string{}
+		for i, name := range []string{"Limit", "Remaining", "Reset"} {
+			got[i] = resp.Header.Get("X-RateLimit-" + name)
+		}
+		least := items(t, resp, "RateLimit")["p1"]
+		if want := [3]string{"2", fmt.Sprint(left), fmt.Sprint(least["t"])}; got != want || least["r"] != left {
+			t.Errorf("request %d, %d: %v, want %v", i, resp.StatusCode, got, want)
+		}
+	}
+}
+
 // TestNested: of middlewares around each other each adds its policy, and the older
 // headers are those of the one that denies, or has less left.
 func TestNested(t *testing.T) {

@@ -37,10 +37,23 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	in := h.rules.Decide(r.Context(), r)
+	if in.Reservation == nil {
+		h.serve(w, r, &in)
+		return
+	}
+	rec := &recorder{ResponseWriter: w}
+	h.serve(rec, r, &in)
+	if in.Reservation.Allowed && !h.counted(rec.code()) {
+		_ = in.Reservation.Cancel(r.Context())
+	}
+}
+
+// serve serves the request or rejects it, as it was decided.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, in *inbound.Decision) {
 	if in.Err == nil && !h.shadow {
 		h.policies.announce(w.Header(), h.headers, h.rules.Policy, &in.Result, in.Parts)
 	}
-	if permit := h.rules.Acquire(r.Context(), &in); permit != nil {
+	if permit := h.rules.Acquire(r.Context(), in); permit != nil {
 		defer permit.Release() //nolint:errcheck // it ends with its time to live then
 	}
 	d := Decision{Request: r, Key: in.Key, Result: in.Result, Policy: in.Policy, Status: statuses[in.Problem], Err: in.Err}

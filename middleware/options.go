@@ -44,6 +44,7 @@ type config struct {
 	shadow    bool
 	headers   Headers
 	challenge string
+	counted   func(status int) bool
 	hook      func(context.Context, Decision)
 	responder func(http.ResponseWriter, *http.Request, Decision)
 	policies  *policies
@@ -63,10 +64,28 @@ func WithPolicy(name string) Option { return func(c *config) { c.rules.Policy = 
 
 // WithTier sets the limit of each request, as an option of limiter.Limiter.Allow does: of
 // the plan that its customer has, say. The zero Limit is the limiter's own, which is what an unknown
-// tier should get. The Allower must be a Limiter; those of a Multi have limiter.WithLimitFor, which
-// gets the context of the request.
-func WithTier(limit func(*http.Request) limiter.Limit) Option {
-	return func(c *config) { c.rules.Tier = withContext(limit) }
+// tier should get. For a Limiter there is one function. For a Multi there is one for each part,
+// in the order of the parts; nil is the part's own limit.
+func WithTier(limit ...func(*http.Request) limiter.Limit) Option {
+	return func(c *config) {
+		c.rules.Tiers = nil
+		for _, of := range limit {
+			c.rules.Tiers = append(c.rules.Tiers, withContext(of))
+		}
+	}
+}
+
+// WithCounted counts only some requests: those whose response has a status for which counted
+// returns true. Every request takes its cost before it is served, and what is not counted is given back when
+// it was served: by that many requests at once the limit is never exceeded. For logins, count
+// http.StatusUnauthorized; around another middleware, whatever is not http.StatusTooManyRequests, so
+// that what the inner one rejects takes nothing from the outer one.
+//
+// A request whose handler panics is counted. What is given back takes another call to Redis
+// before the end of the request, within the limiter's budget. The Allower must be a Limiter or a Multi. The handler gets a
+// ResponseWriter of this package, with which Flush, Hijack and http.ResponseController work.
+func WithCounted(counted func(status int) bool) Option {
+	return func(c *config) { c.counted, c.rules.Reserves = counted, counted != nil }
 }
 
 // WithCost sets the cost of each request, by default 1. A cost of 0 is always served;

@@ -16,14 +16,22 @@ import (
 
 // TestDialects reads the examples of testdata/dialects: some lines on why and from where, the
 // path of the request and the provider if they matter, verdict, wait and scope, an empty
-// line, and the response. What needs a provider is not understood without.
+// line, and the response. What needs a provider is not understood without. Of each family, which
+// the name of a file begins with, there is something to retry and something not to, and its
+// sources are on the page about providers.
 func TestDialects(t *testing.T) {
 	files, err := filepath.Glob("testdata/dialects/*.txt")
-	if err != nil || len(files) < 75 {
+	if err != nil || len(files) < 79 {
 		t.Fatalf("%d examples, %v", len(files), err)
 	}
 	providers := map[string]retry.Provider{"": 0, "github": retry.GitHub, "shopify": retry.Shopify, "graphql": retry.GraphQL}
 	all := []retry.Provider{retry.GitHub, retry.Shopify, retry.GraphQL}
+	page, err := os.ReadFile("../docs/providers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type ways struct{ again, never bool }
+	families := map[string]ways{}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -41,6 +49,12 @@ func TestDialects(t *testing.T) {
 		p, known := providers[line(wants, "provider: ")]
 		if !known {
 			t.Fatalf("%s: the provider %q", file, line(wants, "provider: "))
+		}
+		family, _, _ := strings.Cut(filepath.Base(file), "_")
+		f, final := families[family], line(wants, "verdict: ") == "final"
+		families[family] = ways{f.again || !final, f.never || final}
+		if source, _, _ := strings.Cut(line(wants, "# https://"), " "); source == "" || !strings.Contains(string(page), "(https://"+source) {
+			t.Errorf("%s: its source %q is not on the page", file, source)
 		}
 		path := line(wants, "path: ")
 		said := func(providers ...retry.Provider) string {
@@ -69,6 +83,11 @@ func TestDialects(t *testing.T) {
 		}
 		if p != 0 && strings.HasSuffix(wants, said()) {
 			t.Errorf("%s: it does not need the provider", file)
+		}
+	}
+	for name, f := range families {
+		if !f.again || !f.never {
+			t.Errorf("%s: %+v", name, f)
 		}
 	}
 }

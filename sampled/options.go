@@ -20,8 +20,9 @@ type Option interface{ options.Sampled }
 
 type config = options.Config[limiter.DecisionInfo]
 
-// WithInterval sets how often a process reports, by default 1 s; from 100 ms to 1 min. A
-// shorter interval adapts to changes sooner, and is less exact, because it counts less.
+// WithInterval sets how often a process plans what it admits and reports, by default 1 s; from
+// 100 ms to 1 min. A shorter interval adapts to changes sooner. A fleet makes at most 2,500 calls a
+// second to report: beyond that, a process of n reports every n/2,500 s for each 500 keys.
 func WithInterval(d time.Duration) Option {
 	return options.Set(func(c *config) { c.Interval = d },
 		configerr.Unless(d >= 100*time.Millisecond && d <= time.Minute, "interval", d, "must be between 100ms and 1m"))

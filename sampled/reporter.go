@@ -11,54 +11,91 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
-// buriesPerInterval is how many calls a process makes in an interval to take a dead one
-// out of the sums.
-const buriesPerInterval = 20
+const (
+	// staleReports is how many reports fail before Redis counts as unavailable.
+	staleReports = 3
+	// buriesPerReport is how many calls a process makes in a report to take the dead out of the sums.
+	buriesPerReport = 20
+	// reportsPerSecond is how many calls a second a fleet makes to report: a process of a large fleet
+	// reports less often, at least every longestPause. Of this, the longest life follows that
+	// scripts/sampled.lua allows.
+	reportsPerSecond = 2500
+	longestPause     = 200 * time.Second
+)
 
 // reporter reports the rates of this process to Redis, and learns those of the fleet.
 type reporter struct {
-	redis  *redislink.Link
-	number int64 // of this process
-	// life is for how long a process counts that does not report.
-	life     time.Duration
-	reported atomic.Int64 // when that was, by the clock of redis
+	redis    *redislink.Link
+	number   int64         // of this process
+	interval time.Duration // between two reports of a small fleet
+	calls    atomic.Int64  // that a report takes
+	next     atomic.Int64  // when the next report of a large fleet is due
+	reported atomic.Int64  // when the last one was, by the clock of redis
 }
 
-func newReporter(link *redislink.Link, life time.Duration) *reporter {
-	r := &reporter{redis: link, number: 1 + rand.Int64N(1<<52), life: life}
+func newReporter(link *redislink.Link, interval time.Duration) *reporter {
+	r := &reporter{redis: link, number: 1 + rand.Int64N(1<<52), interval: interval}
+	r.calls.Store(1)
 	r.reported.Store(math.MinInt64 / 2)
 	return r
 }
 
-// stale reports that the last report was before a time ago.
-func (r *reporter) stale(ago time.Duration) bool {
-	return r.redis.Now()-time.Duration(r.reported.Load()) > ago
+// pause is the time between two reports, the least and the most: so much that the fleet makes no more
+// than reportsPerSecond calls, and that processes which report together do not stay together.
+func (r *reporter) pause() (least, most time.Duration) {
+	least = min(time.Duration(r.calls.Load())*r.redis.Pace(reportsPerSecond), longestPause)
+	if least <= r.interval {
+		return r.interval, r.interval
+	}
+	return least, least * 5 / 4
 }
 
-// report reports some rates of this process, and sets those of the fleet. One of the
-// reports of an interval also takes the dead out.
+// due reports that a report is, at the end of an interval.
+func (r *reporter) due() bool {
+	least, _ := r.pause()
+	return least == r.interval || r.redis.Now()+r.interval/2 >= time.Duration(r.next.Load())
+}
+
+// stale reports that the last reports, of which there should have been staleReports, have failed.
+func (r *reporter) stale() bool {
+	_, most := r.pause()
+	return r.redis.Now()-time.Duration(r.reported.Load()) > staleReports*most
+}
+
+// report reports some rates of this process, and sets those of the fleet. One of the calls
+// of a report also takes the dead out.
 func (r *reporter) report(ctx context.Context, asked []lua.Asked, buries bool) bool {
-	cmd := &lua.Report{Names: r.redis.Names, Process: r.number, Life: r.life.Microseconds(), Asked: asked}
-	if r.redis.Exec(ctx, lua.Sampled, cmd) != nil {
-		return false
+	_, most := r.pause()
+	cmd := &lua.Report{Names: r.redis.Names, Process: r.number, Life: (staleReports*most + time.Second).Microseconds(), Asked: asked}
+	err := r.redis.Exec(ctx, lua.Sampled, cmd)
+	if err == nil {
+		r.reported.Store(int64(r.redis.Now()))
+		r.redis.Counted(max(1, cmd.Alive))
 	}
-	r.reported.Store(int64(r.redis.Now()))
-	r.redis.Counted(max(1, cmd.Alive))
-	if buries && cmd.Dead > 0 {
-		r.bury(cmd.Dead, r.life, buriesPerInterval, func(cmd lua.Command) bool { return r.redis.Exec(ctx, lua.Sampled, cmd) == nil })
+	least, most := r.pause()
+	r.next.Store(int64(r.redis.Now() + least + rand.N(most-least+1)))
+	if err == nil && buries && cmd.Dead > 0 {
+		r.bury(cmd.Dead, false, buriesPerReport, func(cmd lua.Command) bool { return r.redis.Exec(ctx, lua.Sampled, cmd) == nil })
 	}
-	return true
+	return err == nil
 }
 
 // leave takes this process out of the sums, in as many calls as that takes.
-func (r *reporter) leave(send func(lua.Command) bool) { r.bury(r.number, 0, math.MaxInt, send) }
+func (r *reporter) leave(send func(lua.Command) bool) { r.bury(r.number, true, math.MaxInt, send) }
 
-// bury takes a process out of the sums, in some calls; what is left is buried by others.
-func (r *reporter) bury(process int64, life time.Duration, calls int, send func(lua.Command) bool) {
+// bury takes a process out of the sums that leaves, or dead ones, in some calls; what is left is buried
+// by others.
+func (r *reporter) bury(process int64, leaves bool, calls int, send func(lua.Command) bool) {
 	for range calls {
-		b := &lua.Bury{Names: r.redis.Names, Process: process, Life: life.Microseconds()}
-		if !send(b) || !b.More {
+		b := &lua.Bury{Names: r.redis.Names, Process: process, Leaves: leaves}
+		switch {
+		case !send(b):
 			return
+		case b.More:
+		case leaves || b.Dead == 0:
+			return
+		default:
+			process = b.Dead
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/configerr"
+	"github.com/holdfast-go/holdfast/internal/inprocess"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/redislink"
@@ -28,8 +29,6 @@ import (
 const (
 	// idleIntervals is for how many intervals an unused key is kept.
 	idleIntervals = 10
-	// staleIntervals is for how many intervals a report is used.
-	staleIntervals = 3
 	// milli is the unit in which rates are reported: units per 1000 seconds.
 	milli = 1000
 	// candidateEvery is how many of the calls for keys beyond the top are counted.
@@ -38,7 +37,7 @@ const (
 
 // Limiter is a limiter for fleets too large for a call per decision. No decision
 // waits for Redis: each process counts what it is asked for, reports to Redis once per
-// interval (WithInterval), learns what the fleet is asked for, and admits with the
+// interval (WithInterval; less often in a fleet of thousands), learns what the fleet is asked for, and admits with the
 // probability that brings the fleet to the rate.
 //
 // It is not exact: see docs/measurements.md for what was measured. A key's first
@@ -58,10 +57,10 @@ type Limiter struct {
 	interval time.Duration
 	topKeys  int
 
-	limit  limiter.Limit   // a token bucket of what an interval lets through
-	params algo.Params     // of the limit
-	store  *fallback.Store // of keys beyond the top
-	units  float64         // of the rate, in an interval
+	limit  limiter.Limit    // a token bucket of what an interval lets through
+	params algo.Params      // of the limit
+	store  *inprocess.Store // of keys beyond the top
+	units  float64          // of the rate, in an interval
 
 	table      sampleTable
 	reporter   *reporter
@@ -71,7 +70,8 @@ type Limiter struct {
 	// candidates are keys beyond the top, by the units that were asked for.
 	candidates atomic.Pointer[topk.Sketch[struct{}]]
 
-	ticks repeat.Task // while keys are tracked
+	ticks repeat.Task   // while keys are tracked
+	since time.Duration // the last report
 	mu    sync.Mutex
 	last  time.Time // of the ticks; zero when there is none to come
 }
@@ -88,7 +88,7 @@ func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter
 }
 
 func newLimiter(rdb redis.UniversalClient, rate limiter.Rate, opts []Option) (*Limiter, error) {
-	c := config{MaxLocalKeys: fallback.DefaultMaxKeys, Interval: DefaultInterval, TopKeys: DefaultTopKeys}
+	c := config{MaxLocalKeys: inprocess.DefaultMaxKeys, Interval: DefaultInterval, TopKeys: DefaultTopKeys}
 	if err := options.Apply(&c, opts); err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func newLimiter(rdb redis.UniversalClient, rate limiter.Rate, opts []Option) (*L
 	}
 	s := &Limiter{
 		redis: link, policy: c.Link.Policy, decision: c.Decision,
-		interval: c.Interval, topKeys: c.TopKeys, reporter: newReporter(link, staleIntervals*c.Interval+time.Second),
+		interval: c.Interval, topKeys: c.TopKeys, reporter: newReporter(link, c.Interval),
 	}
 	s.ticks = repeat.Task{Every: c.Interval, Start: link.Background.Start, Run: s.tick}
 	// What is decided by share may come at once, up to an interval's part.
@@ -114,9 +114,7 @@ func newLimiter(rdb redis.UniversalClient, rate limiter.Rate, opts []Option) (*L
 	}
 	s.table.seed, s.table.max = maphash.MakeSeed(), int64(c.TopKeys)
 	s.candidates.Store(s.newCandidates())
-	if s.store, err = fallback.NewStore(c.MaxLocalKeys); err != nil {
-		return nil, err
-	}
+	s.store = inprocess.NewStore(c.MaxLocalKeys)
 	if err := link.Claim("sampled", rate); err != nil {
 		return nil, err
 	}
@@ -319,7 +317,7 @@ func (s *Limiter) tick(ctx context.Context) (more bool) {
 	return more
 }
 
-// turn reports what was asked for, and plans the next interval.
+// turn plans the next interval, and reports what was asked for, if that is due.
 func (s *Limiter) turn(ctx context.Context, elapsed time.Duration) {
 	all := s.table.all()
 	own := make(map[*sample]float64, len(all))
@@ -329,17 +327,28 @@ func (s *Limiter) turn(ctx context.Context, elapsed time.Duration) {
 		if k.idle++; asked > 0 {
 			k.idle = 0
 		}
-		own[k] = float64(asked) * scale
+		k.recent.add(float64(asked) * scale)
+		own[k] = k.recent.mean()
 		which := &s.counts[0]
 		if k.local.Load() {
 			which = &s.counts[1]
 		}
 		which.Add(uint64(asked))
 	}
+	s.since += max(elapsed, s.interval/10)
+	if !s.reporter.due() {
+		for _, k := range all {
+			k.again(own[k], s.units, s.redis.Share())
+		}
+		return
+	}
+	scale = float64(s.interval) / float64(s.since)
+	s.since = 0
 	kept, gone := s.choose(all, own, scale)
 	rates := append(s.rates(kept, own), s.rates(gone, nil)...)
 	// As many calls as it takes: each fits the budget. Those that fail cost the budget
 	// until the breaker opens, so there are no more of them when the interval is over.
+	s.reporter.calls.Store(int64(max(1, (len(rates)+lua.MaxAsked-1)/lua.MaxAsked)))
 	start, failed := time.Now(), false
 	for i := 0; i == 0 || i < len(rates); i += lua.MaxAsked {
 		end := min(i+lua.MaxAsked, len(rates))
@@ -355,7 +364,7 @@ func (s *Limiter) turn(ctx context.Context, elapsed time.Duration) {
 // plan begins the next interval of some keys; ok says that asked has the rates of the
 // fleet.
 func (s *Limiter) plan(keys []*sample, asked []lua.Asked, own map[*sample]float64, ok bool) {
-	if !ok && s.reporter.stale(staleIntervals*s.interval) {
+	if !ok && s.reporter.stale() {
 		s.outage(keys, own)
 		return
 	}
@@ -364,10 +373,10 @@ func (s *Limiter) plan(keys []*sample, asked []lua.Asked, own map[*sample]float6
 		switch {
 		case ok:
 			fleet := float64(asked[i].Fleet) / milli * s.seconds()
-			k.begin(k.demand.next(own[k], fleet, s.units, s.redis.Processes()), false)
+			k.begin(k.demand.next(own[k], max(1, k.recent.intervals), fleet, s.units, s.redis.Processes()), false)
 		case k.demand.known:
 			// One report failed: what the fleet was asked for before is used again.
-			k.begin(k.demand.next(own[k], k.demand.fleet, s.units, s.redis.Processes()), false)
+			k.begin(k.demand.next(own[k], max(1, k.recent.intervals), k.demand.fleet, s.units, s.redis.Processes()), false)
 		default:
 			k.begin(alone(own[k], s.units, s.redis.Share()), true)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -177,6 +178,62 @@ func TestReportsInParts(t *testing.T) {
 	}
 	if left := rdb.Keys(t.Context(), "*").Val(); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// TestLargeFleetsReportRarely: a process of a large fleet reports so rarely that the fleet makes 2,500 calls a
+// second, keeps its part of the limit between two reports, and counts as alive for longer than three of these.
+func TestLargeFleetsReportRarely(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := &fails{Client: redistest.Client(t, srv)}
+	rdb.from.Store(math.MaxInt64)
+	s, err := New(rdb, limiter.PerSecond(10_000_000), WithInterval(100*time.Millisecond), WithTopKeys(2*lua.MaxAsked),
+		limiter.WithBudget(10*time.Second), limiter.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ticks.End()
+	t.Cleanup(func() { _ = s.Close() })
+	allow := func() {
+		t.Helper()
+		if res, err := s.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+	allow()
+	redistest.Until(t, "the process is registered", func() bool { return s.reporter.reported.Load() > 0 })
+	for _, c := range []struct {
+		n, calls    int64
+		least, most time.Duration
+	}{
+		{250, 1, 100 * time.Millisecond, 100 * time.Millisecond}, {10_000, 1, 4 * time.Second, 5 * time.Second},
+		{100_000, 1, 40 * time.Second, 50 * time.Second}, {100_000, 3, 120 * time.Second, 150 * time.Second},
+		{1_000_000, 1, 200 * time.Second, 250 * time.Second},
+	} {
+		s.redis.Counted(c.n)
+		s.reporter.calls.Store(c.calls)
+		if least, most := s.reporter.pause(); least != c.least || most != c.most {
+			t.Errorf("%d processes, %d calls: a report every %v to %v", c.n, c.calls, least, most)
+		}
+	}
+	s.reporter.calls.Store(1)
+	s.reporter.next.Store(0)
+	s.turn(t.Context(), s.interval)
+	before := rdb.scripts.Load()
+	for range 20 {
+		allow()
+		s.turn(t.Context(), s.interval)
+	}
+	if n := rdb.scripts.Load() - before; n != 0 {
+		t.Errorf("%d calls within two seconds", n)
+	}
+	if life := rdb.ZScore(t.Context(), "holdfast:v1:sampled:{all}:p", fmt.Sprint(s.reporter.number)).Val()/1e6 - float64(time.Now().Unix()); life < 600 || life > 900 {
+		t.Errorf("it lives for %v s", life)
+	}
+	s.reporter.next.Store(0)
+	s.turn(t.Context(), s.interval)
+	if n := rdb.scripts.Load() - before; n != 1 {
+		t.Errorf("%d calls when a report is due", n)
 	}
 }
 

@@ -28,6 +28,8 @@ type sample struct {
 	threshold atomic.Uint64 // what a random number must be below
 	local     atomic.Bool
 	demand    demand
+	plan      plan // of the last report, of a process that has sent one
+	recent    recent
 	carry     carry
 	idle      int
 
@@ -97,8 +99,23 @@ func (t *sampleTable) all() []*sample {
 	return out
 }
 
+// again begins an interval without a report: with the plan of the last one.
+func (k *sample) again(own, limit, share float64) {
+	if k.plan.most == 0 {
+		k.begin(alone(own, limit, share), true)
+		return
+	}
+	if part := k.plan; k.local.Load() {
+		part.own = own
+		k.begin(part, true)
+	} else {
+		k.begin(part.expect(own), false)
+	}
+}
+
 // begin begins an interval.
 func (k *sample) begin(part plan, local bool) {
+	k.plan = part
 	// A cost that is within the limit must fit at some time.
 	part.most = max(part.most, float64(k.denied.Load()))
 	// Decisions may take from it meanwhile.

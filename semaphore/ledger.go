@@ -30,12 +30,22 @@ type ledger struct {
 	permits  int
 	headroom float64 // the part for critical callers
 	ttl      time.Duration
+	suffix   string        // of the names of callers: their ttl in µs
 	patience time.Duration // defaultPatience, but in tests
 
 	beats repeat.Task // while permits are held
 	mu    sync.Mutex
 	keys  map[string]*key
 	held  int
+	// asking are callers whose first call may give them a place in Redis's queue that is not known yet.
+	asking map[string]*key
+}
+
+// asks notes that a caller makes its first call.
+func (l *ledger) asks(caller string, k *key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asking[caller] = k
 }
 
 // enter returns what is known of a key, which stays until leave.
@@ -80,10 +90,12 @@ func (l *ledger) askRedis(ctx context.Context, k *key, callers []string, critica
 	}
 	over := make(chan struct{})
 	cmd := &lua.Acquire{Ask: ask}
-	o := &redislink.Op{ID: k.id, Command: cmd, After: func(*redislink.Op, bool) { close(over) }}
+	o := l.redis.NewOp()
+	o.ID, o.Command, o.After = k.id, cmd, func(*redislink.Op, bool) { close(over) }
 	if err := l.redis.Ask(ctx, k.srv, o, l.redis.Budget); err != nil {
 		return reply, over, err
 	}
+	l.redis.Free(o)
 	l.redis.Beat(k.srv)
 	return cmd.Got, over, nil
 }
@@ -151,18 +163,21 @@ func (l *ledger) count(k *key, res limiter.Result) *Permit {
 	return &Permit{Result: res}
 }
 
-// grant makes the permit that Redis granted to a caller.
-func (l *ledger) grant(k *key, caller string, remaining int) *Permit {
+// grant makes the permit that Redis granted to a caller, who may have asked before.
+func (l *ledger) grant(k *key, caller string, remaining int, again bool) *Permit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.hold(k, caller, remaining, limiter.SourceRedis)
+	p := l.hold(k, caller, remaining, limiter.SourceRedis)
+	p.queued = again
+	return p
 }
 
 // hold makes the permit of a caller. mu is held.
 func (l *ledger) hold(k *key, caller string, remaining int, from limiter.Source) *Permit {
 	p := l.count(k, limiter.Result{Allowed: true, Remaining: max(0, remaining), Source: from})
-	p.caller, p.free, p.lost = caller, func() { l.release(k, caller) }, make(chan struct{})
-	p.known.Store(from == limiter.SourceRedis)
+	p.caller, p.free, p.lost = caller, func() { l.release(k, p) }, make(chan struct{})
+	p.queued = from != limiter.SourceRedis
+	p.known.Store(!p.queued)
 	k.holding[caller] = p
 	l.held++
 	l.beats.Begin()
@@ -170,13 +185,17 @@ func (l *ledger) hold(k *key, caller string, remaining int, from limiter.Source)
 }
 
 // release frees a permit, here and in Redis.
-func (l *ledger) release(k *key, caller string) {
+func (l *ledger) release(k *key, p *Permit) {
 	l.mu.Lock()
-	delete(k.holding, caller)
+	delete(k.holding, p.caller)
 	l.held--
 	l.dropUnused(k)
 	l.mu.Unlock()
-	l.forget(context.Background(), k, caller)
+	leave := lua.ReleasePermit(k.inRedis, p.caller)
+	if p.queued {
+		leave = lua.LeavePermits(k.inRedis, p.caller)
+	}
+	_ = l.redis.Exec(context.Background(), k.id, leave)
 	k.pollNow()
 }
 

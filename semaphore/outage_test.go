@@ -18,38 +18,19 @@ import (
 	"github.com/holdfast-go/holdfast/semaphore"
 )
 
-// TestCrashedProcess: permits of one that dies are free after the time to live; those
-// of one that lives are not, however long they are held.
+// TestCrashedProcess: the permit of a process that died is granted to another one when its time
+// to live is over. TestHeldPermitsStay of internal/sim has that those of processes that live are not.
 func TestCrashedProcess(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
-	const ttl = 300 * time.Millisecond
-	dies := newSemaphore(t, rdb, 2, patient(), semaphore.WithTTL(ttl), limiter.WithProcess("a"))
-	lives := newSemaphore(t, rdb, 2, patient(), semaphore.WithTTL(ttl), limiter.WithProcess("b"))
+	dies := newSemaphore(t, rdb, 2, patient(), semaphore.WithTTL(600*time.Millisecond), limiter.WithProcess("a"))
+	lives := newSemaphore(t, rdb, 2, patient(), limiter.WithProcess("b"))
 	acquire(t, dies, "k")
-	held := acquire(t, lives, "k")
+	acquire(t, lives, "k")
 	must(t, dies.Close()) // does not release: the work goes on, for all it knows
-	if n := inFlight(t, lives, "k"); n != 2 {
-		t.Fatalf("%d in flight", n)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s, err := lives.Acquire(ctx, "k")
+	_, err := lives.Acquire(ctx, "k")
 	must(t, err)
-	// Several times to live later both are still held.
-	for range 5 {
-		pause := time.NewTimer(ttl / 2)
-		<-pause.C
-		if other, err := lives.TryAcquire(t.Context(), "k"); err != nil || other.Allowed {
-			t.Fatalf("a third of two: %+v, %v", other, err)
-		}
-	}
-	select {
-	case <-s.Lost():
-		t.Error("a permit was lost")
-	case <-held.Lost():
-		t.Error("a permit was lost")
-	default:
-	}
 }
 
 // TestLostPermits: a Redis that forgets its data knows the holders again after the next

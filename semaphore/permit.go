@@ -25,6 +25,7 @@ type Permit struct {
 	limiter.Result
 
 	caller   string // its name in Redis
+	queued   bool   // a call before the one that granted it may still give its caller a place in the queue
 	free     func() // nil for a permit that is not counted
 	known    atomic.Bool
 	released atomic.Bool

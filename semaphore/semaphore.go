@@ -75,8 +75,9 @@ func newSemaphore(rdb redis.UniversalClient, n int, opts []Option) (*Semaphore, 
 		return nil, err
 	}
 	s := &Semaphore{redis: link, decision: c.Decision, of: c.PermitsFor, ledger: &ledger{
-		redis: link, policy: c.Link.Policy,
-		permits: n, headroom: c.Headroom, ttl: c.TTL, patience: defaultPatience, keys: make(map[string]*key),
+		asking: make(map[string]*key),
+		redis:  link, policy: c.Link.Policy,
+		permits: n, headroom: c.Headroom, ttl: c.TTL, suffix: fmt.Sprintf("/%d", c.TTL.Microseconds()), patience: defaultPatience, keys: make(map[string]*key),
 	}}
 	s.ledger.beats = repeat.Task{Every: c.TTL / beatsPerTTL, Start: link.Background.Start, Run: s.ledger.heartbeat}
 	if err := link.Claim("permits", fmt.Sprintf("%d permits", n)); err != nil {
@@ -132,17 +133,22 @@ func (s *Semaphore) acquire(ctx context.Context, key string, wait bool) (*Permit
 	}
 	defer s.ledger.leave(k)
 	// Its name is that of no other caller, with the time to live of its permit.
-	w, rank := &waiter{caller: fmt.Sprintf("%s/%d", s.redis.Nonce(), s.ledger.ttl.Microseconds()), done: make(chan struct{})}, 1
+	w, rank := &waiter{caller: s.redis.Nonce() + s.ledger.suffix}, 1
 	if critical.Is(ctx) {
 		rank = 0
 	}
 	if !wait || s.first(k, rank) {
+		if wait {
+			s.ledger.asks(w.caller, k)
+			defer s.asked(w.caller)
+		}
 		permit, err := s.ask(ctx, k, w, wait)
 		if !wait || err != nil || permit.Allowed {
 			return permit, err
 		}
 		w.asked = true
 	}
+	w.done = make(chan struct{})
 	s.queue(k, w, rank)
 	select {
 	case <-w.done:
@@ -203,11 +209,33 @@ func (s *Semaphore) Close() error {
 	s.redis.Close(func() {
 		for k, callers := range places {
 			if len(callers) > 0 && s.redis.Last(&redislink.Op{ID: k.id, Command: lua.LeavePermits(k.inRedis, callers...)}) != nil {
-				break // Redis drops them soon
+				return // Redis drops them soon
+			}
+		}
+		// No call is under way any more, so Redis has all places that it will give.
+		asking := make(map[*key][]string)
+		s.ledger.mu.Lock()
+		for caller, k := range s.ledger.asking {
+			asking[k] = append(asking[k], caller)
+		}
+		s.ledger.mu.Unlock()
+		for k, callers := range asking {
+			if s.redis.Last(&redislink.Op{ID: k.id, Command: lua.LeaveQueue(k.inRedis, callers...)}) != nil {
+				return
 			}
 		}
 	})
 	return nil
+}
+
+// asked notes that a caller has its answer, and that what it leaves in Redis is known otherwise. After
+// Close nothing is: then the caller stays noted.
+func (s *Semaphore) asked(caller string) {
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	if !s.redis.IsClosed() {
+		delete(s.ledger.asking, caller)
+	}
 }
 
 // enter returns what is known of a key, which stays until leave.
@@ -246,7 +274,7 @@ func (s *Semaphore) ask(ctx context.Context, k *key, w *waiter, wait bool) (*Per
 		if !reply.Granted[0] {
 			return s.ledger.denied(k, reply.NextEnd, limiter.SourceRedis), nil
 		}
-		return s.ledger.grant(k, w.caller, k.permits()-int(reply.Held)), nil
+		return s.ledger.grant(k, w.caller, k.permits()-int(reply.Held), false), nil
 	case redislink.FallsBack(err):
 		permit, failed := s.ledger.fallBack(k, w.caller, critical.Is(ctx), err)
 		// A caller that waits from now on gets what was granted by asking again.
@@ -375,10 +403,11 @@ func (s *Semaphore) askFor(ctx context.Context, k *key, batch []*waiter, critica
 	}
 	reply, _, err := s.ledger.askRedis(ctx, k, callers, critical, again, true)
 	for i, w := range batch {
+		before := w.asked
 		w.asked = true
 		switch {
 		case err == nil && reply.Granted[i]:
-			s.settle(k, w, s.ledger.grant(k, w.caller, k.permits()-int(reply.Held)), nil)
+			s.settle(k, w, s.ledger.grant(k, w.caller, k.permits()-int(reply.Held), before), nil)
 		case redislink.FallsBack(err):
 			if permit, err := s.ledger.fallBack(k, w.caller, critical, err); err != nil || permit.Allowed {
 				s.settle(k, w, permit, err)

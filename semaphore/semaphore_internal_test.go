@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -298,5 +300,107 @@ func TestCloseGivesPlacesUp(t *testing.T) {
 	}
 	if s, err = other.TryAcquire(t.Context(), "k"); err != nil || !s.Allowed {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// TestCloseGivesUpThePlaceOfAFirstCall: a caller whose first call is answered after Close has a place
+// in the queue of Redis, which this process does not know from the answer any more.
+func TestCloseGivesUpThePlaceOfAFirstCall(t *testing.T) {
+	c, rdb, proxy := lasting(t, 1)
+	if _, err := c.TryAcquire(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Set(faultproxy.Mode{ReplyDelay: 300 * time.Millisecond})
+	left := make(chan error)
+	go func() {
+		_, err := c.Acquire(t.Context(), "k")
+		left <- err
+	}()
+	redistest.Until(t, "the caller has a place", func() bool { return len(of(t, rdb, "q")) == 1 })
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-left; !errors.Is(err, limiter.ErrClosed) {
+		t.Fatal(err)
+	}
+	if places := of(t, rdb, "q"); len(places) > 0 {
+		t.Errorf("places: %v", places)
+	}
+	if held := of(t, rdb, "h"); len(held) != 1 {
+		t.Errorf("permits: %v, want the one that is held until its time to live ends", held)
+	}
+}
+
+// slowConn holds what is written back while a lock is held.
+type slowConn struct {
+	net.Conn
+	hold *sync.RWMutex
+}
+
+func (c slowConn) Write(b []byte) (int, error) {
+	c.hold.RLock()
+	defer c.hold.RUnlock()
+	return c.Conn.Write(b)
+}
+
+// TestLateFirstCallKeepsNoPlace: the first call of a caller that waits arrives when a later one has
+// granted it a permit, and gives it a place in the queue once more. That ends with the permit.
+func TestLateFirstCallKeepsNoPlace(t *testing.T) {
+	srv := redistest.Start(t)
+	var slow sync.RWMutex // of the first connection
+	dialed := 0
+	var mu sync.Mutex
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		mu.Lock()
+		defer mu.Unlock()
+		if dialed++; dialed == 1 && err == nil {
+			conn = slowConn{conn, &slow}
+		}
+		return conn, err
+	}})
+	s, err := New(rdb, 1, WithTTL(time.Hour), limiter.WithBudget(500*time.Millisecond), limiter.WithShare(1), limiter.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = s.Close()
+		_ = rdb.Close()
+	})
+	s.ledger.patience = time.Hour
+	held, err := s.Acquire(t.Context(), "k")
+	if err != nil || held.Source != limiter.SourceRedis {
+		t.Fatal(held, err)
+	}
+	admin := redistest.Client(t, srv)
+	before := redistest.Calls(t, srv, "evalsha")
+	slow.Lock()
+	got := make(chan *Permit)
+	go func() {
+		p, err := s.Acquire(t.Context(), "k")
+		if err != nil {
+			t.Error(err)
+		}
+		got <- p
+	}()
+	redistest.Until(t, "a later call has asked", func() bool { return len(of(t, admin, "q")) == 1 })
+	if err := held.Release(); err != nil {
+		t.Fatal(err)
+	}
+	p := <-got
+	asked := redistest.Calls(t, srv, "evalsha")
+	slow.Unlock()
+	redistest.Until(t, "the first call arrives", func() bool { return redistest.Calls(t, srv, "evalsha") > asked })
+	if q := of(t, admin, "q"); len(q) != 1 || p.Source != limiter.SourceRedis || asked == before {
+		t.Fatalf("%d places after the first call, which is not what this test is about: %+v", len(q), p.Result)
+	}
+	if err := p.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if q := of(t, admin, "q"); len(q) != 0 {
+		t.Errorf("%d places are left in the queue", len(q))
+	}
+	if p, err := s.TryAcquire(t.Context(), "k"); err != nil || !p.Allowed {
+		t.Errorf("no permit although none is held: %+v, %v", p.Result, err)
 	}
 }

@@ -127,7 +127,7 @@ func operations(doc *bytes.Buffer, srv *redisproc.Server, rounds int, length tim
 			return s.Release()
 		}},
 		{"`Reserve` and `Cancel`", "", func(key string) error {
-			r, err := one.Reserve(ctx, key, 5)
+			r, err := one.Reserve(ctx, key, limiter.Cost(5))
 			if err != nil {
 				return err
 			}

@@ -97,7 +97,7 @@ func misconf(s *stage) error {
 
 // busy keeps the server in a script until it is killed.
 func busy(s *stage) error {
-	if err := set("busy-reply-threshold", "1")(s); err != nil {
+	if err := set("lua-time-limit", "1")(s); err != nil {
 		return err
 	}
 	go func() {

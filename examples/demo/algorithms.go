@@ -35,7 +35,9 @@ type algorithm struct {
 	About string `json:"about"`
 	// Window says that it counts in windows, and has no burst of its own.
 	Window bool `json:"window"`
-	make   func(settings) limiter.Limit
+	// Func is the constructor of its limit in package limiter.
+	Func string `json:"func"`
+	make func(settings) limiter.Limit
 }
 
 // start is the limit that a card begins with.
@@ -48,31 +50,31 @@ func (a algorithm) start() settings {
 
 var algorithms = []algorithm{
 	{
-		"fixed-window", "Fixed window", "Counts from border to border. Twice the limit fits around one.", true,
+		"fixed-window", "Fixed window", "Counts from border to border. Twice the limit fits around one.", true, "FixedWindow",
 		func(s settings) limiter.Limit { return limiter.FixedWindow(s.rate()) },
 	},
 	{
-		"sliding-log", "Sliding window log", "Remembers each request for as long as a window. Exact.", true,
+		"sliding-log", "Sliding window log", "Remembers each request for as long as a window. Exact.", true, "SlidingWindowLog",
 		func(s settings) limiter.Limit { return limiter.SlidingWindowLog(s.rate()) },
 	},
 	{
-		"sliding-counter", "Sliding window counter", "Two counts; the former window weighs by what still covers it.", true,
+		"sliding-counter", "Sliding window counter", "Two counts; the former window weighs by what still covers it.", true, "SlidingWindowCounter",
 		func(s settings) limiter.Limit { return limiter.SlidingWindowCounter(s.rate()) },
 	},
 	{
-		"token-bucket", "Token bucket", "Tokens come back steadily. A request takes one.", false,
+		"token-bucket", "Token bucket", "Tokens come back steadily. A request takes one.", false, "TokenBucket",
 		func(s settings) limiter.Limit { return limiter.TokenBucket(s.rate(), s.Burst) },
 	},
 	{
-		"leaky-policing", "Leaky bucket, policing", "Requests fill it, and it drains. What does not fit is denied.", false,
+		"leaky-policing", "Leaky bucket, policing", "Requests fill it, and it drains. What does not fit is denied.", false, "LeakyBucket",
 		func(s settings) limiter.Limit { return limiter.LeakyBucket(s.rate(), s.Burst) },
 	},
 	{
-		"leaky-shaping", "Leaky bucket, shaping", "A queue: what fits is admitted, each with a time to start.", false,
+		"leaky-shaping", "Leaky bucket, shaping", "A queue: what fits is admitted, each with a time to start.", false, "LeakyBucketShaping",
 		func(s settings) limiter.Limit { return limiter.LeakyBucketShaping(s.rate(), s.Burst) },
 	},
 	{
-		"gcra", "GCRA", "One time per key: how far ahead of the pace it has run.", false,
+		"gcra", "GCRA", "One time per key: how far ahead of the pace it has run.", false, "GCRA",
 		func(s settings) limiter.Limit { return limiter.GCRA(s.rate(), s.Burst) },
 	},
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -40,9 +41,9 @@ func request(t *testing.T, srv *httptest.Server, method, path, body string, chan
 }
 
 // ask is request for what must succeed, into v.
-func askFor(t *testing.T, srv *httptest.Server, method, path, body string, v any) *http.Response {
+func askFor(t *testing.T, srv *httptest.Server, method, path, body string, v any, change ...func(*http.Request)) *http.Response {
 	t.Helper()
-	resp, answer := request(t, srv, method, path, body)
+	resp, answer := request(t, srv, method, path, body, change...)
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s %s %s: %d %s", method, path, body, resp.StatusCode, answer)
 	}
@@ -139,6 +140,14 @@ func TestBurstsAndReset(t *testing.T) {
 	if !done.Reset || !done.Redis {
 		t.Errorf("%+v", done)
 	}
+	first, second := a.cards[0], a.cards[1]
+	askFor(t, srv, "POST", "/api/attempt", `{"algorithm":"`+first.Slug+`"}`, &decision{})
+	askFor(t, srv, "POST", "/api/attempt", `{"algorithm":"`+second.Slug+`"}`, &decision{})
+	askFor(t, srv, "POST", "/api/reset", `{"algorithm":"`+first.Slug+`"}`, &done)
+	if a, b := first.state(), second.state(); a.Allowed != 0 || b.Allowed != 1 {
+		t.Errorf("after the reset of the first: %+v, %+v", a, b)
+	}
+	askFor(t, srv, "POST", "/api/reset", `{"algorithm":"`+second.Slug+`"}`, &done)
 	for _, c := range a.cards {
 		if s := c.state(); s.Allowed != 0 || s.Denied != 0 || len(s.Decisions) != 0 {
 			t.Errorf("%+v", s)
@@ -151,6 +160,48 @@ func TestBurstsAndReset(t *testing.T) {
 	askFor(t, srv, "POST", "/api/burst", `{"algorithm":"sliding-log","n":12}`, &b)
 	if b.Sent != 12 || b.Allowed != 10 || b.Denied != 2 || len(b.Decisions) != 12 {
 		t.Errorf("%+v", b)
+	}
+}
+
+// TestPreference: who prefers status 200 gets the same problem with it, as browsers show
+// other statuses as errors.
+func TestPreference(t *testing.T) {
+	_, srv := alone(t)
+	prefer := func(value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("Prefer", value) }
+	}
+	for _, c := range []struct {
+		method, path, body, prefer string
+		status                     int
+		applied                    string
+	}{
+		{"POST", "/api/burst", `{"algorithm":"gcra","n":0}`, "", 400, ""},
+		{"POST", "/api/burst", `{"algorithm":"gcra","n":0}`, "status=404", 400, ""},
+		{"POST", "/api/burst", `{"algorithm":"gcra","n":0}`, "status=200", 200, "status=200"},
+		{"POST", "/api/burst", `{"algorithm":"gcra","n":12}`, "status=200", 200, ""},
+	} {
+		resp, answer := request(t, srv, c.method, c.path, c.body, prefer(c.prefer))
+		if isProblem := strings.Contains(answer, `"title"`); resp.StatusCode != c.status || resp.Header.Get("Preference-Applied") != c.applied || isProblem != strings.Contains(c.body, ":0") {
+			t.Errorf("%+v: %d %v %s", c, resp.StatusCode, resp.Header, answer)
+		}
+	}
+	var p problem
+	resp := askFor(t, srv, "POST", "/api/attempt", `{"algorithm":"gcra","n":10}`, &p, prefer("status=200"))
+	if p.Decision == nil || p.Decision.Allowed || p.Status != 429 || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("%+v %v", p, resp.Header)
+	}
+}
+
+// TestConstructors: the line of Go that a card shows calls what package limiter has.
+func TestConstructors(t *testing.T) {
+	api, err := os.ReadFile("../../api/limiter.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, alg := range algorithms {
+		if !strings.Contains(string(api), "\nfunc "+alg.Func+"(rate Rate") {
+			t.Errorf("%s: there is no limiter.%s of a rate", alg.Name, alg.Func)
+		}
 	}
 }
 
@@ -191,6 +242,7 @@ func TestBadInput(t *testing.T) {
 		{"PUT", "/api/limit", `{` + gcra + `,"limit":1,"seconds":1,"burst":null}`, 400, "burst"},
 		{"PUT", "/api/limit", `{"algorithm":"sliding-log","limit":1,"seconds":1,"burst":1}`, 400, "burst"},
 		{"POST", "/api/reset", `{"all":true}`, 400, "all"},
+		{"POST", "/api/reset", `{"algorithm":"?"}`, 400, "algorithm"},
 		{"POST", "/api/outage", `{}`, 400, "action"},
 		{"POST", "/api/outage", `{"action":"explode"}`, 400, "action"},
 		{"POST", "/api/outage", `{"action":["kill"]}`, 400, "action"},

@@ -19,6 +19,7 @@ type config struct {
 	addr                   string
 	processes, rate, burst int
 	budget                 time.Duration
+	slowBy                 time.Duration // what the button Slow adds to each answer
 }
 
 func (c config) validate() error {
@@ -45,9 +46,12 @@ type app struct {
 	cards   []*card
 	traffic *traffic
 	fleets  []*fleet
-	own     *limiter.Limiter // the limit of the API itself
-	hub     hub
-	tasks   sync.WaitGroup
+	lines   []*line
+	// linesBusy is held while callers wait in the lines.
+	linesBusy sync.Mutex
+	own       *limiter.Limiter // the limit of the API itself
+	hub       hub
+	tasks     sync.WaitGroup
 }
 
 func newApp(cfg config, srv *demo.Redis) (*app, error) {
@@ -63,7 +67,7 @@ func newApp(cfg config, srv *demo.Redis) (*app, error) {
 
 func (a *app) build(srv *demo.Redis) (err error) {
 	changed := func() { a.hub.publish("fault", a.redisState()) }
-	if a.outage, err = newOutage(srv, changed, func() { a.traffic.emptied() }); err != nil {
+	if a.outage, err = newOutage(srv, a.cfg.slowBy, changed, func() { a.traffic.emptied() }); err != nil {
 		return err
 	}
 	a.rdb = a.outage.client()
@@ -86,6 +90,13 @@ func (a *app) build(srv *demo.Redis) (err error) {
 		}
 		a.fleets = append(a.fleets, f)
 	}
+	for _, inTurn := range []bool{true, false} {
+		l, err := newLine(inTurn, a.outage, prefix, a.cfg.budget, &a.hub)
+		if err != nil {
+			return err
+		}
+		a.lines = append(a.lines, l)
+	}
 	a.own, err = limiter.NewLocal(limiter.GCRA(limiter.PerSecond(50), 100))
 	return err
 }
@@ -94,10 +105,19 @@ func (a *app) build(srv *demo.Redis) (err error) {
 func (a *app) close() error {
 	a.cancel()
 	a.hub.close()
-	a.tasks.Wait()
 	var errs []error
+	if a.traffic != nil { // its calls may hang, and end by this
+		errs = append(errs, a.traffic.plain.close())
+	}
+	a.tasks.Wait()
+	if a.outage != nil {
+		errs = append(errs, a.outage.release())
+	}
 	for _, f := range a.fleets {
 		errs = append(errs, f.close())
+	}
+	for _, l := range a.lines {
+		errs = append(errs, l.close())
 	}
 	if a.traffic != nil {
 		errs = append(errs, a.traffic.close())
@@ -173,6 +193,7 @@ type wholeState struct {
 	Traffic    trafficState   `json:"traffic"`
 	Processes  []processState `json:"processes"`
 	Fleets     []fleetState   `json:"fleets"`
+	Lines      []lineState    `json:"lines"`
 	Quota      int            `json:"quota"`
 	QuotaMs    float64        `json:"quotaMs"`
 }
@@ -201,6 +222,9 @@ func (a *app) snapshot() wholeState {
 	for _, f := range a.fleets {
 		s.Fleets = append(s.Fleets, f.state(true))
 	}
+	for _, l := range a.lines {
+		s.Lines = append(s.Lines, l.state())
+	}
 	return s
 }
 
@@ -210,30 +234,51 @@ func (a *app) state(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// reset removes what all counters have counted.
+// reset removes what all counters have counted, or those of one card.
 func (a *app) reset(w http.ResponseWriter, r *http.Request) error {
-	var in struct{}
+	var in struct {
+		Algorithm *string `json:"algorithm"`
+	}
 	if err := decode(w, r, &in); err != nil {
 		return err
 	}
-	errs := make([]error, len(a.cards))
-	var wg sync.WaitGroup
-	for i, c := range a.cards {
-		wg.Go(func() { errs[i] = c.reset(r.Context()) })
+	var err error
+	if in.Algorithm == nil {
+		err = a.resetAll(r.Context())
+	} else {
+		c, unknown := a.find(in.Algorithm)
+		if unknown != nil {
+			return unknown
+		}
+		err = c.reset(r.Context())
 	}
-	wg.Wait()
-	a.traffic.reset()
-	for _, f := range a.fleets {
-		f.reset()
-	}
-	a.hub.publish("state", a.snapshot())
-	err := errors.Join(errs...)
 	if err != nil && !errors.Is(err, limiter.ErrUnavailable) {
 		return err
 	}
 	// Redis may still hold what the page has forgotten.
 	writeJSON(w, map[string]any{"reset": true, "redis": err == nil})
 	return nil
+}
+
+func (a *app) resetAll(ctx context.Context) error {
+	errs := make([]error, len(a.cards))
+	var wg sync.WaitGroup
+	for i, c := range a.cards {
+		wg.Go(func() { errs[i] = c.reset(ctx) })
+	}
+	wg.Wait()
+	a.traffic.reset()
+	for _, f := range a.fleets {
+		f.reset()
+	}
+	if a.linesBusy.TryLock() {
+		for _, l := range a.lines {
+			l.reset()
+		}
+		a.linesBusy.Unlock()
+	}
+	a.hub.publish("state", a.snapshot())
+	return errors.Join(errs...)
 }
 
 func (a *app) doOutage(w http.ResponseWriter, r *http.Request) error {

@@ -21,6 +21,10 @@ type sums struct {
 type totals struct {
 	Admitted int `json:"admitted"`
 	Bound    int `json:"bound"`
+	// P99Ms is the time within which 99 of 100 decisions of the last minute were made.
+	P99Ms float64 `json:"p99Ms"`
+	// LateMs is by how much at most 99 of 100 timers of the machine were late.
+	LateMs float64 `json:"lateMs"`
 }
 
 // add counts a decision of p, one of all.

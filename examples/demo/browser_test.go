@@ -58,10 +58,27 @@ func TestCards(t *testing.T) {
 		p.click("#card-fixed-window [data-do=attempt]")
 		p.wait(fmt.Sprintf("%s > %s || %s > 0", number("fixed-window", "allowed"), had, number("fixed-window", "denied")))
 	}
+	p.wait(`document.querySelector("#card-fixed-window .drawing .why-text")?.textContent.startsWith("this window is full: the next begins in ")`)
 	retry := "parseFloat(" + show("fixed-window", "retry") + ")"
 	p.wait(retry + " > 0 || " + show("fixed-window", "retry") + " === 'now'")
 	before := p.eval(retry)
 	p.wait(fmt.Sprintf("!(%s >= %s)", retry, before))
+
+	// The line of Go is that of the limit, and can be copied.
+	const line = "lim, err := limiter.New(rdb, limiter.FixedWindow(limiter.Per(1, 30*time.Second)))"
+	if got := p.eval(show("fixed-window", "code")); got != line {
+		t.Errorf("the line is %s", got)
+	}
+	p.click("#card-fixed-window [data-do=copy]")
+	p.wait(show("fixed-window", "result") + `.startsWith("The line is ")`)
+
+	// A reset is of its own card only.
+	others := p.eval(number("gcra", "allowed"))
+	p.click("#card-fixed-window [data-do=reset]")
+	p.wait(number("fixed-window", "allowed") + " === 0 && " + show("fixed-window", "retry") + " === '–'")
+	if got := p.eval(number("gcra", "allowed")); got != others || got == "0" {
+		t.Errorf("GCRA allowed %s, and %s after the reset of another card", others, got)
+	}
 
 	// What cannot be is said, at the field.
 	p.do(chromedp.SetValue(chromedp.CSS("#card-fixed-window-limit"), "51"))
@@ -109,10 +126,17 @@ func TestOutagePanel(t *testing.T) {
 			p.wait(show("gcra", "source") + ".startsWith('local')")
 			p.wait(`document.querySelector("[data-action=freeze]").disabled`)
 		}
+		// What the plain script does meanwhile stands beside it.
+		p.wait(map[string]string{"kill": cell("plain-errors") + " > 0", "freeze": cell("plain-hanging") + " > 0", "slow": cell("plain-answered") + " < " + cell("answered")}[fault.action])
+		p.wait(`document.querySelector("#claims-note").textContent.includes(" decide alone. Their claims are ")`)
 		p.click("[data-action=restore]")
 		p.wait(`document.querySelector("#redis").dataset.fault === "none"`)
 		p.wait(closed + " && " + fromRedis)
 	}
+	p.wait(`document.querySelector("#claims-note").textContent.startsWith("Redis decides for all processes.")`)
+	// The bound is a line that no second is above, and the machine's lateness is told apart.
+	p.wait(chart + `.querySelector(".bound").getAttribute("d").includes("h") && / the bound allowed \d+ /.test(` + chart + `.getAttribute("aria-label"))`)
+	p.wait(`document.querySelectorAll("#slow-chart .late").length > 3 && document.querySelectorAll("#slow-chart .c-p99").length > 3 && document.querySelector("#p99-note").textContent.includes("timers of this machine")`)
 	p.click("[data-action=flush-scripts]")
 	p.wait(`document.querySelector("#fault-text").textContent.includes("scripts are flushed")`)
 	if errors := p.eval(`document.querySelector("#errors-now").textContent`); errors != "0" {
@@ -124,6 +148,31 @@ func TestOutagePanel(t *testing.T) {
 	}
 	p.click(".outage details summary")
 	p.wait(`document.querySelectorAll("#seconds tr").length === 10 && document.querySelector("#seconds tr td").offsetHeight > 0`)
+}
+
+// cell is an expression for a number of the comparison with a plain script.
+func cell(of string) string {
+	return fmt.Sprintf(`Number(document.querySelector("#compare [data-of=%s]").textContent.replace(",", ""))`, of)
+}
+
+// TestLinePanel: who waits in turn is not overtaken.
+func TestLinePanel(t *testing.T) {
+	t.Parallel()
+	path := chromium(t)
+	redistest.Require(t)
+	a, srv := startDemo(t, demo.StartProcess, func(c *config) { c.budget = 5 * time.Second })
+	p := openPage(t, path, a, srv, 1280, 1000)
+	p.click("#wait-start")
+	for _, id := range []string{"line-turn", "line-each"} {
+		p.wait(fmt.Sprintf(`document.querySelector("#%s [data-show=served]").textContent === "12"`, id))
+		p.wait(fmt.Sprintf(`document.querySelectorAll("#%s .waiter").length === 12 && document.querySelectorAll("#%s .waiter.critical").length === 1`, id, id))
+	}
+	if got := p.eval(`document.querySelector("#line-turn [data-show=overtaken]").textContent`); got != "0" {
+		t.Errorf("%s were overtaken in turn: %+v", got, a.lines[0].state())
+	}
+	p.wait(`document.querySelector("#announce").textContent.startsWith("In turn: 0 callers overtaken.")`)
+	p.click("#reset")
+	p.wait(`document.querySelectorAll(".waiter").length === 0`)
 }
 
 // TestFleetPanel: with the shared cooldown the same work costs fewer refusals.
@@ -141,6 +190,9 @@ func TestFleetPanel(t *testing.T) {
 	alone, shared := p.eval(of("alone", "refused")), p.eval(of("shared", "refused"))
 	p.wait(fmt.Sprintf("%s < %s && %s > 0", shared, alone, of("shared", "served")))
 	p.wait(`document.querySelectorAll("#lane-alone .chart .c-refused").length > document.querySelectorAll("#lane-shared .chart .c-refused").length / 2`)
+	for _, lane := range []string{"alone", "shared"} { // each row with a pause is a worker
+		p.wait(fmt.Sprintf(`new Set([...document.querySelectorAll("#lane-%s .c-paused")].map(e => e.getAttribute("y"))).size === 4`, lane))
+	}
 	p.click("#fleet-both")
 	p.wait(`document.querySelector("#fleet-both").textContent === "Start both"`)
 	for _, lane := range []string{"alone", "shared"} {
@@ -148,6 +200,47 @@ func TestFleetPanel(t *testing.T) {
 		p.wait(fmt.Sprintf(`document.querySelector("[data-fleet=%s]").textContent.startsWith("Stop")`, lane))
 		p.click("[data-fleet=" + lane + "]")
 		p.wait(fmt.Sprintf(`document.querySelector("[data-fleet=%s]").textContent.startsWith("Start")`, lane))
+	}
+}
+
+// TestDenials: every drawing says what a denied request lacked, and when that is there.
+func TestDenials(t *testing.T) {
+	t.Parallel()
+	path := chromium(t)
+	redistest.Require(t)
+	a, srv := startDemo(t, demo.StartProcess, func(c *config) { c.budget = 5 * time.Second })
+	for _, c := range a.cards { // a limit that denies for as long as the test looks
+		s := settings{Limit: 1, Seconds: 30}
+		if !c.Window {
+			s.Burst = 1
+		}
+		if err := c.change(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := openPage(t, path, a, srv, 1280, 1000)
+	for slug, why := range map[string]string{
+		"fixed-window":    "this window is full: the next begins in ",
+		"sliding-log":     "no room: the oldest leaves in ",
+		"sliding-counter": "no room: the former window weighs less in ",
+		"token-bucket":    "no token: next in ",
+		"leaky-policing":  "it is full: room in ",
+		"leaky-shaping":   "the queue is full: a place in ",
+		"gcra":            "too far ahead of the pace: again in ",
+	} {
+		p.click("#card-" + slug + " [data-do=burst]")
+		p.wait(fmt.Sprintf("document.querySelector('#card-%s .why-text')?.textContent.startsWith(%q)", slug, why))
+		width := fmt.Sprintf("Number(document.querySelector('#card-%s .why-left')?.getAttribute('width'))", slug)
+		p.wait(width + " < " + p.eval(width))
+	}
+	// Buttons stay where they are while the words around them change.
+	const places = `[...document.querySelectorAll(".card")].map(c => [...c.querySelectorAll(".buttons button")].map(b =>
+		(b.getBoundingClientRect().top - c.getBoundingClientRect().top).toFixed(1)).join(" ")).join()`
+	before := p.eval(places)
+	p.click("#reset")
+	p.wait(number("gcra", "denied") + " === 0")
+	if after := p.eval(places); after != before {
+		t.Errorf("buttons moved:\n%s\n%s", before, after)
 	}
 }
 
@@ -160,6 +253,18 @@ func TestEveryone(t *testing.T) {
 	if over := p.eval(`document.documentElement.scrollWidth - 360`); over != "0" {
 		t.Errorf("%s pixels too wide for a phone", over)
 	}
+	// The faults stay in sight; nothing is cut off that can not be scrolled.
+	p.run(`document.querySelector("footer").scrollIntoView()`)
+	if top := p.eval(`document.querySelector("[data-action=kill]").getBoundingClientRect().top`); strings.HasPrefix(top, "-") {
+		t.Errorf("the faults are at %s at the end of the page", top)
+	}
+	p.run("scrollTo(0, 0)")
+	whole := func(when string) {
+		if cut := p.eval(cutOff); cut != "" {
+			t.Errorf("cut off on a phone %s:\n%s", when, cut)
+		}
+	}
+	whole("at first")
 	for range 3 { // the link to the content, the reset, the first fault
 		p.do(chromedp.KeyEvent(kb.Tab))
 	}
@@ -189,6 +294,9 @@ func TestEveryone(t *testing.T) {
 	p.run(`document.querySelectorAll("[data-do=burst]").forEach(b => { b.click(); }); document.querySelectorAll("details").forEach(d => { d.open = true; })`)
 	p.wait(`document.querySelector("#redis").dataset.fault === "slow"`)
 	p.wait(show("gcra", "result") + " !== ''")
+	p.run(`document.querySelectorAll("[data-do=burst]").forEach(b => { b.click(); })`)
+	p.wait(`document.querySelector(".why-text") !== null`)
+	whole("after a denial")
 	for _, scheme := range []string{"light", "dark"} {
 		p.theme(scheme)
 		if pale := p.eval(contrast); pale != "" {
@@ -196,6 +304,40 @@ func TestEveryone(t *testing.T) {
 		}
 	}
 }
+
+// TestReducedMotion: who prefers it gets drawings in which nothing flies.
+func TestReducedMotion(t *testing.T) {
+	t.Parallel()
+	path := chromium(t)
+	a, srv := alone(t)
+	p := openPage(t, path, a, srv, 1280, 1000)
+	p.run(`Promise.all([import("/draw.js"), import("/model.js")]).then(([{ draw }, { Model }]) => {
+		window.drawn = (slug, still) => {
+			const m = new Model({ slug, name: slug, window: !/bucket|leaky|gcra/.test(slug) });
+			const d = { at: 6_000_500, allowed: true, n: 1, remaining: 9, retryAfterMs: 0, resetAfterMs: 500, delayMs: 0, source: "redis", claim: 0 };
+			m.update({ settings: { limit: 2, seconds: 1, burst: 10 }, allowed: 1, denied: 0, fresh: true, decisions: [d] });
+			return draw(m, d.at + 1, 400, still);
+		};
+	})`)
+	for _, alg := range algorithms {
+		moving, still := p.eval(fmt.Sprintf("drawn(%q, false)", alg.Slug)), p.eval(fmt.Sprintf("drawn(%q, true)", alg.Slug))
+		if moving == still {
+			t.Errorf("%s: a request that has just come is drawn as one that stands still", alg.Name)
+		}
+	}
+	p.media("prefers-reduced-motion", "reduce")
+	p.click("#card-token-bucket [data-do=attempt]")
+	p.wait(number("token-bucket", "allowed") + " === 1")
+	if tops := p.eval(`[...document.querySelectorAll("#card-token-bucket .m-redis")].map(e => e.getAttribute("cy")).join()`); tops != "161.0" {
+		t.Errorf("the request is at %s right away, want on the ground", tops)
+	}
+}
+
+// cutOff lists what reaches beyond a phone, or beyond its own box.
+const cutOff = `[...document.querySelectorAll("button, dt, dd, h2, h3, p, .drawing text")].filter((e) => {
+	const r = e.getBoundingClientRect();
+	return r.width > 0 && !e.closest(".unseen, .skip") && (r.left < 0 || r.right > 360.5 || e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && !e.querySelector(".unseen"));
+}).map((e) => e.outerHTML).join("\n")`
 
 // contrast lists the texts whose colour is too near to what is behind them, by WCAG's
 // measure.

@@ -31,6 +31,7 @@ type decision struct {
 	ResetAfterMs float64 `json:"resetAfterMs"`
 	DelayMs      float64 `json:"delayMs"`
 	Source       string  `json:"source"`
+	Claim        float64 `json:"claim"` // on the limit, of a process that decided alone
 	TookMs       float64 `json:"tookMs"`
 }
 
@@ -38,7 +39,7 @@ func newDecision(res limiter.Result, n int, took time.Duration) decision {
 	return decision{
 		At: unixMs(time.Now()), Allowed: res.Allowed, Cost: n, Remaining: res.Remaining,
 		RetryAfterMs: ms(res.RetryAfter), ResetAfterMs: ms(res.ResetAfter), DelayMs: ms(res.Delay),
-		Source: res.Source.String(), TookMs: ms(took),
+		Source: res.Source.String(), Claim: res.Claim, TookMs: ms(took),
 	}
 }
 
@@ -80,7 +81,8 @@ func newCard(a algorithm, rdb *redis.Client, prefix string, budget time.Duration
 	var err error
 	c.lim, err = limiter.New(rdb, a.make(c.set),
 		limiter.WithPrefix(prefix+":cards"),
-		limiter.WithProcess("page"), // all cards are one process
+		// All cards are one process, and there is no other: without Redis it has all.
+		limiter.WithProcess("page"), limiter.WithShare(1),
 		limiter.WithBudget(budget),
 		limiter.WithLogger(slog.New(slog.DiscardHandler)),
 	)

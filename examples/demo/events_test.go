@@ -61,7 +61,7 @@ func TestEvents(t *testing.T) {
 	}
 	var whole wholeState
 	s.next("state", &whole)
-	if len(whole.Algorithms) != 7 || len(whole.Cards) != 7 || len(whole.Processes) != 4 || len(whole.Fleets) != 2 || whole.Now == 0 || whole.Traffic.Rate != 100 {
+	if len(whole.Algorithms) != 7 || len(whole.Cards) != 7 || len(whole.Processes) != 4 || len(whole.Fleets) != 2 || len(whole.Lines) != 2 || whole.Now == 0 || whole.Traffic.Rate != 100 {
 		t.Errorf("%+v", whole)
 	}
 	var d decision

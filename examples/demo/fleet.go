@@ -30,6 +30,8 @@ type fleetSecond struct {
 	Served  int     `json:"served"`
 	Refused int     `json:"refused"` // with 429
 	Running bool    `json:"running"`
+	// Pauses are the times in which workers held back what they had to send.
+	Pauses []pause `json:"pauses"`
 }
 
 // fleetState is a fleet as the page sees it.
@@ -47,6 +49,7 @@ type fleet struct {
 	shared  bool
 	api     *thirdParty
 	workers []*fleetWorker
+	pauses  *pauses
 
 	doing sync.Mutex // one change at a time
 	stop  context.CancelFunc
@@ -61,8 +64,11 @@ type fleet struct {
 
 // fleetWorker stands for a process.
 type fleetWorker struct {
+	number int
+	pauses *pauses
 	rdb    *redis.Client
 	lim    *limiter.Limiter
+	base   *http.Transport
 	client *http.Client
 }
 
@@ -75,9 +81,9 @@ func newFleet(shared bool, o *outage, prefix string, budget time.Duration) (*fle
 	if err != nil {
 		return nil, err
 	}
-	f := &fleet{shared: shared, api: api, past: []fleetSecond{}}
+	f := &fleet{shared: shared, api: api, pauses: newPauses(fleetWorkers), past: []fleetSecond{}}
 	for i := range fleetWorkers {
-		w, err := newFleetWorker(fmt.Sprint("worker ", i+1), shared, o, fmt.Sprintf("%s:fleet:%v", prefix, shared), budget)
+		w, err := newFleetWorker(i, f.pauses, shared, o, fmt.Sprintf("%s:fleet:%v", prefix, shared), budget)
 		if err != nil {
 			return nil, errors.Join(err, f.close())
 		}
@@ -86,13 +92,13 @@ func newFleet(shared bool, o *outage, prefix string, budget time.Duration) (*fle
 	return f, nil
 }
 
-func newFleetWorker(name string, shared bool, o *outage, prefix string, budget time.Duration) (*fleetWorker, error) {
+func newFleetWorker(number int, p *pauses, shared bool, o *outage, prefix string, budget time.Duration) (*fleetWorker, error) {
 	quiet := slog.New(slog.DiscardHandler)
-	w := &fleetWorker{rdb: o.client()}
+	w := &fleetWorker{number: number, pauses: p, rdb: o.client()}
 	var err error
 	// The limit is far above what the fleet asks for: it is there to carry cooldowns.
 	w.lim, err = limiter.New(w.rdb, limiter.GCRA(limiter.PerSecond(1000), 1000),
-		limiter.WithPrefix(prefix), limiter.WithProcess(name), limiter.WithBudget(budget), limiter.WithLogger(quiet))
+		limiter.WithPrefix(prefix), limiter.WithProcess(fmt.Sprint("worker ", number+1)), limiter.WithBudget(budget), limiter.WithLogger(quiet))
 	if err != nil {
 		return nil, errors.Join(err, w.rdb.Close())
 	}
@@ -100,9 +106,9 @@ func newFleetWorker(name string, shared bool, o *outage, prefix string, budget t
 	if !shared {
 		allower = paces{w.lim}
 	}
-	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.Proxy = nil // the third party is on this machine
-	transport, err := httpclient.New(base,
+	w.base = http.DefaultTransport.(*http.Transport).Clone()
+	w.base.Proxy = nil // the third party is on this machine
+	transport, err := httpclient.New(sends{w.base, p, number},
 		httpclient.WithLimiter(allower),
 		httpclient.WithKey(func(*http.Request) string { return "third-party" }),
 		httpclient.WithLogger(quiet),
@@ -150,11 +156,13 @@ func (w *fleetWorker) work(ctx context.Context, url string) {
 		if err != nil {
 			return
 		}
+		w.pauses.begin(w.number)
 		// What fails is tried again at the next tick; the third party counts.
 		if resp, err := w.client.Do(req); err == nil {
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
 		}
+		w.pauses.end(w.number)
 		select {
 		case <-ctx.Done():
 			return
@@ -166,6 +174,7 @@ func (w *fleetWorker) work(ctx context.Context, url string) {
 // cut ends the current second.
 func (f *fleet) cut(now time.Time) fleetSecond {
 	s := f.api.cut()
+	s.Pauses = f.pauses.cut(now)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s.At, s.Running = unixMs(now), f.running
@@ -200,7 +209,7 @@ func (f *fleet) close() error {
 	f.set(context.Background(), false)
 	var errs []error
 	for _, w := range f.workers {
-		w.client.CloseIdleConnections()
+		w.base.CloseIdleConnections()
 		errs = append(errs, w.lim.Close(), w.rdb.Close())
 	}
 	f.api.close()

@@ -25,7 +25,7 @@ import (
 )
 
 func main() {
-	var cfg config
+	cfg := config{slowBy: 200 * time.Millisecond} // the page says so
 	flag.StringVar(&cfg.addr, "addr", "localhost:8080", "where to serve the page; when the port is taken, the next free one")
 	flag.IntVar(&cfg.processes, "processes", 4, "how many processes share the limit of the outage panel")
 	flag.IntVar(&cfg.rate, "rate", 100, "that limit, in requests per second")

@@ -16,10 +16,10 @@ func TestMain(m *testing.M) {
 	redistest.VerifyNoLeaks(m)
 }
 
-// defaults are the program's but for a budget that a busy machine keeps, and that is
-// still below the delay of the button.
+// defaults are the program's but for a budget that a busy machine keeps, and a button Slow
+// that is four times as slow as it.
 func defaults() config {
-	return config{addr: "localhost:0", processes: 4, rate: 100, burst: 20, budget: 150 * time.Millisecond}
+	return config{addr: "localhost:0", processes: 4, rate: 100, burst: 20, budget: time.Second, slowBy: 4 * time.Second}
 }
 
 // startDemo runs everything but the listener, with a Redis that start starts.

@@ -34,11 +34,8 @@ const (
 	actionRestore = "restore"
 )
 
-const (
-	slowBy = 200 * time.Millisecond
-	// held is a delay that only a change of the proxy's mode ends.
-	held = time.Hour
-)
+// held is a delay that only a change of the proxy's mode ends.
+const held = time.Hour
 
 // outage does to the demonstration's Redis what the buttons say. All limiters talk to
 // it through a proxy. What is ours is killed and frozen itself; in front of a foreign
@@ -48,6 +45,7 @@ type outage struct {
 	proxy *faultproxy.Proxy
 	// Options are those of a client that goes through the proxy.
 	options redis.Options
+	slowBy  time.Duration
 	// changed and emptied are called after what has happened.
 	changed, emptied func()
 
@@ -56,7 +54,7 @@ type outage struct {
 	now   fault
 }
 
-func newOutage(srv *demo.Redis, changed, emptied func()) (*outage, error) {
+func newOutage(srv *demo.Redis, slowBy time.Duration, changed, emptied func()) (*outage, error) {
 	if srv.Options.Network == "unix" {
 		return nil, fmt.Errorf("REDIS_URL is %s: must be a TCP address, since a proxy goes in front of it", srv.Options.Addr)
 	}
@@ -64,7 +62,7 @@ func newOutage(srv *demo.Redis, changed, emptied func()) (*outage, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &outage{srv: srv, proxy: proxy, options: *srv.Options, changed: changed, emptied: emptied, now: healthy}
+	o := &outage{srv: srv, proxy: proxy, options: *srv.Options, slowBy: slowBy, changed: changed, emptied: emptied, now: healthy}
 	o.options.Addr = proxy.Addr()
 	return o, nil
 }
@@ -115,7 +113,7 @@ func (o *outage) act(action string) error {
 		if err := o.thaw(); err != nil {
 			return err
 		}
-		o.proxy.Set(faultproxy.Mode{ReplyDelay: slowBy})
+		o.proxy.Set(faultproxy.Mode{ReplyDelay: o.slowBy})
 		o.set(slow)
 		return nil
 	case actionFlush:
@@ -196,6 +194,17 @@ func (o *outage) flush(now fault) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	return errors.Join(rdb.ScriptFlush(ctx).Err(), rdb.Close())
+}
+
+// release ends what would hold up those who close: a Redis that says nothing.
+func (o *outage) release() error {
+	o.doing.Lock()
+	defer o.doing.Unlock()
+	now := o.fault()
+	if now == healthy || now == killed {
+		return nil
+	}
+	return o.restore(now)
 }
 
 func (o *outage) close() { o.proxy.Close() }

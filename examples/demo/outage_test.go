@@ -70,8 +70,8 @@ func breakRedis(t *testing.T, a *app, srv *httptest.Server, broken func(action s
 	act(t, srv, "restore")
 	until(t, "Redis decides at the end", together)
 	for _, s := range a.traffic.history() {
-		if s.Errors > 0 {
-			t.Errorf("%+v", s)
+		if sum := s.Admitted["redis"] + s.Admitted["local"]; s.Errors > 0 || sum > s.Most {
+			t.Errorf("%d admitted: %+v", sum, s)
 		}
 	}
 	if sum := a.traffic.totals(); sum.Admitted > sum.Bound || sum.Admitted == 0 {
@@ -96,6 +96,57 @@ func TestOutageOfOwnServer(t *testing.T) {
 		s := last(a)
 		return s.Admitted["redis"] > 20 && s.Admitted["local"] == 0 && s.Errors == 0
 	})
+}
+
+// TestPlainScript: what has only Redis makes errors and hangs where Holdfast does not, and the
+// program ends also then.
+func TestPlainScript(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	a, srv := startDemo(t, demo.StartProcess)
+	until(t, "the script admits", func() bool { return last(a).Plain.Admitted > 20 })
+	act(t, srv, "kill")
+	until(t, "the script makes errors", func() bool { return last(a).Plain.Errors > 0 })
+	act(t, srv, "restore")
+	until(t, "the script admits again", func() bool { return last(a).Plain.Admitted > 20 })
+	act(t, srv, "freeze")
+	until(t, "all callers of the script hang", func() bool { return last(a).Plain.Hanging == len(a.traffic.plain.waiting.since) })
+	for _, s := range a.traffic.history() {
+		if s.Errors > 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+	t.Cleanup(func() { // before the program is closed, and then again
+		a.cancel()
+		if err := a.outage.release(); err != nil || a.outage.fault() != healthy {
+			t.Errorf("%v, and Redis is %s", err, a.outage.fault())
+		}
+	})
+}
+
+// TestPercentile: 99 of 100 did not take longer.
+func TestPercentile(t *testing.T) {
+	for _, c := range []struct {
+		n            int // 1 ms, 2 ms … n ms
+		p99, longest float64
+	}{{0, 0, 0}, {1, 1, 1}, {2, 2, 2}, {99, 99, 99}, {100, 99, 100}, {101, 100, 101}, {200, 198, 200}, {1000, 990, 1000}} {
+		var of times
+		for i := range c.n {
+			of.note(time.Duration(c.n-i) * time.Millisecond)
+		}
+		all := of.p99()
+		if p, longest := of.cut(); p != c.p99 || longest != c.longest || all != p {
+			t.Errorf("%d: %v and %v of the second, %v of all", c.n, p, longest, all)
+		}
+	}
+	var of times
+	for range 2 * minute {
+		of.note(time.Second)
+		of.cut()
+	}
+	if len(of) != minute+1 {
+		t.Errorf("%d seconds are kept", len(of))
+	}
 }
 
 // TestOutageOfEmbedded: the embedded server is killed, and frozen by the proxy.
@@ -179,10 +230,21 @@ func TestFleet(t *testing.T) {
 	if len(all.Fleets) != 2 || !all.Fleets[0].Running || !all.Fleets[1].Running || all.Fleets[0].Shared || !all.Fleets[1].Shared {
 		t.Fatalf("%+v", all)
 	}
-	until(t, "those on their own are refused", func() bool { return a.fleets[0].state(false).Refused >= 32 })
+	until(t, "those on their own are refused", func() bool { return a.fleets[0].state(false).Refused >= 48 })
 	until(t, "both are served", func() bool { return a.fleets[1].state(false).Served >= 2*quota })
 	if alone, shared := a.fleets[0].state(false), a.fleets[1].state(false); shared.Refused*3 > alone.Refused*2 {
 		t.Errorf("%d refusals with the shared cooldown, %d without", shared.Refused, alone.Refused)
+	}
+	for _, f := range a.fleets {
+		until(t, "all workers pause", func() bool {
+			paused := map[int]bool{}
+			for _, s := range f.state(true).Seconds {
+				for _, p := range s.Pauses {
+					paused[p.Worker] = p.From < p.Until && p.Until <= s.At+1
+				}
+			}
+			return paused[0] && paused[1] && paused[2] && paused[3]
+		})
 	}
 	askFor(t, srv, "POST", "/api/fleet", `{"shared":true,"running":false}`, &all)
 	if !all.Fleets[0].Running || all.Fleets[1].Running {

@@ -3,13 +3,9 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"image"
-	"image/color"
 	"image/png"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -26,16 +22,19 @@ func TestScreenshots(t *testing.T) {
 		t.Skip("HOLDFAST_SCREENSHOTS names no folder")
 	}
 	path := chromium(t)
-	a, srv := startDemo(t, demo.StartRedis, func(c *config) { c.budget = 50 * time.Millisecond })
+	a, srv := startDemo(t, demo.StartRedis, func(c *config) { c.budget, c.slowBy = 50*time.Millisecond, 200*time.Millisecond })
 	p := openPage(t, path, a, srv, 1280, 1000)
+	killed := &film{acts: map[int]func(){
+		4:  func() { p.run("document.querySelector('[data-action=kill]').click()") },
+		20: func() { p.run("document.querySelector('[data-action=restore]').click()") },
+	}}
 	p.click("#reset") // without what the browser's start did to the machine
 	for _, step := range []struct {
 		at   int
 		what func()
 	}{
 		{1, func() { p.click("#fleet-both") }},
-		{16, func() { p.click("[data-action=kill]") }},
-		{36, func() { p.click("[data-action=restore]") }},
+		{14, func() { killed.take(p, a, 30, "#slow-chart") }},
 		{50, func() { p.click("[data-action=kill]") }},
 		{56, func() {}},
 	} {
@@ -47,6 +46,14 @@ func TestScreenshots(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		step.what()
+	}
+	const most = 600 << 10
+	animated := filepath.Join(dir, "demo-kill.png")
+	if err := killed.write(animated, 500*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if file, err := os.Stat(animated); err != nil || file.Size() > most {
+		t.Errorf("%v: %d bytes, want at most %d", err, file.Size(), most)
 	}
 	for _, alg := range algorithms {
 		p.run("document.querySelector('#card-" + alg.Slug + " [data-do=burst]').click()")
@@ -103,34 +110,14 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// writeSmall packs a picture into its 256 commonest colours, which is what a page of
-// plain areas and text needs.
+// writeSmall packs a picture into its commonest colours.
 func writeSmall(path string, picture []byte) error {
 	img, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {
 		return err
 	}
-	seen := map[color.Color]int{}
-	area := img.Bounds()
-	for y := area.Min.Y; y < area.Max.Y; y++ {
-		for x := area.Min.X; x < area.Max.X; x++ {
-			seen[img.At(x, y)]++
-		}
-	}
-	common := slices.SortedFunc(maps.Keys(seen), func(a, b color.Color) int { return seen[b] - seen[a] })
-	colours := color.Palette(common[:min(256, len(common))])
-	nearest := map[color.Color]uint8{}
-	for c := range seen {
-		nearest[c] = uint8(colours.Index(c))
-	}
-	packed := image.NewPaletted(area, colours)
-	for y := area.Min.Y; y < area.Max.Y; y++ {
-		for x := area.Min.X; x < area.Max.X; x++ {
-			packed.SetColorIndex(x, y, nearest[img.At(x, y)])
-		}
-	}
 	var out bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, packed); err != nil {
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, pack(img, commonColours(img))); err != nil {
 		return err
 	}
 	return os.WriteFile(path, out.Bytes(), 0o644)

@@ -42,6 +42,7 @@ func (a *app) handler(loopback bool) (http.Handler, error) {
 		{http.MethodPost, "/api/reset", a.reset},
 		{http.MethodPost, "/api/outage", a.doOutage},
 		{http.MethodPost, "/api/fleet", a.doFleet},
+		{http.MethodPost, "/api/wait", a.doWait},
 		{http.MethodGet, "/api/state", a.state},
 		{http.MethodGet, "/api/events", a.events},
 	} {
@@ -51,7 +52,7 @@ func (a *app) handler(loopback bool) (http.Handler, error) {
 		return broken(http.StatusNotFound, "path", quoted(r.URL.Path), "is not part of the API")
 	}))
 	root := http.NewServeMux()
-	root.Handle("/api/", sameSite(limit(api)))
+	root.Handle("/api/", preferring(sameSite(limit(api))))
 	root.Handle("/", only(http.MethodGet, func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Cache-Control", "no-cache")
 		http.FileServerFS(files).ServeHTTP(w, r)
@@ -62,6 +63,30 @@ func (a *app) handler(loopback bool) (http.Handler, error) {
 		h = ownHost(h)
 	}
 	return secure(h), nil
+}
+
+// preferring answers problems with status 200 to who prefers that (RFC 7240): browsers
+// write any status from 400 on into their consoles in red, and on this page a denial is
+// what one came to see. The body is the same, and names the status.
+func preferring(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Prefer") == "status=200" {
+			w = okWriter{w}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+type okWriter struct{ http.ResponseWriter }
+
+func (w okWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w okWriter) WriteHeader(status int) {
+	if status >= 400 && status < 500 {
+		status = http.StatusOK
+		w.Header().Set("Preference-Applied", "status=200")
+	}
+	w.ResponseWriter.WriteHeader(status)
 }
 
 // only rejects other methods. HEAD is allowed as GET is.

@@ -30,8 +30,18 @@ type second struct {
 	Admitted map[string]int `json:"admitted"`
 	Denied   map[string]int `json:"denied"`
 	Errors   int            `json:"errors"`
-	// SlowestMs is of decisions, however they were made.
+	// SlowestMs is of decisions, however they were made; 99 of 100 took at most P99Ms.
 	SlowestMs float64 `json:"slowestMs"`
+	P99Ms     float64 `json:"p99Ms"`
+	// LateMs is how late the machine fired a timer, at most.
+	LateMs float64 `json:"lateMs"`
+	// Most is how many the published bound allowed in this second, after what was admitted
+	// before it.
+	Most int `json:"most"`
+	// Plain is what a plain script did meanwhile.
+	Plain plainSecond `json:"plain"`
+	// Hanging is how many callers wait at its end, for longer than twice the budget.
+	Hanging int `json:"hanging"`
 	// Fault is what was wrong with Redis at its end.
 	Fault fault `json:"fault"`
 }
@@ -67,15 +77,24 @@ type process struct {
 type traffic struct {
 	limit     limiter.Limit
 	processes []*process
+	budget    time.Duration
+	waiting   waiting
+	plain     *plain
 
 	mu      sync.Mutex
 	current second
 	past    []second
+	took    times // by decisions
+	late    times // of the machine's timers
+	before  int   // admitted before the current second
 	sums    sums
 }
 
 func newTraffic(cfg config, o *outage, prefix string) (*traffic, error) {
-	t := &traffic{limit: limiter.TokenBucket(limiter.PerSecond(cfg.rate), cfg.burst)}
+	t := &traffic{
+		limit: limiter.TokenBucket(limiter.PerSecond(cfg.rate), cfg.burst), budget: cfg.budget,
+		waiting: newWaiting(cfg.processes * callers), plain: newPlain(cfg, o, prefix),
+	}
 	t.reset()
 	for i := range cfg.processes {
 		p := &process{name: fmt.Sprint("process ", i+1), rdb: o.client()}
@@ -89,13 +108,14 @@ func newTraffic(cfg config, o *outage, prefix string) (*traffic, error) {
 			limiter.WithBreaker(breaker.Settings{OpenMax: time.Second}),
 		)
 		if err != nil {
-			return nil, errors.Join(err, p.rdb.Close(), t.close())
+			return nil, errors.Join(err, p.rdb.Close(), t.plain.close(), t.close())
 		}
 		t.processes = append(t.processes, p)
 	}
 	return t, nil
 }
 
+// close leaves the plain script to who made the traffic: it has to be closed earlier.
 func (t *traffic) close() error {
 	var errs []error
 	for _, p := range t.processes {
@@ -113,14 +133,27 @@ func (t *traffic) run(ctx context.Context) {
 		wg.Go(func() {
 			// Spread, or all would ask at one instant.
 			if sleepUntil(ctx, time.Now().Add(every*time.Duration(i)/time.Duration(n))) == nil {
-				t.call(ctx, t.processes[i%len(t.processes)], every)
+				each(ctx, every, func() { t.call(ctx, i) })
+			}
+		})
+		wg.Go(func() {
+			if sleepUntil(ctx, time.Now().Add(every*time.Duration(i)/time.Duration(n))) == nil {
+				each(ctx, every, func() { t.plain.call(ctx, i) })
 			}
 		})
 	}
+	wg.Go(func() {
+		late(ctx, func(by time.Duration) {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.late.note(by)
+		})
+	})
 	wg.Wait()
 }
 
-func (t *traffic) call(ctx context.Context, p *process, every time.Duration) {
+// each calls f once per interval until ctx ends, and leaves out what it is late for.
+func each(ctx context.Context, every time.Duration, f func()) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -128,12 +161,19 @@ func (t *traffic) call(ctx context.Context, p *process, every time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			f()
 		}
-		start := time.Now()
-		// The program's end must not be counted as a fault.
-		res, err := p.lim.Allow(context.WithoutCancel(ctx), "third-party-api")
-		t.count(p, res, err, time.Since(start))
 	}
+}
+
+// call asks once for caller i.
+func (t *traffic) call(ctx context.Context, i int) {
+	p, start := t.processes[i%len(t.processes)], time.Now()
+	t.waiting.set(i, start)
+	defer t.waiting.set(i, time.Time{})
+	// The program's end must not be counted as a fault.
+	res, err := p.lim.Allow(context.WithoutCancel(ctx), "third-party-api")
+	t.count(p, res, err, time.Since(start))
 }
 
 func (t *traffic) count(p *process, res limiter.Result, err error, took time.Duration) {
@@ -143,7 +183,7 @@ func (t *traffic) count(p *process, res limiter.Result, err error, took time.Dur
 		t.sums.add(t.processes, p, res)
 	}
 	s := &t.current
-	s.SlowestMs = max(s.SlowestMs, ms(took))
+	t.took.note(took)
 	switch {
 	case err != nil:
 		s.Errors++
@@ -160,7 +200,12 @@ func (t *traffic) cut(now time.Time, f fault) second {
 	defer t.mu.Unlock()
 	s := t.current
 	s.At, s.Fault = unixMs(now), f
-	t.current = newSecond()
+	s.P99Ms, s.SlowestMs = t.took.cut()
+	_, s.LateMs = t.late.cut()
+	s.Plain = t.plain.cut(now)
+	s.Hanging, _ = t.waiting.longer(now, 2*t.budget)
+	s.Most = t.sums.bound(t.limit) - t.before
+	t.current, t.before = newSecond(), t.sums.admitted
 	t.past = append(t.past, s)
 	t.past = t.past[max(0, len(t.past)-minute):]
 	return s
@@ -176,7 +221,7 @@ func (t *traffic) history() []second {
 func (t *traffic) totals() totals {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return totals{t.sums.admitted, t.sums.bound(t.limit)}
+	return totals{t.sums.admitted, t.sums.bound(t.limit), t.took.p99(), t.late.p99()}
 }
 
 // emptied notes that Redis has lost its state.
@@ -190,7 +235,8 @@ func (t *traffic) emptied() {
 func (t *traffic) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.current, t.past, t.sums = newSecond(), []second{}, sums{last: time.Now()}
+	t.current, t.past, t.before, t.sums = newSecond(), []second{}, 0, sums{last: time.Now()}
+	t.took, t.late = nil, nil
 }
 
 // state reports without asking Redis.

@@ -135,7 +135,7 @@ func (p *program) close() {
 // work calls the API again and again, within both limits.
 func (p *program) work(ctx context.Context, o *outcome) error {
 	for ctx.Err() == nil {
-		r, err := p.both.Reserve(ctx, "account", 1, limiter.Cost(p.cfg.estimate))
+		r, err := p.both.Reserve(ctx, "account", limiter.Cost(1), limiter.Cost(p.cfg.estimate))
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -153,7 +153,7 @@ func (p *program) work(ctx context.Context, o *outcome) error {
 		atomic.AddInt64(&o.tokens, int64(real))
 		if p.settles {
 			// With the reply lost it may not be settled: then the window's end does it.
-			if err := r.Settle(ctx, 1, limiter.Cost(real)); err != nil && !errors.Is(err, limiter.ErrUnavailable) {
+			if err := r.Settle(ctx, 1, real); err != nil && !errors.Is(err, limiter.ErrUnavailable) {
 				return err
 			}
 		}

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/critical"
@@ -201,14 +202,28 @@ func (x *Call) Cool(c Cooldown) time.Duration {
 	if longer <= d/10 {
 		return d // many requests come back with one rejection: each prolongs it by a moment
 	}
-	// When Redis is unavailable this process still waits for the gate, which is all that can
-	// be done.
-	for _, b := range []blocker{x.c.block, x.Learnt} {
-		if b != nil {
-			_ = b.Block(x.ctx, key, d)
-		}
-	}
+	x.tell(key, d)
 	return d
+}
+
+// tell lets the fleet know that a key cools down, also when the caller leaves meanwhile. When Redis
+// is unavailable this process still waits for the gate, which is all that can be done.
+func (x *Call) tell(key string, d time.Duration) {
+	blockers := slices.DeleteFunc([]blocker{x.c.block, x.Learnt}, func(b blocker) bool { return b == nil })
+	if len(blockers) == 0 {
+		return
+	}
+	ctx, told := context.WithoutCancel(x.ctx), make(chan struct{})
+	go func() { // ends with the budget of a call
+		defer close(told)
+		for _, b := range blockers {
+			_ = b.Block(ctx, key, d)
+		}
+	}()
+	select {
+	case <-told:
+	case <-x.ctx.Done():
+	}
 }
 
 // Answer is what a failed attempt says about the wait before another one.

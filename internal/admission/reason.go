@@ -24,20 +24,24 @@ type Stop struct {
 // CallerGone is the reason of a Stop because the caller has given up.
 const CallerGone retry.Reason = 0
 
-// Then says the reason, the wait until another try makes sense, and the cause, if there
-// is one.
+// Then says the reason, the wait until another try makes sense, in milliseconds, and the
+// cause, if there is one. Of a wait that ends after the deadline it does not say that the
+// deadline was exceeded: it is still to come.
 func Then(r retry.Reason, wait time.Duration, err error) string {
 	s := r.String()
 	if wait > 0 {
-		s += ", retry in " + wait.String()
+		s += ", retry in " + max(wait, time.Millisecond).Round(time.Millisecond).String()
+		if errors.Is(err, context.DeadlineExceeded) {
+			s += ", which is after the deadline"
+		}
+		if err == context.DeadlineExceeded { //nolint:errorlint // a cause that wraps it says more
+			return s
+		}
 	}
-	switch {
-	case err == nil:
-		return s
-	case wait > 0 && errors.Is(err, context.DeadlineExceeded):
-		s += ", after the deadline"
+	if err != nil {
+		s += ": " + err.Error()
 	}
-	return s + ": " + err.Error()
+	return s
 }
 
 // Wait is a wait that fits.

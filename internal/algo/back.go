@@ -24,7 +24,7 @@ func GiveBack(p Params, s *State, now, at, taken, n int64) int64 {
 	if back <= 0 {
 		return 0
 	}
-	p.store(s, now, level-back)
+	p.store(s, now, level-back, ceilDiv(level-back, p.Num))
 	return back / p.Den
 }
 
@@ -50,16 +50,16 @@ func Refund(p Params, s *State, now, n int64) int64 {
 // giveBackWindow takes up to n units out of the window in which they were taken, while
 // that counts.
 func giveBackWindow(p Params, s *State, now, at, n int64) int64 {
-	w := p.Den
-	count, end, over := &s.V, at-at%w+w, at-at%w+w
+	_, end := p.Bounds(at)
+	count, over := &s.V, end
 	if p.Kind == SlidingWindowCounter {
-		over += w
+		_, over = p.Bounds(end)
 	}
 	switch {
 	case now >= over:
 		return 0
 	case s.At == end:
-	case p.Kind == SlidingWindowCounter && s.At == end+w:
+	case p.Kind == SlidingWindowCounter && s.At == over:
 		count = &s.W
 	default:
 		return 0

@@ -19,10 +19,11 @@ func stepBucket(p *Params, s *State, now, n int64) Decision {
 	if allowed {
 		after += n * p.Den
 	}
+	empty := ceilDiv(after, p.Num)
 	if n > 0 && (allowed || rebased) {
-		p.store(s, now, after)
+		p.store(s, now, after, empty)
 	}
-	return p.answerBucket(after, n, allowed)
+	return p.answerBucket(after, empty, n, allowed)
 }
 
 // maxQueue is the highest level at which what is ahead drains within MaxDelay.
@@ -33,10 +34,13 @@ func (p *Params) maxQueue() int64 {
 	return MaxExact
 }
 
-// answerBucket is the decision on n units that has left a level behind.
-func (p *Params) answerBucket(level, n int64, allowed bool) Decision {
+// answerBucket is the decision on n units that has left a level behind, which is 0 after empty.
+func (p *Params) answerBucket(level, empty, n int64, allowed bool) Decision {
 	full := p.Full()
-	d := Decision{Allowed: allowed, Remaining: (full - level) / p.Den, ResetAfter: ceilDiv(level, p.Num)}
+	d := Decision{Allowed: allowed, Remaining: full - level, ResetAfter: empty}
+	if p.Den > 1 {
+		d.Remaining /= p.Den
+	}
 	if !allowed {
 		d.RetryAfter = ceilDiv(max(0, level+n*p.Den-full), p.Num)
 		if p.MaxDelay > 0 && p.Kind == LeakyBucketShaping {
@@ -87,9 +91,8 @@ func (p *Params) level(s *State, now int64) (level int64, rebased bool) {
 	return level, false
 }
 
-// store is the other direction of level.
-func (p *Params) store(s *State, now, level int64) {
-	empty := ceilDiv(level, p.Num)
+// store is the other direction of level, which is 0 after empty.
+func (p *Params) store(s *State, now, level, empty int64) {
 	s.write(now, now+empty, empty*p.Num-level, p.Den)
 	s.Num = p.Num
 	if p.Kind == TokenBucket {

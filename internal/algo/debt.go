@@ -21,7 +21,8 @@ func Owe(p Params, s *State, now, n, age int64) {
 		grid := max(1, p.Den/16) // times are rounded up, so that there are few
 		s.Log = insert(s.Log, Cell{(now - age + grid - 1) / grid * grid, n})
 	case p.Kind.Windowed():
-		if *s = p.owedWindows(s, now); now-age < s.At-p.Den {
+		*s = p.owedWindows(s, now)
+		if start, _ := p.Bounds(s.At - 1); now-age < start {
 			s.W += n
 		} else {
 			s.V += n
@@ -85,11 +86,12 @@ func Forgive(p Params, s *State, now, at, admitted, n int64) {
 
 // owedWindows is a debt counted in windows as it stands at now.
 func (p *Params) owedWindows(s *State, now int64) State {
-	end := now - now%p.Den + p.Den
-	switch over := now/p.Den - (s.At-1)/p.Den; {
-	case s.At == 0 || over > 1:
+	start, end := p.Bounds(now)
+	before, _ := p.Bounds(start - 1)
+	switch {
+	case s.At <= before:
 		return State{At: end}
-	case over == 1:
+	case s.At <= start:
 		return State{At: end, W: s.V}
 	}
 	return State{At: end, V: s.V, W: s.W}
@@ -121,9 +123,10 @@ func Warm(p Params, now, remaining int64) State {
 	case p.Kind == SlidingWindowLog:
 		s.Log, s.V = []Cell{{now, used}}, used
 	case p.Kind.Windowed():
-		s.write(now, now-now%p.Den+p.Den, used, 0)
+		_, end := p.Bounds(now)
+		s.write(now, end, used, 0)
 	default:
-		p.store(&s, now, used*p.Den)
+		p.store(&s, now, used*p.Den, ceilDiv(used*p.Den, p.Num))
 	}
 	return s
 }

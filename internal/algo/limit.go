@@ -19,6 +19,8 @@ type Limit struct {
 	N     int64
 	Per   int64
 	Burst int64
+	// Calendar has the windows of a fixed window, in place of Per.
+	Calendar *Calendar
 }
 
 // Params validates l and reduces it. The proof that nothing leaves 2^53: with
@@ -27,9 +29,14 @@ type Limit struct {
 // full+Num; 2·full+Num bounds every sum. The counter's products are at most
 // Cap·Den, the log and the fixed window only add costs and times.
 func (l Limit) Params() (Params, error) {
+	if l.Calendar != nil {
+		l.Per = l.Calendar.Least
+	}
 	switch {
 	case !l.Kind.Valid():
 		return Params{}, configerr.New("algorithm", uint8(l.Kind), "must be one of the seven; make limits with the constructors")
+	case l.Calendar != nil && l.Kind != FixedWindow:
+		return Params{}, configerr.New("algorithm", l.Kind, "must be a fixed window, to follow a calendar")
 	case l.N < 1:
 		return Params{}, configerr.New("rate", l.N, "must be at least 1 per period")
 	case l.Per < 1:
@@ -47,7 +54,7 @@ func (l Limit) Params() (Params, error) {
 			return Params{}, configerr.New("rate", fmt.Sprintf("%d per %v", l.N, micros(l.Per)),
 				"limit × window in microseconds must be below 2^53 for exact arithmetic; use a shorter window, GCRA or a token bucket")
 		}
-		return Params{Kind: l.Kind, Cap: l.N, Num: 1, Den: l.Per}, nil
+		return Params{Kind: l.Kind, Cap: l.N, Num: 1, Den: l.Per, Calendar: l.Calendar}, nil
 	}
 	if l.Burst < 1 {
 		return Params{}, configerr.New("burst", l.Burst, "must be at least 1")

@@ -26,6 +26,8 @@ type Params struct {
 	// Frac is what a process's part of a window has beyond Cap, in 1/wholes of a unit. Phase says
 	// in which windows it has a whole unit more: below wholes, and another one in each process.
 	Frac, Phase int64
+	// Calendar has the windows of a fixed window that follows one. Den is then its Least.
+	Calendar *Calendar
 }
 
 // wholes is how exact a part of a window is.
@@ -42,7 +44,7 @@ func (p Params) In(now, since int64) (q Params, more int64) {
 	if p.Frac == 0 {
 		return q, 0
 	}
-	window, first, none := now/p.Den, since/p.Den, int64(0)
+	window, first, none := p.number(now), p.number(since), int64(0)
 	if p.Cap == 0 {
 		none = first + ceilDiv(wholes, p.Frac) // the unit of the first window is used until then
 	}
@@ -56,7 +58,17 @@ func (p Params) In(now, since int64) (q Params, more int64) {
 	if x := p.at(next); x < wholes-p.Frac {
 		next += ceilDiv(wholes-p.Frac-x, p.Frac)
 	}
-	return q, next*p.Den - now
+	return q, p.until(next, now, window)
+}
+
+// Unit is the time from now until p has produced a unit since, where it is a part of less than one
+// in each window, else 0. A key that was forgotten before would have the unit of a first window again.
+func (p *Params) Unit(now int64) int64 {
+	if p.Frac == 0 || p.Cap > 0 {
+		return 0
+	}
+	window := p.number(now)
+	return p.until(window+ceilDiv(wholes, p.Frac), now, window)
 }
 
 // at is what the fractions of the windows before one add up to, without whole units.

@@ -58,7 +58,7 @@ func (p Params) Decision(r Reading, n int64, allowed bool) Decision {
 			d.RetryAfter = r.Retry
 		}
 	default:
-		d = p.answerBucket(r.Level, units, allowed)
+		d = p.answerBucket(r.Level, ceilDiv(r.Level, p.Num), units, allowed)
 	}
 	if n < 0 {
 		d.Delay = 0

@@ -179,21 +179,21 @@ func TestLimitsAtTheBorder(t *testing.T) {
 		l  Limit
 		ok bool
 	}{
-		{Limit{FixedWindow, 1, 1, 0}, true},
-		{Limit{FixedWindow, 1, 0, 0}, false},
-		{Limit{FixedWindow, MaxExact, MaxPeriod, 0}, true},
-		{Limit{FixedWindow, MaxExact + 1, 1, 0}, false},
-		{Limit{FixedWindow, 1, MaxPeriod + 1, 0}, false},
-		{Limit{SlidingWindowLog, MaxLog, sec, 0}, true},
-		{Limit{SlidingWindowLog, MaxLog + 1, sec, 0}, false},
-		{Limit{SlidingWindowCounter, MaxExact, 1, 0}, true},
-		{Limit{SlidingWindowCounter, MaxExact/2 + 1, 2, 0}, false},
-		{Limit{GCRA, 1, 1, 1}, true},
-		{Limit{GCRA, 1, 1, 0}, false},
-		{Limit{GCRA, 1e9 + 1, 1, (MaxExact - 1e9 - 1) / 2}, true},
-		{Limit{GCRA, 1e9 + 1, 1, (MaxExact-1e9-1)/2 + 1}, false},
-		{Limit{GCRA, 1, MaxPeriod, 1}, true},
-		{Limit{GCRA, 1, MaxPeriod, 2}, false},
+		{Limit{FixedWindow, 1, 1, 0, nil}, true},
+		{Limit{FixedWindow, 1, 0, 0, nil}, false},
+		{Limit{FixedWindow, MaxExact, MaxPeriod, 0, nil}, true},
+		{Limit{FixedWindow, MaxExact + 1, 1, 0, nil}, false},
+		{Limit{FixedWindow, 1, MaxPeriod + 1, 0, nil}, false},
+		{Limit{SlidingWindowLog, MaxLog, sec, 0, nil}, true},
+		{Limit{SlidingWindowLog, MaxLog + 1, sec, 0, nil}, false},
+		{Limit{SlidingWindowCounter, MaxExact, 1, 0, nil}, true},
+		{Limit{SlidingWindowCounter, MaxExact/2 + 1, 2, 0, nil}, false},
+		{Limit{GCRA, 1, 1, 1, nil}, true},
+		{Limit{GCRA, 1, 1, 0, nil}, false},
+		{Limit{GCRA, 1e9 + 1, 1, (MaxExact - 1e9 - 1) / 2, nil}, true},
+		{Limit{GCRA, 1e9 + 1, 1, (MaxExact-1e9-1)/2 + 1, nil}, false},
+		{Limit{GCRA, 1, MaxPeriod, 1, nil}, true},
+		{Limit{GCRA, 1, MaxPeriod, 2, nil}, false},
 	} {
 		if _, err := c.l.Params(); (err == nil) != c.ok {
 			t.Errorf("%+v: %v", c.l, err)

@@ -27,14 +27,17 @@ func step(p *Params, s *State, now, n int64) Decision {
 // That is exact, because a request that could be admitted at some time can also be
 // admitted later if there is no other request. A block further ahead of now than it was long
 // is brought back, as Step does with its own times.
-func Decide(p Params, s *State, now, n int64) Decision {
+func Decide(p Params, s *State, now, n int64) Decision { return p.Decide(s, now, n) }
+
+// Decide is Decide without a copy of p, which takes as long as a step.
+func (p *Params) Decide(s *State, now, n int64) Decision {
 	left := s.Blocked(now)
 	if left == 0 {
-		return stepKeeping(&p, s, now, n)
+		return stepKeeping(p, s, now, n)
 	}
 	dry := s.clone()
-	retry := stepKeeping(&p, &dry, now, n).RetryAfter
-	reset := Step(p, s, now, 0).ResetAfter
+	retry := stepKeeping(p, &dry, now, n).RetryAfter
+	reset := step(p, s, now, 0).ResetAfter
 	if n > 0 && s.Until-now > left {
 		s.Until = now + left
 		s.touch(now)

@@ -33,6 +33,9 @@ func gcd(a, b int64) int64 {
 
 // ceilDiv is ⌈a/b⌉ for a ≥ 0, b > 0.
 func ceilDiv(a, b int64) int64 {
+	if b == 1 {
+		return a // of most rates; a division takes a good part of a step
+	}
 	return (a + b - 1) / b
 }
 

@@ -6,7 +6,7 @@ import "slices"
 // besides as many as it adds: a log never grows for it, and no step is long.
 const sweep = 100
 
-// stepFixedWindow counts in windows aligned to the epoch.
+// stepFixedWindow counts in windows aligned to the epoch, or to a calendar.
 func stepFixedWindow(p *Params, s *State, now, n int64) Decision {
 	end, count, rebased := p.window(s, now)
 	allowed := count+n <= p.Cap
@@ -22,8 +22,7 @@ func stepFixedWindow(p *Params, s *State, now, n int64) Decision {
 // window is the window that counts at now, by its end, and the units counted in it. A
 // window of another length goes on in the one in which it ends.
 func (p *Params) window(s *State, now int64) (end, count int64, rebased bool) {
-	start := now - now%p.Den
-	end = start + p.Den
+	start, end := p.Bounds(now)
 	switch {
 	case s.At <= start:
 		return end, 0, false

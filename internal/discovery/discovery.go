@@ -51,13 +51,10 @@ const (
 // others wait for it.
 var Scouting = limiter.GCRA(limiter.PerSecond(10), 1)
 
-// guess names the quota of a server that says none.
-var guess = hash("rejections")
-
 // Pacer is a limiter, of a fleet or of this process.
 type Pacer interface {
 	Allow(ctx context.Context, key string, opts ...limiter.CallOption) (limiter.Result, error)
-	Reserve(ctx context.Context, key string, n int, limit ...limiter.Limit) (*limiter.Reservation, error)
+	Reserve(ctx context.Context, key string, opts ...limiter.CallOption) (*limiter.Reservation, error)
 	Block(ctx context.Context, key string, d time.Duration, limit ...limiter.Limit) error
 	Close() error
 }
@@ -217,7 +214,7 @@ func (d *Discovery) take(ctx context.Context, key string, e *entry, quotas []pac
 		}
 	}
 	for _, q := range quotas {
-		r, err := d.pacer.Reserve(ctx, quotaKey(key, q.name), 1, q.limit)
+		r, err := d.pacer.Reserve(ctx, quotaKey(key, q.name), q.limit)
 		if err != nil {
 			continue
 		}
@@ -313,7 +310,7 @@ func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota,
 			apart = e.paced(now)
 		}
 	}
-	save := changed || more || d.shelf != nil && len(e.quotas) > 0 && now.Sub(e.saved) > e.life()/2
+	save := changed || more || len(e.quotas) > 0 && now.Sub(e.saved) > e.life()/2
 	e.mu.Unlock()
 	for _, q := range uncounted { // the request of this response
 		_, _ = d.pacer.Allow(context.WithoutCancel(ctx), quotaKey(key, q.name), q.limit)

@@ -32,6 +32,9 @@ const (
 	forgetResponses = 20
 )
 
+// guess names the quota of a server that says none.
+var guess = hash("rejections")
+
 // quota is what is known of one quota. The zero value is nothing.
 type quota struct {
 	name   int64

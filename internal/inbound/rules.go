@@ -7,6 +7,7 @@ package inbound
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/configerr"
@@ -86,6 +87,8 @@ type Decision struct {
 	Policy  string               // that denied; "" is none
 	Problem Problem
 	Err     error // why there is no decision
+	// Reservation has what was taken, by Rules with Reserves. It is nil without a decision.
+	Reservation *limiter.Reservation
 }
 
 // Rules say how requests of type R are decided. Check must be called before the first
@@ -94,20 +97,29 @@ type Rules[R any] struct {
 	Allower limiter.Allower
 	Key     Key[R]
 	Missing Missing
-	Cost    func(context.Context, R) int           // nil is 1
-	Tier    func(context.Context, R) limiter.Limit // nil, or a zero Limit, is the limiter's own
-	Policy  string                                 // the name of the limit
+	Cost    func(context.Context, R) int // nil is 1
+	// Tiers is the limit of a request, or that of each part of a Multi. A nil function, and a
+	// zero Limit, are the limiter's own.
+	Tiers    []func(context.Context, R) limiter.Limit
+	Policy   string // the name of the limit
+	Reserves bool   // what a request takes may be given back
 
 	Semaphore       semaphore.Acquirer // nil is no bound
 	SemaphorePolicy string             // its name
 
-	multi  *limiter.Multi
-	tiered tiered
+	multi    *limiter.Multi
+	tiered   tiered
+	reserver reserver
 }
 
 // tiered is an Allower that takes a limit per call.
 type tiered interface {
 	Allow(ctx context.Context, key string, opts ...limiter.CallOption) (limiter.Result, error)
+}
+
+// reserver is an Allower that takes units back.
+type reserver interface {
+	Reserve(ctx context.Context, key string, opts ...limiter.CallOption) (*limiter.Reservation, error)
 }
 
 // New returns rules with their defaults.
@@ -122,13 +134,20 @@ func (r *Rules[R]) Check() error {
 	}
 	r.multi, _ = r.Allower.(*limiter.Multi)
 	r.tiered, _ = r.Allower.(tiered)
+	r.reserver, _ = r.Allower.(reserver)
 	switch {
 	case r.Key.Err != nil:
 		return r.Key.Err
 	case r.Key.Of == nil:
 		return configerr.New("key", "the zero value", "must be made by one of the functions that return a Key")
-	case r.Tier != nil && r.tiered == nil:
+	case len(r.Tiers) > 0 && r.tiered == nil && r.multi == nil:
 		return configerr.New("tier", "a function", "needs a limiter that takes a limit per call, such as limiter.Limiter")
+	case len(r.Tiers) > 1 && r.multi == nil:
+		return configerr.New("tier", fmt.Sprintf("%d functions", len(r.Tiers)), "must be one function for a limiter that is no Multi")
+	case len(r.Tiers) > 0 && r.multi != nil && !r.fitTiers():
+		return configerr.New("tier", fmt.Sprintf("%d functions", len(r.Tiers)), "must be one function for each part of the Multi")
+	case r.Reserves && r.reserver == nil:
+		return configerr.New("counted", "a function", "needs a limiter that takes units back, such as limiter.Limiter")
 	case r.Missing > MissingShared:
 		return configerr.New("missing key", uint8(r.Missing), "must be one of the constants")
 	}
@@ -138,6 +157,18 @@ func (r *Rules[R]) Check() error {
 		}
 	}
 	return nil
+}
+
+// fitTiers reports whether there are as many tiers as the Multi has parts. The Multi says so
+// before it finds that the key is empty, or that a part cannot have this limit.
+func (r *Rules[R]) fitTiers() bool {
+	opts := []limiter.CallOption{limiter.Cost(0)}
+	for range r.Tiers {
+		opts = append(opts, limiter.GCRA(limiter.PerSecond(1), 1))
+	}
+	_, err := r.multi.Allow(context.Background(), "", opts...)
+	broken, ok := errors.AsType[*configerr.Error](err)
+	return !ok || broken.Field != "limits"
 }
 
 // Printable reports whether s is printable ASCII and not empty.
@@ -178,20 +209,41 @@ func (r *Rules[R]) Decide(ctx context.Context, req R) (d Decision) {
 
 // ask fills in what the limiter answers.
 func (r *Rules[R]) ask(ctx context.Context, req R, cost int, d *Decision) (err error) {
-	if r.multi != nil {
-		all, err := r.multi.Allow(ctx, d.Key, limiter.Cost(cost))
-		d.Result, d.Policy, d.Parts = all.Result, all.Denied, all.Parts
-		return err
+	var all limiter.MultiResult
+	switch opts := r.options(ctx, req, cost); {
+	case r.Reserves:
+		if d.Reservation, err = r.reserver.Reserve(ctx, d.Key, opts...); err == nil {
+			all = limiter.MultiResult{Result: d.Reservation.Result, Denied: d.Reservation.Denied, Parts: d.Reservation.Parts}
+		}
+	case r.multi != nil:
+		all, err = r.multi.Allow(ctx, d.Key, opts...)
+	case opts != nil:
+		all.Result, err = r.tiered.Allow(ctx, d.Key, opts...)
+	default:
+		all.Result, err = r.Allower.AllowN(ctx, d.Key, cost)
 	}
-	if r.Tier == nil {
-		d.Result, err = r.Allower.AllowN(ctx, d.Key, cost)
-	} else {
-		d.Result, err = r.tiered.Allow(ctx, d.Key, limiter.Cost(cost), r.Tier(ctx, req))
-	}
-	if err == nil && !d.Result.Allowed {
+	d.Result, d.Policy, d.Parts = all.Result, all.Denied, all.Parts
+	if err == nil && !d.Result.Allowed && r.multi == nil {
 		d.Policy = r.Policy
 	}
 	return err
+}
+
+// options are those of the call for a request, or nil where a cost is all there is to say.
+func (r *Rules[R]) options(ctx context.Context, req R, cost int) []limiter.CallOption {
+	if r.multi == nil && !r.Reserves && len(r.Tiers) == 0 {
+		return nil
+	}
+	opts := make([]limiter.CallOption, 1, 1+len(r.Tiers))
+	opts[0] = limiter.Cost(cost)
+	for _, tier := range r.Tiers {
+		var l limiter.Limit
+		if tier != nil {
+			l = tier(ctx, req)
+		}
+		opts = append(opts, l)
+	}
+	return opts
 }
 
 // Acquire takes a permit for a request that is to be served, if there is a bound. The permit,

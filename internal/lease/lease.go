@@ -13,15 +13,16 @@ import (
 // Lease is what this process holds of one key under one limit. Spending takes no lock. It
 // is safe for concurrent use.
 type Lease struct {
-	of     *Table
+	cfg    *Config
 	id     string
 	params lua.Args
+	made   time.Time
 
 	// The older and the newer of what was granted.
 	grants [2]atomic.Pointer[grant]
 	// call for more is closed when it has ended: there is at most one.
 	call atomic.Pointer[chan struct{}]
-	// askAt is when there may be more, in ns since the table was made.
+	// askAt is when there may be more, in ns since the lease was made.
 	askAt atomic.Int64
 	seen  atomic.Pointer[seen]
 	// writes is odd while a call's units and what Redis said of them are put in.
@@ -157,14 +158,14 @@ func (ls *Lease) view(now time.Time) (v View) {
 // Wants reports whether it is time to ask for more: half of the lease is spent, or three
 // quarters of its time are over, and Redis may have more.
 func (ls *Lease) Wants(v View, now time.Time) bool {
-	return (v.Held <= ls.of.cfg.Size/2 || v.Until.Sub(now) < ls.of.cfg.Age/4) && int64(now.Sub(ls.of.started)) >= ls.askAt.Load()
+	return (v.Held <= ls.cfg.Size/2 || v.Until.Sub(now) < ls.cfg.Age/4) && int64(now.Sub(ls.made)) >= ls.askAt.Load()
 }
 
 // Room is how many units are missing to a full lease, and at least 1.
-func (ls *Lease) Room(now time.Time) int64 { return max(1, ls.of.cfg.Size-ls.view(now).Held) }
+func (ls *Lease) Room(now time.Time) int64 { return max(1, ls.cfg.Size-ls.view(now).Held) }
 
 // Size is how many units a full lease has.
-func (ls *Lease) Size() int64 { return ls.of.cfg.Size }
+func (ls *Lease) Size() int64 { return ls.cfg.Size }
 
 // Begin claims the call for more, which End, or Fill, must end.
 func (ls *Lease) Begin() bool {
@@ -214,34 +215,33 @@ func (ls *Lease) Fill(a Answer) {
 	defer ls.End()
 	d := a.Decision
 	said := &seen{max(0, d.Remaining+a.Behind-ls.params.Keep), a.Sent.Add(algo.Duration(d.ResetAfter))}
-	if d.RetryAfter > 0 {
-		ls.askAt.Store(int64(a.Sent.Add(algo.Duration(d.RetryAfter)).Sub(ls.of.started)))
-	}
+	askAt := a.Sent.Add(algo.Duration(d.RetryAfter)).Sub(ls.made)
 	var g *grant
 	if a.Units > 0 {
 		g = &grant{
-			until: a.Sent.Add(min(ls.of.cfg.Age, algo.Duration(ls.params.UntilBorder(d)))),
+			until: a.Sent.Add(min(ls.cfg.Age, algo.Duration(ls.params.UntilBorder(d)))),
 			total: a.Units, at: a.At, first: a.First, member: a.Member,
 		}
 		g.left.Store(a.Units)
 	}
-	if old := ls.arrive(g, said); old != nil {
+	if old := ls.arrive(g, said, askAt); old != nil {
 		ls.giveBack([]*grant{old})
 	}
 }
 
 // arrive adds what a call brought, if anything, and what Redis said: who reads both
 // sees both or neither. What it returns is to be given back.
-func (ls *Lease) arrive(g *grant, said *seen) (old *grant) {
+func (ls *Lease) arrive(g *grant, said *seen, askAt time.Duration) (old *grant) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.writes.Add(1)
 	defer ls.writes.Add(1)
 	ls.seen.Store(said)
-	switch {
-	case g == nil || ls.stale:
+	if ls.stale {
 		return nil
-	case ls.dead:
+	}
+	ls.askAt.Store(int64(askAt))
+	if g == nil || ls.dead {
 		return g
 	}
 	ls.used = g.until
@@ -274,30 +274,25 @@ func (ls *Lease) drop() {
 	ls.askAt.Store(0)
 }
 
-// expired takes out the grants that are over, or all, and returns what is left of them.
-func (ls *Lease) expired(now time.Time, all bool) []lua.Taken {
+// sweep takes out the grants that are over, or all, and returns what is left of them. It also
+// reports whether the lease has not been used for a while, and is not from now on.
+func (ls *Lease) sweep(now time.Time, all bool) (back []lua.Taken, unused bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	var over []*grant
+	unused = ls.call.Load() == nil && now.Sub(ls.used) >= ls.cfg.Age
 	for i := range ls.grants {
-		if g := ls.grants[i].Load(); g != nil && (all || !now.Before(g.until)) {
+		switch g := ls.grants[i].Load(); {
+		case g == nil:
+		case all || !now.Before(g.until):
 			ls.grants[i].Store(nil)
 			over = append(over, g)
+		default:
+			unused = false
 		}
 	}
-	return ls.unspent(over)
-}
-
-// retire reports whether the lease has not been used for a while, and is not
-// from now on.
-func (ls *Lease) retire(now time.Time) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.call.Load() != nil || ls.grants[0].Load() != nil || ls.grants[1].Load() != nil || now.Sub(ls.used) < ls.of.cfg.Age {
-		return false
-	}
-	ls.dead = true
-	return true
+	ls.dead = unused
+	return ls.unspent(over), unused
 }
 
 // unspent takes out what is left of grants, to be given back.
@@ -305,7 +300,7 @@ func (ls *Lease) unspent(of []*grant) (back []lua.Taken) {
 	for _, g := range of {
 		if units := g.left.Swap(0); units > 0 {
 			back = append(back, lua.Taken{
-				Keys: ls.of.cfg.Names.KeysOf(ls.params.Kind, ls.id), Params: ls.params, Units: units,
+				Keys: ls.cfg.Names.KeysOf(ls.params.Kind, ls.id), Params: ls.params, Units: units,
 				At: g.at, Member: g.member, First: g.first + g.total - g.returned.Add(units),
 			})
 		}
@@ -316,6 +311,6 @@ func (ls *Lease) unspent(of []*grant) (back []lua.Taken) {
 // giveBack gives back what is left of grants, in the background.
 func (ls *Lease) giveBack(of []*grant) {
 	if back := ls.unspent(of); len(back) > 0 {
-		ls.of.cfg.Outbox.GiveBackSoon(back)
+		ls.cfg.Outbox.GiveBackSoon(back)
 	}
 }

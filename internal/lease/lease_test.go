@@ -13,13 +13,19 @@ import (
 
 // box is an Outbox that notes what it gets.
 type box struct {
-	mu  sync.Mutex
-	got []lua.Taken
+	mu    sync.Mutex
+	calls int
+	got   []lua.Taken
+	times []time.Time // of each call that brought something
 }
 
 func (b *box) GiveBack(items []lua.Taken) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.calls++
+	if len(items) > 0 {
+		b.times = append(b.times, time.Now())
+	}
 	b.got = append(b.got, items...)
 	return true
 }
@@ -34,6 +40,16 @@ func (b *box) units() (out [][2]int64) {
 		out = append(out, [2]int64{t.First, t.Units})
 	}
 	b.got = nil
+	return out
+}
+
+// at returns when something was brought, since a time.
+func (b *box) at(start time.Time) (out []time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, at := range b.times {
+		out = append(out, at.Sub(start))
+	}
 	return out
 }
 

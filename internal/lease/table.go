@@ -26,32 +26,10 @@ const (
 	sweepLeast   = time.Millisecond
 )
 
-// Outbox takes units that were not spent back to Redis.
-type Outbox interface {
-	// GiveBack waits until that has happened, which it reports, or cannot happen now.
-	GiveBack([]lua.Taken) bool
-	// GiveBackSoon does not wait.
-	GiveBackSoon([]lua.Taken)
-}
-
-// Config is what a table needs to know.
-type Config struct {
-	Size int64         // units of a lease
-	Age  time.Duration // for which they may be spent
-	Max  int64         // leases; a key beyond them has none
-	// Names makes the keys.
-	Names *lua.Namer
-	// Outbox takes back what is not spent.
-	Outbox Outbox
-	// Start runs a function in the background, unless that is over.
-	Start func(func(context.Context)) bool
-}
-
 // Table has the leases of a limiter: at most one per key and limit. It is safe for
 // concurrent use. Make one with New.
 type Table struct {
-	cfg     Config
-	started time.Time
+	cfg Config
 
 	seed    maphash.Seed
 	slots   [slots]atomic.Pointer[Lease]
@@ -68,7 +46,7 @@ type stripe struct {
 
 // New returns an empty table.
 func New(c Config) *Table {
-	t := &Table{cfg: c, started: time.Now(), seed: maphash.MakeSeed()}
+	t := &Table{cfg: c, seed: maphash.MakeSeed()}
 	t.sweeps = repeat.Task{Every: max(c.Age/sweepsPerAge, sweepLeast), Start: c.Start, Run: func(context.Context) (more bool) {
 		t.cfg.Outbox.GiveBack(t.sweep(time.Now()))
 		return t.count.Load() > 0
@@ -103,7 +81,8 @@ func (t *Table) Find(id string, args *lua.Args, create bool) *Lease {
 		t.count.Add(-1)
 		return nil
 	}
-	ls := &Lease{of: t, id: id, params: *args, used: time.Now()}
+	now := time.Now()
+	ls := &Lease{cfg: &t.cfg, id: id, params: *args, made: now, used: now}
 	st.byID[id] = append(st.byID[id], ls)
 	slot.Store(ls)
 	t.sweeps.Begin()
@@ -135,8 +114,9 @@ func (t *Table) sweepStripe(st *stripe, now time.Time) (back []lua.Taken) {
 	defer st.mu.Unlock()
 	for id, list := range st.byID {
 		kept := slices.DeleteFunc(list, func(ls *Lease) bool {
-			back = append(back, ls.expired(now, t.closed.Load())...)
-			if !ls.retire(now) {
+			units, unused := ls.sweep(now, t.closed.Load())
+			back = append(back, units...)
+			if !unused {
 				return false
 			}
 			t.count.Add(-1)

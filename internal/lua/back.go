@@ -1,6 +1,7 @@
 package lua
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 )
@@ -36,7 +37,7 @@ type GiveBack struct {
 	Given []int64
 }
 
-func (g *GiveBack) request() (*Script, *wire, bool) {
+func (g *GiveBack) request(c *Client) (*Script, *wire, bool) {
 	kind := g.Items[0].Params.Kind
 	w := newWire()
 	for i := range g.Items {
@@ -46,7 +47,7 @@ func (g *GiveBack) request() (*Script, *wire, bool) {
 	w.args = append(w.args, g.Now, g.Nonce)
 	for i := range g.Items {
 		it := &g.Items[i]
-		w.args = append(w.args, it.Units, max(it.Of, it.Units), it.At, it.Params.full, it.Params.limit, it.Member, it.First)
+		w.args = append(w.args, it.Units, max(it.Of, it.Units), it.At, it.Params.full, it.Params.windows(cmp.Or(it.At, c.at(g.Now))), it.Member, it.First)
 	}
 	return backScripts[kind], w, false
 }

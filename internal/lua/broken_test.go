@@ -74,3 +74,36 @@ func TestBrokenKeyFailsAlone(t *testing.T) {
 		})
 	}
 }
+
+// TestBrokenKeyFailsItsRequest: what is not ours under a key of one request of several is no harm to
+// the others.
+func TestBrokenKeyFailsItsRequest(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		t.Run(kind.Short(), func(t *testing.T) {
+			rdb := newClient(t)
+			tr := newTracer(t, rdb)
+			p := tr.limit(kind, time.Second, time.Minute)
+			items := make([]lua.Item, 6)
+			for i := range items {
+				items[i] = lua.Item{Keys: tr.names.KeysOf(kind, fmt.Sprint(i)), Params: lua.NewArgs(p), Cost: 1}
+			}
+			ctx := t.Context()
+			if err := rdb.LPush(ctx, items[3].Keys.State(), "x").Err(); err != nil {
+				t.Fatal(err)
+			}
+			d := lua.DecideAll{Nonce: "n", Of: 2, Items: items}
+			var reply *lua.ReplyError
+			if err := tr.lua.One(ctx, &d); !errors.As(err, &reply) || len(d.Out) != len(items) {
+				t.Fatalf("%v, %v", d.Out, err)
+			}
+			for i := range items {
+				if broken := i == 3; items[i].Broken != broken || d.Out[i].Allowed == broken {
+					t.Errorf("item %d: broken %v, %+v", i, items[i].Broken, d.Out[i])
+				}
+				if charged := i/2 != 1; rdb.Exists(ctx, items[i].Keys.State()).Val() == 1 != charged && i != 3 {
+					t.Errorf("item %d: charged %v", i, !charged)
+				}
+			}
+		})
+	}
+}

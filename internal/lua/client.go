@@ -2,10 +2,12 @@ package lua
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,6 +20,10 @@ type Client struct {
 	doer Doer
 	// writable says that the server knows no read-only forms (before Redis 7).
 	writable atomic.Bool
+
+	// skew is how far the clock of the server is ahead of that of this process, in µs, as far as they
+	// are in different windows of a calendar.
+	skew atomic.Int64
 
 	functions atomic.Bool
 	loading   sync.Mutex
@@ -59,7 +65,7 @@ var (
 type Command interface {
 	// request returns the script, its arguments, and whether it is a peek. Without a
 	// script the arguments are those of a plain command.
-	request() (s *Script, w *wire, peeks bool)
+	request(c *Client) (s *Script, w *wire, peeks bool)
 	// reply takes the answer.
 	reply(v []int64) error
 }
@@ -69,6 +75,7 @@ type run struct {
 	s     *Script
 	w     *wire
 	peeks bool
+	reads bool // it was sent in the form that only reads
 	form  form
 	done  bool
 	err   error
@@ -105,7 +112,7 @@ func (c *Client) Do(ctx context.Context, cmds []Command, errs []error) {
 	}
 	for _, cmd := range cmds {
 		r := run{}
-		r.s, r.w, r.peeks = cmd.request()
+		r.s, r.w, r.peeks = cmd.request(c)
 		if r.s != nil && c.functions.Load() {
 			r.form = asFunction
 		}
@@ -131,12 +138,26 @@ func (c *Client) Do(ctx context.Context, cmds []Command, errs []error) {
 		errs[i] = r.err
 		if r.err == nil {
 			errs[i] = cmd.reply(r.w.val())
+			if e, ok := errors.AsType[*ClockError](errs[i]); ok {
+				c.skew.Store(e.Now - wall())
+			}
 		}
 		if r.err == nil || isReply(r.err) {
 			r.w.free()
 		}
 	}
 }
+
+// at is the time for which a command is made: the one that it says, or that of the server.
+func (c *Client) at(now int64) int64 {
+	if now == 0 {
+		now = wall() + c.skew.Load()
+	}
+	return now
+}
+
+// wall is the time of this process, by which it chooses the windows of a calendar to send.
+func wall() int64 { return time.Now().UnixMicro() }
 
 // otherForm chooses the form in which a command is sent again after an answer which says
 // that nothing was executed, if there is one.
@@ -162,7 +183,7 @@ func (c *Client) otherForm(ctx context.Context, r *run, lib *loaded) bool {
 		c.giveUp(r.err)
 		r.form = byName
 		return true
-	case r.peeks && readOnlyUnknown(r.err) && !c.writable.Load():
+	case r.reads && readOnlyUnknown(r.err):
 		c.writable.Store(true)
 		return true
 	case r.form == byName && redis.HasErrorPrefix(r.err, "NOSCRIPT"):
@@ -214,7 +235,7 @@ func (c *Client) cmd(ctx context.Context, r *run) redis.Cmder {
 		w.plain = redis.NewIntCmd(ctx, w.args...)
 		return w.plain
 	}
-	peeks := r.peeks && !c.writable.Load()
+	r.reads = false
 	switch r.form {
 	case asFunction, afterLoad:
 		w.args[0], w.args[1] = fcall, r.s.name
@@ -223,12 +244,12 @@ func (c *Client) cmd(ctx context.Context, r *run) redis.Cmder {
 		}
 	case byText:
 		w.args[0], w.args[1] = evalText, r.s.src
-		if peeks {
+		if r.reads = r.peeks && !c.writable.Load(); r.reads {
 			w.args[0] = evalRO
 		}
 	default:
 		w.args[0], w.args[1] = evalSHA, r.s.sha
-		if peeks {
+		if r.reads = r.peeks && !c.writable.Load(); r.reads {
 			w.args[0] = evalSHARO
 		}
 	}

@@ -3,6 +3,7 @@ package lua
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
@@ -25,6 +26,8 @@ type Item struct {
 	Admitted int64
 	At       int64
 	Broken   bool
+	// elsewhen says that it is Broken because the windows of its calendar are those of another time.
+	elsewhen bool
 }
 
 // Work is how many units of work it is for Redis to charge or to give back that many
@@ -56,12 +59,22 @@ func NewArgs(p algo.Params) Args {
 	default:
 		limit += "0:"
 	}
-	if p.Kind.Windowed() {
+	if p.Calendar != nil {
+		drain = 0 // the windows come with each call
+	} else if p.Kind.Windowed() {
 		drain = p.Den
 	}
 	a.full, a.limit, a.drain = p.Most(), limit, drain
 	a.cost1, a.most1 = a.charge(1)
 	return a
+}
+
+// windows are the limit as it stands in a state, with the windows of a calendar around a time.
+func (a *Args) windows(at int64) any {
+	if a.Calendar == nil {
+		return a.limit
+	}
+	return a.limit.(string) + a.Calendar.List(at)
 }
 
 // charge is what a request of n units charges, and the level up to which it is admitted.
@@ -79,8 +92,19 @@ type ReplyError struct{ What string }
 
 func (e *ReplyError) Error() string { return "unexpected reply from Redis: " + e.What }
 
+// ClockError says that nothing was decided, because the client has sent the windows of a calendar for
+// another time than that of the server, Now.
+type ClockError struct{ Now int64 }
+
+func (e *ClockError) Error() string {
+	return fmt.Sprintf("the clock of this process is in another window of the calendar than that of Redis, %v", time.UnixMicro(e.Now).UTC())
+}
+
 // BrokenError is the error for an item that is Broken.
-func (it *Item) BrokenError() *ReplyError {
+func (it *Item) BrokenError() error {
+	if it.elsewhen {
+		return &ClockError{it.At}
+	}
 	return &ReplyError{fmt.Sprintf("the key %q does not hold the state of a %v", it.Keys.State(), it.Params.Kind)}
 }
 
@@ -107,9 +131,9 @@ type Decide struct {
 	Out []algo.Decision
 }
 
-func (d *Decide) request() (*Script, *wire, bool) {
+func (d *Decide) request(c *Client) (*Script, *wire, bool) {
 	kind := d.Items[0].Params.Kind
-	return scripts[kind], encode(d), d.Peeks()
+	return scripts[kind], encode(d, c.at(d.Now)), d.Peeks()
 }
 
 func (d *Decide) reply(v []int64) (err error) {
@@ -118,9 +142,10 @@ func (d *Decide) reply(v []int64) (err error) {
 }
 
 // Peeks reports that nothing is asked for.
-func (d *Decide) Peeks() bool { return peeks(d.Items) }
+func (d *Decide) Peeks() bool { return Peeks(d.Items) }
 
-func peeks(items []Item) bool {
+// Peeks reports that nothing is asked for.
+func Peeks(items []Item) bool {
 	for i := range items {
 		if items[i].Cost != 0 {
 			return false
@@ -139,49 +164,59 @@ func (d *Decide) Charged() bool {
 	return false
 }
 
-// DecideAll asks for all of the items or none, each of any algorithm and with a key of
-// its own, in one atomic call: as algo.StepAll does. A cost must not be negative, and
-// counts are ignored. If an item is Broken the error says so, and nothing was charged.
+// DecideAll asks for requests of Of items each, one after the other: for all the items of a
+// request or none, as algo.StepAll does, in one atomic call. The items of a request have keys
+// that differ, and at the same place in each request they are of one algorithm. A cost must not
+// be negative, and counts are ignored.
+//
+// If an item is Broken the error says so, and nothing was charged for its request. The others are still
+// decided: then there is a decision for every item.
 type DecideAll struct {
 	Now   int64
 	Nonce any
+	Of    int
 	Items []Item
 
 	Out []algo.Decision
 }
 
-// SetNonce sets the nonce.
-func (d *DecideAll) SetNonce(n any) { d.Nonce = n }
-
-func (d *DecideAll) request() (*Script, *wire, bool) {
-	w := newWire()
+func (d *DecideAll) request(c *Client) (*Script, *wire, bool) {
+	w, at, same := newWire(), c.at(d.Now), true
 	for i := range d.Items {
-		w.state(&d.Items[i].Keys)
+		it, first := &d.Items[i], &d.Items[i%d.Of]
+		it.Count = 1
+		w.state(&it.Keys)
+		same = same && it.Cost == first.Cost && it.Params.Params == first.Params.Params
 	}
 	w.sealKeys()
-	w.args = append(w.args, d.Now, d.Nonce)
+	w.args = append(w.args, d.Now, d.Nonce, d.Of)
 	for i := range d.Items {
-		w.args = append(w.args, d.Items[i].Params.Kind.Short())
-		w.limit(&d.Items[i])
-		d.Items[i].Count = 1
+		if i < d.Of || !same {
+			w.args = append(w.args, stepNames[d.Items[i].Params.Kind])
+			w.limit(&d.Items[i], at)
+		}
 	}
-	return forAll(d.Items), w, d.Peeks()
+	return forAll(d.Items[:d.Of]), w, d.Peeks()
 }
 
 func (d *DecideAll) reply(v []int64) (err error) {
-	if len(v) < 2 || !validTime(v[0]) {
-		return &ReplyError{fmt.Sprintf("decision %v", v)}
+	head := 1
+	for i := range d.Items {
+		if head += width(d.Items[i].Params.Kind); i%d.Of == 0 {
+			head++
+		}
 	}
-	now, all, left := v[0], v[1] == 1, v[2:]
+	if len(v) < head || (len(v)-head)%markSize != 0 || !validTime(v[0]) {
+		return &ReplyError{fmt.Sprintf("%d integers for %d decisions", len(v), len(d.Items))}
+	}
+	now, left, more, all := v[0], v[1:], v[head:], false
 	for i := range d.Items {
 		it := &d.Items[i]
-		width := int64(width(it.Params.Kind))
-		if len(left) == 0 || left[0] < width || left[0] > int64(len(left)-1) {
-			return &ReplyError{fmt.Sprintf("decision %v", v)}
+		if i%d.Of == 0 {
+			all, left = left[0] == 1, left[1:]
 		}
-		more := left[1+width : 1+left[0]]
-		r := it.read(now, left[1:1+width], 1, &more)
-		left = left[1+left[0]:]
+		r := it.read(now, left, int64(i+1), &more)
+		left = left[width(it.Params.Kind):]
 		var out algo.Decision
 		if all || it.Admitted == 0 {
 			out = it.decision(r)
@@ -194,23 +229,26 @@ func (d *DecideAll) reply(v []int64) (err error) {
 		}
 		d.Out = append(d.Out, out)
 	}
+	if len(more) > 0 && err == nil {
+		err = &ReplyError{fmt.Sprintf("decisions with %v", more)}
+	}
 	return err
 }
 
 // Peeks reports that nothing is asked for.
-func (d *DecideAll) Peeks() bool { return peeks(d.Items) }
+func (d *DecideAll) Peeks() bool { return Peeks(d.Items) }
 
 // Charged reports that something was.
 func (d *DecideAll) Charged() bool {
-	for _, out := range d.Out {
-		if !out.Allowed {
-			return false
+	for i := 0; i+d.Of <= len(d.Out); i += d.Of {
+		if !Peeks(d.Items[i:i+d.Of]) && !slices.ContainsFunc(d.Out[i:i+d.Of], func(out algo.Decision) bool { return !out.Allowed }) {
+			return true
 		}
 	}
-	return !d.Peeks()
+	return false
 }
 
-func encode(d *Decide) *wire {
+func encode(d *Decide, at int64) *wire {
 	w, items := newWire(), d.Items
 	same, several := true, d.Repeats
 	for i := range items {
@@ -222,7 +260,7 @@ func encode(d *Decide) *wire {
 	w.args = append(w.args, d.Now, d.Nonce)
 	for i := range items {
 		if i == 0 || !same {
-			w.limit(&items[i])
+			w.limit(&items[i], at)
 		}
 	}
 	if several {
@@ -236,13 +274,13 @@ func encode(d *Decide) *wire {
 	return w
 }
 
-// limit adds what a script needs to know of a request.
-func (w *wire) limit(it *Item) {
+// limit adds what a script needs to know of a request at a time.
+func (w *wire) limit(it *Item, at int64) {
 	cost, most := it.Params.charge(it.Cost)
 	if it.Cost < 0 {
 		most = it.Age
 	}
-	w.args = append(w.args, cost, most, it.Params.full, it.Params.limit, it.Params.drain)
+	w.args = append(w.args, cost, most, it.Params.full, it.Params.windows(at), it.Params.drain)
 }
 
 // The marks of what is special in a reply.
@@ -251,6 +289,7 @@ const (
 	markPartly
 	markBroken
 	markEnds
+	markElsewhen
 
 	markSize = 3
 )
@@ -271,13 +310,14 @@ func width(k algo.Kind) int {
 func (it *Item) read(now int64, v []int64, nr int64, more *[]int64) algo.Reading {
 	p, count := &it.Params.Params, max(1, it.Count)
 	r := algo.Reading{Level: v[0]}
-	it.At, it.Admitted, it.Broken = now, count, false
+	it.At, it.Admitted, it.Broken, it.elsewhen = now, count, false, false
 	if v[0] < 0 {
 		r.Level, it.Admitted = -1-v[0], 0
 	}
 	switch p.Kind {
 	case algo.FixedWindow:
-		r.Ahead = p.Den - now%p.Den
+		_, end := p.Bounds(now)
+		r.Ahead = end - now
 	case algo.SlidingWindowCounter:
 		r.Ahead, r.Previous = p.Den-now%p.Den, v[1]
 	case algo.SlidingWindowLog:
@@ -298,6 +338,8 @@ func (it *Item) read(now int64, v []int64, nr int64, more *[]int64) algo.Reading
 		case markEnds:
 			bad = bad || value < 1 || value > 2*p.Den || r.Ahead == 0
 			r.Ahead = value
+		case markElsewhen:
+			it.elsewhen, bad = p.Calendar != nil, true
 		default:
 			bad = true
 		}
@@ -366,8 +408,8 @@ type Block struct {
 	Left int64
 }
 
-func (b *Block) request() (*Script, *wire, bool) {
-	return blockScripts[b.Params.Kind], wireOf(b.Keys.State(), b.Now, b.Time, b.Params.full, b.Params.limit), false
+func (b *Block) request(c *Client) (*Script, *wire, bool) {
+	return blockScripts[b.Params.Kind], wireOf(b.Keys.State(), b.Now, b.Time, b.Params.full, b.Params.windows(c.at(b.Now))), false
 }
 
 func (b *Block) reply(v []int64) error {
@@ -400,7 +442,7 @@ type Beat struct {
 	Alive, Fresh, Oldest, Newest int64
 }
 
-func (b *Beat) request() (*Script, *wire, bool) {
+func (b *Beat) request(*Client) (*Script, *wire, bool) {
 	w := newWire()
 	w.key(b.Key)
 	if b.Back != "" {
@@ -422,7 +464,7 @@ func (b *Beat) reply(v []int64) error {
 // Plain is a command of Redis, by its arguments, whose reply is an integer that does not matter.
 type Plain []any
 
-func (p Plain) request() (*Script, *wire, bool) {
+func (p Plain) request(*Client) (*Script, *wire, bool) {
 	w := newWire()
 	w.args = append(w.args[:0], p...)
 	return nil, w, false

@@ -21,7 +21,7 @@ func (c *Client) Decide(ctx context.Context, now int64, nonce any, items []Item,
 }
 
 func (c *Client) DecideAll(ctx context.Context, now int64, nonce any, items []Item) ([]algo.Decision, error) {
-	d := DecideAll{Now: now, Nonce: nonce, Items: items}
+	d := DecideAll{Now: now, Nonce: nonce, Of: len(items), Items: items}
 	err := c.one(ctx, &d)
 	return d.Out, err
 }
@@ -69,11 +69,14 @@ func (c *Client) Report(ctx context.Context, now int64, names *Namer, process, l
 	return r.Alive, r.Dead, err
 }
 
-func (c *Client) Bury(ctx context.Context, now int64, names *Namer, process, life int64) (bool, error) {
-	b := Bury{Now: now, Names: names, Process: process, Life: life}
+func (c *Client) Bury(ctx context.Context, now int64, names *Namer, process int64, leaves bool) (bool, error) {
+	b := Bury{Now: now, Names: names, Process: process, Leaves: leaves}
 	err := c.one(ctx, &b)
 	return b.More, err
 }
+
+// One runs a command.
+func (c *Client) One(ctx context.Context, cmd Command) error { return c.one(ctx, cmd) }
 
 func repeats(items []Item) bool {
 	seen := map[Keys]bool{}

@@ -52,6 +52,9 @@ func (n *Namer) Probe(id string) string { return n.of("probe", id) }
 // Learnt names what is learnt of the quotas of an encoded id.
 func (n *Namer) Learnt(id string) string { return n.of("learnt", id) }
 
+// Limits names a table of limits that a fleet obeys.
+func (n *Namer) Limits(table string) string { return n.of("limits", table) }
+
 // Peers is the i-th key under which the processes of a prefix find each other.
 func (n *Namer) Peers(i int) string {
 	if i == 0 {

@@ -51,7 +51,7 @@ type Acquire struct {
 // SetNonce sets the nonce.
 func (a *Acquire) SetNonce(n any) { a.Nonce = n }
 
-func (a *Acquire) request() (*Script, *wire, bool) {
+func (a *Acquire) request(*Client) (*Script, *wire, bool) {
 	ask := a.Ask
 	w := wireOf(ask.Key, a.Now, a.Nonce, ask.Most, ask.Keep, ask.TTL, ask.Patience, flag(ask.Wait), flag(ask.Critical), flag(ask.Again))
 	for i := range ask.Callers {
@@ -92,6 +92,18 @@ func LeavePermits(key string, callers ...string) Plain {
 	return p
 }
 
+// ReleasePermit ends the permit of a caller that does not wait.
+func ReleasePermit(key, caller string) Plain { return Plain{"zrem", key, "h" + caller} }
+
+// LeaveQueue takes callers out of the queue of a key; permits that they hold stay.
+func LeaveQueue(key string, callers ...string) Plain {
+	p := Plain{"zrem", key}
+	for _, caller := range callers {
+		p = append(p, "q"+caller, "w"+caller)
+	}
+	return p
+}
+
 // Holders are those who hold permits of one id.
 type Holders struct {
 	ID      string // encoded
@@ -108,7 +120,7 @@ type KeepPermits struct {
 	Lost []bool
 }
 
-func (k *KeepPermits) request() (*Script, *wire, bool) {
+func (k *KeepPermits) request(*Client) (*Script, *wire, bool) {
 	w := newWire()
 	for i := range k.Of {
 		w.key(k.Of[i].Key)

@@ -27,7 +27,7 @@ func (n *Namer) sampled(w *wire, process int64) {
 const MaxAsked = 500
 
 // Report reports what a process is asked for, and sets what the fleet is asked for. It learns the number
-// of processes and that of one which has not reported for Life µs, or 0.
+// of processes and that of one which has not reported for its own Life, in µs and below 15 minutes, or 0.
 type Report struct {
 	Now           int64
 	Names         *Namer
@@ -37,7 +37,7 @@ type Report struct {
 	Alive, Dead int64
 }
 
-func (r *Report) request() (*Script, *wire, bool) {
+func (r *Report) request(*Client) (*Script, *wire, bool) {
 	w := newWire()
 	r.Names.sampled(w, r.Process)
 	w.sealKeys()
@@ -60,28 +60,34 @@ func (r *Report) reply(v []int64) error {
 	return nil
 }
 
-// Bury takes a process that Report called dead out of the sums, or with a Life of 0 one
-// that leaves. As long as it says that there is More, it is to be sent again.
+// Bury takes a process that Report called dead out of the sums, or one that Leaves. As long as it
+// says that there is More, it is to be sent again.
 type Bury struct {
-	Now           int64
-	Names         *Namer
-	Process, Life int64
+	Now     int64
+	Names   *Namer
+	Process int64
+	Leaves  bool
 
 	More bool
+	Dead int64 // another one, or 0
 }
 
-func (b *Bury) request() (*Script, *wire, bool) {
+func (b *Bury) request(*Client) (*Script, *wire, bool) {
 	w := newWire()
 	b.Names.sampled(w, b.Process)
 	w.sealKeys()
-	w.args = append(w.args, b.Now, b.Process, b.Life, MaxAsked)
+	dead := 1
+	if b.Leaves {
+		dead = 0
+	}
+	w.args = append(w.args, b.Now, b.Process, dead, MaxAsked)
 	return buryScript, w, false
 }
 
 func (b *Bury) reply(v []int64) error {
-	if len(v) != 1 {
-		return &ReplyError{fmt.Sprintf("%d integers for one process", len(v))}
+	if len(v) != 2 || !exact(v[1]) {
+		return &ReplyError{fmt.Sprintf("bury %v", v)}
 	}
-	b.More = v[0] == 2
+	b.More, b.Dead = v[0] == 2, v[1]
 	return nil
 }

@@ -38,12 +38,44 @@ func TestReportClockStepsBack(t *testing.T) {
 	if _, dead, _ := report(2, 5); dead != 1 {
 		t.Errorf("dead: %d", dead)
 	}
-	if more, err := c.Bury(t.Context(), now, names, 1, life); more || err != nil {
+	if more, err := c.Bury(t.Context(), now, names, 1, false); more || err != nil {
 		t.Error(more, err)
 	}
 	if alive, dead, fleet := report(2, 5); alive != 1 || dead != 0 || fleet != 5 {
 		t.Errorf("%d alive, dead: %d, %d asked for", alive, dead, fleet)
 	}
+}
+
+// TestRareReportsAreNotDeaths: a process is dead when its own time to live is over, whatever that of the one
+// that asks; the dead are not counted, and each that is taken out names the next one.
+func TestRareReportsAreNotDeaths(t *testing.T) {
+	c, names := lua.NewClient(newClient(t)), lua.NewNamer("p")
+	now := int64(1_760_000_000_000_000)
+	report := func(process, life, wantAlive, wantDead int64) {
+		t.Helper()
+		alive, dead, err := c.Report(t.Context(), now, names, process, life*second, []lua.Asked{{ID: "k", Rate: 10}})
+		if err != nil || alive != wantAlive || dead != wantDead {
+			t.Errorf("%d alive, dead: %d, %v, want %d, %d", alive, dead, err, wantAlive, wantDead)
+		}
+	}
+	report(1, 600, 1, 0)
+	report(2, 700, 2, 0)
+	now += 599 * second
+	report(3, 4, 3, 0)
+	if more, err := c.Bury(t.Context(), now, names, 1, false); more || err != nil {
+		t.Error(more, err)
+	}
+	report(3, 4, 3, 0)
+	now += 102 * second
+	report(4, 4, 1, 1)
+	b := lua.Bury{Now: now, Names: names, Process: 1}
+	for _, next := range []int64{3, 2, 0} {
+		if err := c.One(t.Context(), &b); err != nil || b.More || b.Dead != next {
+			t.Fatalf("%+v, %v, next is %d", b, err, next)
+		}
+		b.Process = b.Dead
+	}
+	report(4, 4, 1, 0)
 }
 
 // TestBuryInParts: a process with many keys is taken out in calls of a few, also when
@@ -65,7 +97,7 @@ func TestBuryInParts(t *testing.T) {
 		}
 	}
 	// It leaves, and dies in the middle of it.
-	if more, err := c.Bury(t.Context(), now, names, 1, 0); !more || err != nil {
+	if more, err := c.Bury(t.Context(), now, names, 1, true); !more || err != nil {
 		t.Fatal(more, err)
 	}
 	_, dead, err := c.Report(t.Context(), now, names, 2, life, nil)
@@ -74,7 +106,7 @@ func TestBuryInParts(t *testing.T) {
 	}
 	calls := 1
 	for more := true; more; calls++ {
-		if more, err = c.Bury(t.Context(), now, names, 1, life); err != nil || calls > 2*parts {
+		if more, err = c.Bury(t.Context(), now, names, 1, false); err != nil || calls > 2*parts {
 			t.Fatal(calls, err)
 		}
 	}
@@ -94,7 +126,7 @@ func TestBuryInParts(t *testing.T) {
 		t.Error("its own are still there")
 	}
 	// One that lives is not buried.
-	if more, err := c.Bury(t.Context(), now, names, 2, life); more || err != nil || rdb.HLen(t.Context(), "p:v1:sampled:{all}:2").Val() == 0 {
+	if more, err := c.Bury(t.Context(), now, names, 2, false); more || err != nil || rdb.HLen(t.Context(), "p:v1:sampled:{all}:2").Val() == 0 {
 		t.Error("one that lives was buried", err)
 	}
 }
@@ -132,6 +164,7 @@ func TestBeatClockStepsBack(t *testing.T) {
 
 // TestAllAsFunctions: with the library loaded nothing is sent as a script.
 func TestAllAsFunctions(t *testing.T) {
+	redistest.Since(t, 7, 0, "functions")
 	srv := redistest.Start(t)
 	rdb := redistest.Client(t, srv)
 	c, names := lua.NewClient(rdb), lua.NewNamer("p")
@@ -161,6 +194,11 @@ func TestAllAsFunctions(t *testing.T) {
 		}
 		_, err = c.Block(ctx, 0, item.Keys, item.Params, second)
 		check("a block", err)
+		end, errs := lua.Unblock{Keys: item.Keys}, make([]error, 1)
+		c.Do(ctx, []lua.Command{&end}, errs)
+		if check("the end of a block", errs[0]); !end.Was {
+			t.Errorf("%v: there was no block", kind)
+		}
 	}
 	_, err := c.Beat(ctx, 0, names.Peers(0), "id", second)
 	check("a heartbeat", err)
@@ -170,8 +208,13 @@ func TestAllAsFunctions(t *testing.T) {
 	check("keeping permits", err)
 	_, _, err = c.Report(ctx, 0, names, 1, second, []lua.Asked{{ID: "k", Rate: 1}})
 	check("a report", err)
-	_, err = c.Bury(ctx, 0, names, 1, 0)
+	_, err = c.Bury(ctx, 0, names, 1, true)
 	check("leaving", err)
+	publish, errs := lua.Publish{Names: names, Process: "p", Life: second, Text: []byte("text")}, make([]error, 1)
+	c.Do(ctx, []lua.Command{&publish}, errs)
+	if check("publishing", errs[0]); publish.Processes != 1 {
+		t.Errorf("%d processes", publish.Processes)
+	}
 	for _, command := range []string{"eval", "evalsha", "eval_ro", "evalsha_ro"} {
 		if n := redistest.Calls(t, srv, command); n > 0 {
 			t.Errorf("%d calls of %s", n, command)

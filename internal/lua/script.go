@@ -35,8 +35,8 @@ func newScript(name string, files ...string) *Script {
 	return named(name, parts(append([]string{"clock"}, files...)...))
 }
 
-// files are those of each algorithm.
-var files = [...]string{
+// kindFiles are those of each algorithm, and stepFiles each of them once.
+var kindFiles = [...]string{
 	algo.FixedWindow:          "fw",
 	algo.SlidingWindowLog:     "swl",
 	algo.SlidingWindowCounter: "swc",
@@ -46,20 +46,30 @@ var files = [...]string{
 	algo.GCRA:                 "bucket",
 }
 
+var stepFiles = []string{"bucket", "fw", "swc", "swl"}
+
+// stepNames are kindFiles, boxed once.
+var stepNames = func() (all [len(kindFiles)]any) {
+	for k, file := range kindFiles {
+		all[k] = file
+	}
+	return all
+}()
+
 // general is an algorithm as a function that decides, gives back and blocks.
 func general(k algo.Kind) string {
 	state := ""
 	if k != algo.SlidingWindowLog {
 		state = parts("state")
 	}
-	whole, _, _ := strings.Cut(parts(files[k]), "-- step\n")
+	whole, _, _ := strings.Cut(parts(kindFiles[k]), "-- step\n")
 	return fmt.Sprintf("local LOG, WIDTH = %t, %d\n", k == algo.SlidingWindowLog, width(k)) +
 		"local function general(op, key, v, now, a, b, full, tail, c, item, first)\n" + state + whole + "end\n"
 }
 
 // decide is the script that decides. What is usual stands in its loop, without a function.
 func decide(k algo.Kind) string {
-	_, step, _ := strings.Cut(parts(files[k]), "-- step\n")
+	_, step, _ := strings.Cut(parts(kindFiles[k]), "-- step\n")
 	before, after, _ := strings.Cut(parts("decide"), "  -- step\n")
 	return general(k) + before + step + after
 }
@@ -75,19 +85,28 @@ func newKindScript(k algo.Kind, name, tail string) *Script {
 	return s
 }
 
-// newAllScript makes the script that decides several limits at once, and knows these
-// algorithms.
-func newAllScript(kinds ...algo.Kind) *Script {
-	src := parts("clock") + "local kinds = {}\n"
-	for _, k := range kinds {
-		src += "kinds['" + k.Short() + "'] = function(KEYS, ARGV)\n" + decide(k) + "end\n"
+// newAllScript makes the script that decides several limits at once, of the algorithms that
+// these files know.
+func newAllScript(files ...string) *Script {
+	src, steps, generals, widths := "", "", "", ""
+	for _, file := range files {
+		k := algo.Kind(slices.Index(kindFiles[:], file))
+		_, step, _ := strings.Cut(parts(file), "-- step\n")
+		src += "local step_" + file + ", general_" + file + "\ndo\n" + general(k) + "general_" + file + " = general\n" +
+			"step_" + file + " = function(v, now, cost, most, full, tail, num)\n" +
+			"local count, rare, kind, value, r, r2, text, ms, from = 1, false\n" +
+			step + "return rare, r, r2, text, ms, from\nend\nend\n"
+		steps += file + " = step_" + file + ", "
+		generals += file + " = general_" + file + ", "
+		widths += fmt.Sprintf("%s = %d, ", file, width(k))
 	}
+	src += "local steps, generals, widths = {" + steps + "}, {" + generals + "}, {" + widths + "}\n"
 	s := named("all", src+parts("all"))
 	s.peeks = true
 	return s
 }
 
-// allScripts are those for some algorithms only, by their bits: reading the steps of
+// allScripts are those for some algorithms only, by the bits of their files: reading the steps of
 // the others would take longer than making these.
 var allScripts sync.Map
 
@@ -96,18 +115,18 @@ var allScripts sync.Map
 func forAll(items []Item) *Script {
 	var set uint8
 	for i := range items {
-		set |= 1 << items[i].Params.Kind
+		set |= 1 << slices.Index(stepFiles, kindFiles[items[i].Params.Kind])
 	}
 	if s, ok := allScripts.Load(set); ok {
 		return s.(*Script)
 	}
-	var kinds []algo.Kind
-	for _, k := range algo.Kinds {
-		if set&(1<<k) != 0 {
-			kinds = append(kinds, k)
+	var files []string
+	for i, file := range stepFiles {
+		if set&(1<<i) != 0 {
+			files = append(files, file)
 		}
 	}
-	s, _ := allScripts.LoadOrStore(set, newAllScript(kinds...))
+	s, _ := allScripts.LoadOrStore(set, newAllScript(files...))
 	return s.(*Script)
 }
 
@@ -147,7 +166,7 @@ func kindScripts(name, tail string) (all [len(algo.Kinds) + 1]*Script) {
 }
 
 var (
-	allScript = newAllScript(algo.Kinds[:]...)
+	allScript = newAllScript(stepFiles...)
 
 	acquireScript = newScript("permits", "permits_state", "permits_acquire")
 	keepScript    = newScript("permits_keep", "permits_state", "permits_keep")
@@ -156,11 +175,12 @@ var (
 	buryScript    = newScript("sampled_bury", "sampled_bury")
 	beatScript    = newScript("beat", "beat")
 	learntScript  = newScript("learnt", "learnt")
+	publishScript = newScript("publish", "publish")
 )
 
 // all are the scripts that are made at the start.
 var all = slices.DeleteFunc(slices.Concat(scripts[:], backScripts[:], blockScripts[:], []*Script{
-	allScript, beatScript, learntScript, acquireScript, keepScript, sampledScript, buryScript,
+	allScript, unblockScript, publishScript, beatScript, learntScript, acquireScript, keepScript, sampledScript, buryScript,
 }), func(s *Script) bool { return s == nil })
 
 // Doer sends commands; every go-redis client is one.

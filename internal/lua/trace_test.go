@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // TestTraceServerClock: mixed keys, costs, pauses and changes of limit, by the
@@ -44,6 +45,7 @@ func TestTraceServerClock(t *testing.T) {
 // TestTraceFunctions: the same scripts as functions give the same answers.
 func TestTraceFunctions(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, 7, 0, "functions")
 	for _, kind := range algo.Kinds {
 		t.Run(kind.Short(), func(t *testing.T) {
 			rdb := newClient(t)

@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -69,6 +70,9 @@ func (tr *tracer) step(p algo.Params, key string, now, n int64) {
 		item.Age = tr.rng.Int64N(5 * p.Den / 2)
 	}
 	at, out, err := tr.lua.Decide(context.Background(), now, fmt.Sprint("n", tr.calls), []lua.Item{item}, nil)
+	if late(err) && now == 0 && p.Calendar != nil {
+		return // the call took longer than a window, and has done nothing
+	}
 	if err != nil {
 		tr.t.Fatalf("step %d, key %q, cost %d: %v", tr.calls, key, n, err)
 	}
@@ -89,6 +93,24 @@ func (tr *tracer) step(p algo.Params, key string, now, n int64) {
 	}
 }
 
+// irregular is windows of half of mean to one and a half.
+func irregular(mean int64, seed uint64) *algo.Calendar {
+	start := func(i int64) int64 {
+		h := (uint64(i) ^ seed) * 0x9e3779b97f4a7c15
+		return i*mean + int64(h>>33)%(mean/2)
+	}
+	return &algo.Calendar{
+		Least: mean / 2, Start: start,
+		Number: func(now int64) int64 {
+			i := now / mean
+			if start(i) > now {
+				i--
+			}
+			return i
+		},
+	}
+}
+
 // of is the state of a key.
 func (tr *tracer) of(key string) *algo.State {
 	if tr.state[key] == nil {
@@ -103,6 +125,9 @@ func (tr *tracer) limit(kind algo.Kind, shortest, longest time.Duration) algo.Pa
 	for {
 		per := int64(shortest/time.Microsecond) + tr.rng.Int64N(int64((longest-shortest)/time.Microsecond)+1)
 		l := algo.Limit{Kind: kind, N: 1 + tr.rng.Int64N(30), Per: per, Burst: 1 + tr.rng.Int64N(30)}
+		if kind == algo.FixedWindow && tr.rng.IntN(2) == 0 {
+			l.Calendar = irregular(max(per, 50_000), tr.rng.Uint64())
+		}
 		if p, err := l.Params(); err == nil {
 			if kind == algo.LeakyBucketShaping && tr.rng.IntN(3) == 0 {
 				p.MaxDelay = 1 + tr.rng.Int64N(per)
@@ -113,4 +138,10 @@ func (tr *tracer) limit(kind algo.Kind, shortest, longest time.Duration) algo.Pa
 			return p
 		}
 	}
+}
+
+// late reports that a call took longer than a window of a calendar.
+func late(err error) bool {
+	_, ok := errors.AsType[*lua.ClockError](err)
+	return ok
 }

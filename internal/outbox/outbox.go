@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/inprocess"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/random"
 	"github.com/holdfast-go/holdfast/internal/redislink"
@@ -39,7 +39,7 @@ const (
 // one with New.
 type Outbox struct {
 	link  *redislink.Link
-	local *fallback.Store
+	local *inprocess.Store
 
 	reconciled atomic.Uint64
 	turn       redislink.Every
@@ -51,7 +51,7 @@ type Outbox struct {
 }
 
 // New returns an empty outbox.
-func New(link *redislink.Link, local *fallback.Store) *Outbox {
+func New(link *redislink.Link, local *inprocess.Store) *Outbox {
 	return &Outbox{link: link, local: local}
 }
 
@@ -124,7 +124,7 @@ func (b *Outbox) Reconcile(ctx context.Context) {
 	b.returnAll(ctx)
 	debtors := b.local.Debtors()
 	for _, srv := range b.link.Servers() {
-		mine := slices.DeleteFunc(slices.Clone(debtors), func(d fallback.Debtor) bool { return b.link.Server(d.ID()) != srv })
+		mine := slices.DeleteFunc(slices.Clone(debtors), func(d inprocess.Debtor) bool { return b.link.Server(d.ID()) != srv })
 		for batch := range slices.Chunk(mine, callKeys) {
 			if ctx.Err() != nil || !srv.Answers() {
 				break
@@ -157,7 +157,7 @@ func (b *Outbox) returnAll(ctx context.Context) {
 }
 
 // block tells Redis of a block that it does not know, if that is not over.
-func (b *Outbox) block(of fallback.Blocked) []adjustment {
+func (b *Outbox) block(of inprocess.Blocked) []adjustment {
 	kind := of.Limit.Kind
 	left := b.local.Unsent(kind, of.ID)
 	if left == 0 {
@@ -172,7 +172,7 @@ func (b *Outbox) block(of fallback.Blocked) []adjustment {
 }
 
 // debt charges what was admitted locally of a key, if that still counts.
-func (b *Outbox) debt(of fallback.Debtor) (items []adjustment) {
+func (b *Outbox) debt(of inprocess.Debtor) (items []adjustment) {
 	d, ok := b.local.TakeDebt(of)
 	if !ok {
 		return nil

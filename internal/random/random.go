@@ -19,6 +19,10 @@ func Uint64() uint64 {
 // Float64 returns a random number in [0, 1).
 func Float64() float64 { return float64(Uint64()>>11) / (1 << 53) }
 
+// About returns d, up to a tenth shorter or longer, so that what a fleet began together does not
+// stay together.
+func About(d time.Duration) time.Duration { return d - d/10 + Below(d/5) }
+
 // Below returns a random duration in [0, d), and 0 where d is not above 0.
 func Below(d time.Duration) time.Duration {
 	if d <= 0 {

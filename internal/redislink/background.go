@@ -12,17 +12,18 @@ import (
 type Background struct {
 	ctx    context.Context
 	cancel context.CancelFunc
-	mu     sync.Mutex // Start or close
+	mu     sync.Mutex // Start or Close
 	wg     sync.WaitGroup
 }
 
-func newBackground() *Background {
+// NewBackground returns one in which nothing runs yet.
+func NewBackground() *Background {
 	b := new(Background)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b
 }
 
-// Start runs fn unless the link is closed. fn must return when ctx ends, or soon.
+// Start runs fn unless Close was called. fn must return when ctx ends, or soon.
 func (b *Background) Start(fn func(ctx context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -33,8 +34,8 @@ func (b *Background) Start(fn func(ctx context.Context)) bool {
 	return true
 }
 
-// close ends what runs and lets nothing start again.
-func (b *Background) close() {
+// Close ends what runs and lets nothing start again.
+func (b *Background) Close() {
 	b.mu.Lock()
 	b.cancel()
 	b.mu.Unlock()
@@ -55,5 +56,11 @@ func (e *Every) Due(now, period time.Duration) bool {
 // Soon makes the period end at a given time, if that is earlier.
 func (e *Every) Soon(at time.Duration) {
 	for next := e.next.Load(); int64(at) < next && !e.next.CompareAndSwap(next, int64(at)); next = e.next.Load() {
+	}
+}
+
+// Later makes the period end at a given time, if that is later.
+func (e *Every) Later(at time.Duration) {
+	for next := e.next.Load(); int64(at) > next && !e.next.CompareAndSwap(next, int64(at)); next = e.next.Load() {
 	}
 }

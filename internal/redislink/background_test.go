@@ -11,7 +11,7 @@ import (
 // TestBackgroundEndsWithClose: what runs is told, is waited for, and nothing starts again.
 func TestBackgroundEndsWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBackground()
+		b := NewBackground()
 		var over atomic.Bool
 		if !b.Start(func(ctx context.Context) {
 			<-ctx.Done()
@@ -20,7 +20,7 @@ func TestBackgroundEndsWithClose(t *testing.T) {
 		}) {
 			t.Fatal("nothing is started")
 		}
-		b.close()
+		b.Close()
 		if !over.Load() {
 			t.Error("closed while something runs")
 		}

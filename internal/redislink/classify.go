@@ -52,6 +52,8 @@ func classify(ctx context.Context, err error, took, fair time.Duration) breaker.
 		return breaker.ClassCaller
 	case isA[*lua.ReplyError](err):
 		return breaker.ClassBug
+	case isA[*lua.ClockError](err):
+		return breaker.ClassAborted
 	case errors.Is(err, ErrOpen):
 		return breaker.ClassUnavailable
 	case errors.Is(err, errNoTurn):
@@ -71,7 +73,7 @@ func classify(ctx context.Context, err error, took, fair time.Duration) breaker.
 // NeverExecuted reports whether it is certain that Redis has not executed any write of a
 // request that ended in err, and will not.
 func NeverExecuted(err error) bool {
-	if errors.Is(err, ErrOpen) || errors.Is(err, errUnsent) || errors.Is(err, redis.ErrPoolTimeout) {
+	if errors.Is(err, ErrOpen) || errors.Is(err, errUnsent) || errors.Is(err, redis.ErrPoolTimeout) || isA[*lua.ClockError](err) {
 		return true
 	}
 	if isA[redis.Error](err) {

@@ -26,7 +26,7 @@ func TestCloseAnswersThoseWhoWait(t *testing.T) {
 		begin(sent)
 		q.mu.Lock()
 		f := q.gather(q.waiting.pop())
-		f.permit, _ = q.breaker.Acquire()
+		f.ticket, _ = q.breaker.Acquire()
 		f.sent = time.Now()
 		q.mu.Unlock()
 		begin(waits)

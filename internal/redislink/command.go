@@ -14,6 +14,7 @@ type what uint8
 const (
 	other what = iota
 	decisions
+	sets // of decisions, all or nothing
 	giveBacks
 	keeps
 )
@@ -35,10 +36,11 @@ type command struct {
 	work  int64
 
 	decide lua.Decide
+	all    lua.DecideAll
 	back   lua.GiveBack
 	keep   lua.KeepPermits
 	other  lua.Command
-	ticket ticket
+	nonce  nonce
 
 	class breaker.Class
 	err   error
@@ -62,6 +64,9 @@ func (c *command) add(o *Op) int {
 			count = 1
 		}
 		c.decide.Items = append(c.decide.Items, lua.Item{Keys: o.Keys, Params: *o.Args, Cost: o.Cost, Age: o.Age, Count: count})
+	case o.All != nil:
+		c.all.Of = len(o.All)
+		c.all.Items = append(c.all.Items, o.All...)
 	case o.Taken != nil:
 		c.back.Items = append(c.back.Items, *o.Taken)
 	case o.Keep != nil:
@@ -73,11 +78,26 @@ func (c *command) add(o *Op) int {
 	return c.items - 1
 }
 
+// takes reports whether o fits to the others of sets: its limits are of the same algorithms.
+func (c *command) takes(o *Op) bool {
+	if len(o.All) != c.all.Of {
+		return false
+	}
+	for i := range o.All {
+		if o.All[i].Params.Kind != c.all.Items[i].Params.Kind {
+			return false
+		}
+	}
+	return true
+}
+
 // command returns what is sent.
 func (c *command) command() lua.Command {
 	switch c.what {
 	case decisions:
 		return &c.decide
+	case sets:
+		return &c.all
 	case giveBacks:
 		return &c.back
 	case keeps:
@@ -91,6 +111,8 @@ func (c *command) id(i int) string {
 	switch c.what {
 	case decisions:
 		return c.decide.Items[i].Keys.ID()
+	case sets:
+		return c.all.Items[i*c.all.Of].Keys.ID()
 	case giveBacks:
 		return c.back.Items[i].Keys.ID()
 	}
@@ -102,11 +124,20 @@ func (c *command) piece(at []int, nonce string) lua.Command {
 	switch c.what {
 	case decisions:
 		return &lua.Decide{Nonce: nonce, Items: pick(c.decide.Items, at), Repeats: c.decide.Repeats}
+	case sets:
+		items := make([]lua.Item, 0, len(at)*c.all.Of)
+		for _, i := range at {
+			items = append(items, c.set(i)...)
+		}
+		return &lua.DecideAll{Nonce: nonce, Of: c.all.Of, Items: items}
 	case giveBacks:
 		return &lua.GiveBack{Nonce: nonce, Items: pick(c.back.Items, at)}
 	}
 	return &lua.KeepPermits{TTL: c.keep.TTL, Of: pick(c.keep.Of, at)}
 }
+
+// set is the items of a request of sets.
+func (c *command) set(i int) []lua.Item { return c.all.Items[i*c.all.Of : (i+1)*c.all.Of] }
 
 func pick[T any](all []T, at []int) []T {
 	out := make([]T, len(at))
@@ -127,6 +158,12 @@ func (c *command) put(at []int, piece lua.Command, err error) {
 			c.decide.Items[k] = p.Items[i]
 			if len(p.Out) == len(p.Items) { // also where a key is broken
 				c.decide.Out[k], c.apart[k] = p.Out[i], outcome{nonce: p.Nonce.(string), place: i}
+			}
+		case *lua.DecideAll:
+			copy(c.set(k), p.Items[i*p.Of:(i+1)*p.Of])
+			if len(p.Out) == len(p.Items) {
+				copy(c.all.Out[k*p.Of:], p.Out[i*p.Of:(i+1)*p.Of])
+				c.apart[k] = outcome{nonce: p.Nonce.(string), place: i}
 			}
 		case *lua.GiveBack:
 			if err == nil {
@@ -149,7 +186,8 @@ func (c *command) put(at []int, piece lua.Command, err error) {
 func (c *command) answer(o *Op, at place) {
 	it := &c.decide.Items[at.item]
 	if it.Broken {
-		o.fail(breaker.ClassBug, it.BrokenError())
+		err := it.BrokenError()
+		o.fail(classify(context.Background(), err, 0, 0), err)
 		return
 	}
 	o.fail(breaker.ClassOK, nil)
@@ -159,7 +197,7 @@ func (c *command) answer(o *Op, at place) {
 	o.Admitted = min(max(0, it.Admitted-at.turn), max(1, o.Count))
 	o.Behind = max(0, it.Admitted-at.turn-o.Admitted) * it.Cost
 	if o.Named {
-		if o.Member = lua.Member(string(c.ticket.nonce), at.item); c.apart != nil {
+		if o.Member = lua.Member(string(c.nonce.text), at.item); c.apart != nil {
 			o.Member = lua.Member(c.apart[at.item].nonce, c.apart[at.item].place)
 		}
 	}
@@ -171,5 +209,26 @@ func (c *command) answer(o *Op, at place) {
 		o.Out.Remaining += o.Behind
 	default:
 		o.Out.Allowed = false
+	}
+}
+
+// answerAll gives o what Redis decided on its items.
+func (c *command) answerAll(o *Op, at place) {
+	copy(o.All, c.set(at.item))
+	for i := range o.All {
+		if o.All[i].Broken {
+			err := o.All[i].BrokenError()
+			o.fail(classify(context.Background(), err, 0, 0), err)
+			return
+		}
+	}
+	o.fail(breaker.ClassOK, nil)
+	o.Outs = append(o.Outs, c.all.Out[at.item*c.all.Of:(at.item+1)*c.all.Of]...)
+	switch {
+	case !o.Named:
+	case c.apart != nil:
+		o.Member, o.Place = c.apart[at.item].nonce, c.apart[at.item].place*c.all.Of
+	default:
+		o.Member, o.Place = string(c.nonce.text), at.item*c.all.Of
 	}
 }

@@ -12,27 +12,30 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/random"
 )
 
 // The heartbeat by which the processes of a prefix count each other. A process
-// that sends no heartbeat for beatLife is not counted: until then it may be cut off, and use
+// that sends no heartbeat for BeatLife is not counted: until then it may be cut off, and use
 // its claim, or be idle and ask again.
 const (
 	beatEvery = 2 * time.Second
-	beatLife  = 30 * beatEvery
+	// BeatLife is for how long a process is counted after its last heartbeat.
+	BeatLife = 30 * beatEvery
 	// beatAgain is when to ask again after the number has changed: processes
 	// that start together each see only those before them.
 	beatAgain = 250 * time.Millisecond
-	// fewerAfter is for how long at least fewer processes must be counted before
-	// the lower number is used: a Redis that lost its state knows each of them only
-	// when it has sent its next heartbeat.
-	fewerAfter = beatEvery + time.Second
 	// peersWithin is how long the function of the user's may take.
 	peersWithin = 5 * time.Second
 	// rareBeats is how many of its own intervals a process lives whose heartbeats are rarer
-	// than beatLife, because it asks for little; and longestLife the most that this can be.
+	// than BeatLife, because it asks for little; and longestLife the most that this can be.
 	rareBeats   = 3
-	longestLife = 10 * beatLife
+	longestLife = 10 * BeatLife
+	// beatsPerSecond is how many heartbeats a fleet sends together in a second, and returnsPerSecond how
+	// often its processes ask for each other while they return: in larger fleets, each does it less often.
+	beatsPerSecond   = 2000
+	returnsPerSecond = 10_000
 	// mostKeys is how many keys are tried to find one that is on a server.
 	mostKeys = 1000
 )
@@ -42,6 +45,9 @@ const MaxProcesses = 1_000_000
 
 // processID names this process among all that share a prefix.
 var processID = randomName()
+
+// ProcessID names this process in heartbeats, where limiter.WithProcess does not.
+func ProcessID() string { return processID }
 
 // address is a database of a server.
 type address struct {
@@ -119,6 +125,50 @@ func newFleet(c *Config) *fleet {
 // size is how many processes there are, as far as is known.
 func (f *fleet) size() int64 { return cmp.Or(f.alive.Load(), f.expected) }
 
+// pace is how often each process does what the fleet does at most so many times in a second, and
+// least where the fleet is small.
+func (f *fleet) pace(least time.Duration, perSecond int64) time.Duration {
+	return max(least, time.Duration(min(f.size(), MaxProcesses))*time.Second/time.Duration(perSecond))
+}
+
+// every is the time between two heartbeats: so long that three of them fit in the longest life.
+func (f *fleet) every() time.Duration {
+	return min(f.pace(beatEvery, beatsPerSecond), longestLife/rareBeats)
+}
+
+// wait is the time to the next heartbeat: least where the fleet is small. In a large one it is up to
+// a quarter longer than it has to be, at random, so that what came together does not stay together.
+func (f *fleet) wait(least time.Duration) time.Duration {
+	d := min(f.pace(least, beatsPerSecond), f.every())
+	if d > least {
+		d += random.Below(d / 4)
+	}
+	return d
+}
+
+// spread is how long the heartbeat of a process waits when an outage ends: in a large fleet, all of
+// which are due, a random part of the time between two, and nothing in a small one.
+func (f *fleet) spread() time.Duration {
+	if every := f.every(); every > beatEvery {
+		return random.Below(every)
+	}
+	return 0
+}
+
+// schedule says when the heartbeat after one that was sent and answered is due: before the process is
+// dead, which may not have known how rare its heartbeats will be, and soon if the number of processes
+// has changed.
+func (f *fleet) schedule(turn *Every, sent, answered, life time.Duration, changed bool) {
+	next := f.wait(beatEvery)
+	if next > life/2 {
+		next = life/2 + random.Below(life/4)
+	}
+	turn.Later(sent + next)
+	if changed {
+		turn.Soon(answered + f.wait(beatAgain))
+	}
+}
+
 // join counts this link in, at its first heartbeat.
 func (f *fleet) join() {
 	if f.joined.Swap(true) {
@@ -144,8 +194,8 @@ func (f *fleet) leave() (last bool) {
 	return true
 }
 
-// beat notes that a heartbeat is sent, and returns how much longer than others this process lives.
-func (f *fleet) beat(now time.Duration) (longer time.Duration) {
+// beat notes that a heartbeat is sent.
+func (f *fleet) beat(now time.Duration) {
 	f.join()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -154,16 +204,19 @@ func (f *fleet) beat(now time.Duration) (longer time.Duration) {
 		f.gaps[0] = now - f.last
 	}
 	f.last = now
-	if rare := f.rare(); rare > 0 {
-		return min(rareBeats*rare, longestLife) - beatLife
-	}
-	return 0
+}
+
+// longer is how much longer than others this process lives, because its heartbeats are rare.
+func (f *fleet) longer() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return min(max(rareBeats*f.rare(), rareBeats*f.every(), BeatLife), longestLife) - BeatLife
 }
 
 // rare is the longest time between two heartbeats lately, 0 if it is not longer than a
 // heartbeat lives.
 func (f *fleet) rare() time.Duration {
-	if gap := slices.Max(f.gaps[:]); gap > beatLife {
+	if gap := slices.Max(f.gaps[:]); gap > BeatLife {
 		return gap
 	}
 	return 0
@@ -177,8 +230,9 @@ func (f *fleet) count(of *census, n int64, now time.Time) (again bool) {
 		of.since = time.Time{}
 		return false
 	}
-	// Where traffic is rare, others may not have sent one since that is so.
-	again = of.count(n, now, max(fewerAfter, rareBeats*f.rare()))
+	// A Redis that lost its state knows each process only when it has sent its next heartbeat, which
+	// takes longer where traffic is rare.
+	again = of.count(n, now, max(f.every()*3/2, rareBeats*f.rare()))
 	f.alive.Store(max(f.beats.n, f.peers.n))
 	return again
 }

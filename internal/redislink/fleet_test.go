@@ -55,16 +55,66 @@ func TestLowerNumberOfProcessesIsAcceptedLater(t *testing.T) {
 		{time.Second, 1, 4},
 		{2 * time.Second, 3, 4},
 		{3 * time.Second, 2, 4},
-		{time.Second + fewerAfter, 2, 3}, // the most of those counted meanwhile
+		{4 * time.Second, 2, 3}, // the most of those counted meanwhile
 		{5 * time.Second, 2, 3},
 		{6 * time.Second, 4, 4},
 		{7 * time.Second, 2, 4}, // starts anew
-		{5*time.Second + fewerAfter, 2, 4},
-		{7*time.Second + fewerAfter, 2, 2},
+		{8 * time.Second, 2, 4},
+		{10 * time.Second, 2, 2},
 	} {
 		f.count(&f.beats, step.count, start.Add(step.after))
 		if got := f.alive.Load(); got != step.want {
 			t.Errorf("after %v and a count of %d: %d alive, want %d", step.after, step.count, got, step.want)
+		}
+	}
+}
+
+// TestHeartbeatsOfLargeFleets: nothing changes for fleets of up to 4,000 processes; in larger ones the
+// heartbeats are rarer, three of them fit into a life, and a lower number is taken over after each process
+// has sent one.
+func TestHeartbeatsOfLargeFleets(t *testing.T) {
+	for _, c := range []struct {
+		n                       int64
+		every, life, returning  time.Duration
+		fewerAfter, againWithin time.Duration
+	}{
+		{1, 2 * time.Second, time.Minute, 100 * time.Millisecond, 3 * time.Second, 250 * time.Millisecond},
+		{500, 2 * time.Second, time.Minute, 100 * time.Millisecond, 3 * time.Second, 250 * time.Millisecond},
+		{1000, 2 * time.Second, time.Minute, 100 * time.Millisecond, 3 * time.Second, 625 * time.Millisecond},
+		{4000, 2 * time.Second, time.Minute, 400 * time.Millisecond, 3 * time.Second, 2500 * time.Millisecond},
+		{10_000, 5 * time.Second, time.Minute, time.Second, 7500 * time.Millisecond, 6250 * time.Millisecond},
+		{100_000, 50 * time.Second, 150 * time.Second, 10 * time.Second, 75 * time.Second, 62500 * time.Millisecond},
+		{MaxProcesses, 200 * time.Second, 10 * time.Minute, 100 * time.Second, 300 * time.Second, 250 * time.Second},
+		{1 << 60, 200 * time.Second, 10 * time.Minute, 100 * time.Second, 300 * time.Second, 250 * time.Second},
+	} {
+		f := newFleet(&Config{Prefix: "p", Process: "a"})
+		start := time.Now()
+		f.count(&f.beats, c.n, start)
+		if every, life, returning := f.every(), BeatLife+f.longer(), f.pace(returnEvery, returnsPerSecond); every != c.every || life != c.life || returning != c.returning {
+			t.Errorf("%d processes: every %v, life %v, returning %v", c.n, every, life, returning)
+		}
+		for range 100 {
+			// The first heartbeat did not know how many there are.
+			var turn Every
+			if f.schedule(&turn, 0, 0, BeatLife, false); turn.next.Load() > int64(BeatLife*3/4) {
+				t.Errorf("%d processes: the second after %v", c.n, time.Duration(turn.next.Load()))
+			}
+			if again := f.wait(beatAgain); again < c.againWithin*4/5 || again > c.againWithin && again > beatAgain {
+				t.Errorf("%d processes: again after %v", c.n, again)
+			}
+			if wait := f.wait(beatEvery); wait < c.every || wait > c.every*5/4 || c.every == beatEvery && wait != beatEvery {
+				t.Errorf("%d processes: the next after %v", c.n, wait)
+			}
+		}
+		if c.n == 1 {
+			continue
+		}
+		f.count(&f.beats, c.n/2, start)
+		for _, at := range []time.Duration{c.fewerAfter - 1, c.fewerAfter} {
+			f.count(&f.beats, c.n/2, start.Add(at))
+			if got := f.alive.Load(); (got < c.n) != (at == c.fewerAfter) {
+				t.Errorf("%d processes: %d after %v", c.n, got, at)
+			}
 		}
 	}
 }

@@ -48,7 +48,7 @@ type flight struct {
 	gone    chan struct{} // closed when all callers have left
 
 	// Guarded by the queue's lock.
-	permit   breaker.Permit
+	ticket   breaker.Ticket
 	sent     time.Time
 	deadline time.Time
 	callers  int // that have not left
@@ -66,11 +66,13 @@ func newFlight(w *wire) *flight {
 func (f *flight) clear() {
 	for _, c := range f.commands[:f.used] {
 		clear(c.decide.Items)
+		clear(c.all.Items)
 		clear(c.back.Items)
 		*c = command{
 			decide: lua.Decide{Items: c.decide.Items[:0], Out: c.decide.Out[:0]},
+			all:    lua.DecideAll{Items: c.all.Items[:0], Out: c.all.Out[:0]},
 			back:   lua.GiveBack{Items: c.back.Items[:0]},
-			ticket: ticket{nonce: c.ticket.nonce[:0]},
+			nonce:  nonce{text: c.nonce.text[:0]},
 		}
 	}
 	clear(f.ops)
@@ -80,7 +82,7 @@ func (f *flight) clear() {
 	f.ops, f.of, f.cmds, f.errs = f.ops[:0], f.of[:0], f.cmds[:0], f.errs[:0]
 	f.used, f.keys, f.work, f.took, f.answered, f.crossedSlots = 0, 0, 0, 0, false, false
 	f.peeks, f.after, f.own = true, false, false
-	f.permit, f.deadline = breaker.Permit{}, time.Time{}
+	f.ticket, f.deadline = breaker.Ticket{}, time.Time{}
 	f.sending.state.Store(unsent)
 }
 
@@ -92,12 +94,12 @@ func (f *flight) add(o *Op) bool {
 	}
 	at, ok := f.join(o, work)
 	if !ok {
-		if f.keys == callKeys {
+		if f.keys > 0 && f.keys+o.keys() > callKeys {
 			return false
 		}
 		c := f.commandFor(o, work)
 		at = place{c, f.commands[c].add(o), 0}
-		f.keys++
+		f.keys += o.keys()
 		if o.Args != nil {
 			_, again := f.last[o.ID]
 			f.commands[c].decide.Repeats = f.commands[c].decide.Repeats || again
@@ -141,6 +143,8 @@ func (f *flight) commandFor(o *Op, work int64) int {
 	switch {
 	case o.Args != nil:
 		c.what, c.kind, c.peeks = decisions, o.Args.Kind, o.Cost == 0
+	case o.All != nil:
+		c.what, c.peeks = sets, o.peeks()
 	case o.Taken != nil:
 		c.what, c.kind = giveBacks, o.Taken.Params.Kind
 	case o.Keep != nil:
@@ -152,7 +156,7 @@ func (f *flight) commandFor(o *Op, work int64) int {
 	}
 	if c.what != other {
 		for i, has := range f.commands[:f.used] {
-			if has.what == c.what && has.kind == c.kind && has.peeks == c.peeks && has.slot == c.slot && has.work+work <= commandWork {
+			if has.what == c.what && has.kind == c.kind && has.peeks == c.peeks && has.slot == c.slot && has.work+work <= commandWork && has.takes(o) {
 				return i
 			}
 		}
@@ -180,10 +184,10 @@ const probeLife = time.Second
 
 // stamp gives c a nonce of its own.
 func (f *flight) stamp(c *command) {
-	c.ticket = ticket{nonce: f.wire.nonces.next(c.ticket.nonce[:0]), sending: &f.sending}
-	c.decide.Nonce, c.back.Nonce = &c.ticket, &c.ticket
+	c.nonce = nonce{text: f.wire.nonces.next(c.nonce.text[:0]), sending: &f.sending}
+	c.decide.Nonce, c.all.Nonce, c.back.Nonce = &c.nonce, &c.nonce, &c.nonce
 	if one, ok := c.other.(interface{ SetNonce(any) }); ok {
-		one.SetNonce(&c.ticket)
+		one.SetNonce(&c.nonce)
 	}
 }
 
@@ -212,7 +216,7 @@ func (f *flight) send() (breaker.Class, error) {
 	}
 	class, proof, err := f.verdict()
 	f.answered = class == breaker.ClassOK
-	f.permit.Report(class, proof, f.took)
+	f.ticket.Report(class, proof, f.took)
 	return class, err
 }
 
@@ -221,7 +225,7 @@ func (f *flight) send() (breaker.Class, error) {
 // its own times in an outage, so that the one may be back while the other still fails.
 // Most calls are of one command.
 func (f *flight) call(ctx context.Context) {
-	if !f.permit.Probe() {
+	if !f.ticket.Probe() {
 		f.wire.do(ctx, f.cmds, f.errs)
 		return
 	}
@@ -256,7 +260,7 @@ func (f *flight) sendApart(ctx context.Context) {
 			f.crossedSlots = true
 		}
 		c.apart = make([]outcome, c.items)
-		c.decide.Out = make([]algo.Decision, c.items)
+		c.decide.Out, c.all.Out = make([]algo.Decision, c.items), make([]algo.Decision, len(c.all.Items))
 		c.back.Given = make([]int64, c.items)
 		groups, slots := [][]int{}, map[int]int{}
 		for i := range c.items {
@@ -306,7 +310,7 @@ func (f *flight) verdict() (class breaker.Class, proof breaker.Proof, err error)
 		class, proof, err = o.class, least, o.err
 	}
 	for _, c := range f.commands[:f.used] {
-		peeks := c.what == decisions && c.peeks
+		peeks := c.peeks
 		worst(outcome{class: c.class, err: c.err}, peeks)
 		for _, o := range c.apart {
 			worst(o, peeks)
@@ -371,6 +375,10 @@ func (f *flight) answer(i int, o *Op) {
 		if at.item < len(c.decide.Out) && len(c.decide.Out) == c.items && (c.apart == nil || o.Class == breaker.ClassOK) {
 			c.answer(o, at)
 		}
+	case sets:
+		if len(c.all.Out) == len(c.all.Items) && (c.apart == nil || o.Class == breaker.ClassOK) {
+			c.answerAll(o, at)
+		}
 	case giveBacks:
 		if o.Class == breaker.ClassOK {
 			o.Given = c.back.Given[at.item]
@@ -381,7 +389,7 @@ func (f *flight) answer(i int, o *Op) {
 			o.Lost = c.keep.Lost[first : first+len(o.Keep.Callers)]
 		}
 	default:
-		o.Member = string(c.ticket.nonce)
+		o.Member = string(c.nonce.text)
 	}
 }
 

@@ -41,7 +41,7 @@ func New(c Config) (*Link, error) {
 		return nil, err
 	}
 	e := &events{logger: c.Logger, prefix: c.Prefix, policy: c.Policy, onCall: c.OnCall, onChange: c.OnChange}
-	background := newBackground()
+	background := NewBackground()
 	w := &wire{
 		lua: lua.NewClient(c.Client), functions: c.Functions, names: lua.NewNamer(c.Prefix),
 		inFlight: c.MaxInFlight, late: 3 * c.Budget, events: e,
@@ -82,7 +82,10 @@ func keepsToDeadlines(opt *redis.Options) bool {
 func (l *Link) Now() time.Duration { return time.Since(l.started) }
 
 // Nonce returns a string that no other call of any process has.
-func (l *Link) Nonce() string { return string(l.wire.nonces.next(nil)) }
+func (l *Link) Nonce() string {
+	var room [32]byte
+	return string(l.wire.nonces.next(room[:0]))
+}
 
 // Server returns the server of an encoded id.
 func (l *Link) Server(id string) *Server { return l.servers.forID(id) }
@@ -125,7 +128,7 @@ func (l *Link) ended(class breaker.Class, err error) (breaker.Class, error) {
 // process. Before that, last may make requests by Last.
 func (l *Link) Close(last func()) {
 	l.closing.Do(func() {
-		l.Background.close()
+		l.Background.Close()
 		for _, srv := range l.servers.list() {
 			srv.queue.drain(false)
 		}
@@ -143,7 +146,7 @@ func (l *Link) NewOp() *Op { return l.wire.ops.Get().(*Op) }
 
 // Free takes o back for another use.
 func (l *Link) Free(o *Op) {
-	*o = Op{done: o.done}
+	*o = Op{done: o.done, Outs: o.Outs[:0]}
 	l.wire.ops.Put(o)
 }
 
@@ -227,13 +230,15 @@ func (l *Link) askPeers() {
 
 // beat registers this process and learns how many are alive.
 func (l *Link) beat(ctx context.Context) {
-	key := l.Names.Peers(0)
+	key, sent := l.Names.Peers(0), l.Now()
+	l.fleet.beat(sent)
 	b := l.heartbeat(key)
-	b.Longer = l.fleet.beat(l.Now()).Microseconds()
-	if err := l.Exec(ctx, key, &b); err != nil || b.Alive < 1 {
+	err := l.Exec(ctx, key, &b)
+	again := err == nil && l.Counted(b.Alive)
+	l.fleet.schedule(&l.fleet.turn, sent, l.Now(), BeatLife+micros(b.Longer), again)
+	if err != nil {
 		return
 	}
-	l.Counted(b.Alive)
 	l.followBack(ctx, l.Server(key), &b, &l.fleet.turn)
 }
 
@@ -244,16 +249,20 @@ func (l *Link) beatAt(ctx context.Context, srv *Server) {
 	if key == "" || key == l.Names.Peers(0) {
 		return
 	}
-	b := l.heartbeat(key)
-	if err := l.Exec(ctx, key, &b); err == nil {
+	b, sent := l.heartbeat(key), l.Now()
+	err := l.Exec(ctx, key, &b)
+	if err == nil {
 		l.fleet.count(l.beatsOf(srv), b.Alive, time.Now())
+	}
+	l.fleet.schedule(&srv.turn, sent, sent, BeatLife+micros(b.Longer), false)
+	if err == nil {
 		l.followBack(ctx, srv, &b, &srv.turn)
 	}
 }
 
 // heartbeat is what all heartbeats under a key of the fleet say.
 func (l *Link) heartbeat(key string) lua.Beat {
-	b := lua.Beat{Key: key, ID: l.fleet.id, Life: beatLife.Microseconds(), Patience: l.patience.Microseconds()}
+	b := lua.Beat{Key: key, ID: l.fleet.id, Life: BeatLife.Microseconds(), Longer: l.fleet.longer().Microseconds(), Patience: l.patience.Microseconds()}
 	if l.settle != nil && key != "" {
 		b.Back = l.Names.Back(key, l.keeps())
 	}
@@ -291,11 +300,9 @@ func (l *Link) counted(srv *Server) int64 {
 	return of.n
 }
 
-// Counted notes how many processes Redis knows.
-func (l *Link) Counted(alive int64) {
-	if l.fleet.count(&l.fleet.beats, alive, time.Now()) {
-		l.fleet.turn.Soon(l.Now() + beatAgain)
-	}
+// Counted notes how many processes Redis knows, and reports whether that is another number.
+func (l *Link) Counted(alive int64) (changed bool) {
+	return alive > 0 && l.fleet.count(&l.fleet.beats, alive, time.Now())
 }
 
 // deregister takes this process off the lists, where Redis can be asked and no other link of
@@ -313,6 +320,9 @@ func (l *Link) deregister() {
 
 // Phase is an algo.Params.Phase: a number of this process.
 func (l *Link) Phase() int64 { return int64(crc32.ChecksumIEEE([]byte(l.fleet.id)) >> 12) }
+
+// Pace is how often this process may do what the fleet does at most so many times in a second.
+func (l *Link) Pace(perSecond int64) time.Duration { return l.fleet.pace(0, perSecond) }
 
 // Processes is as how many this process counts itself and the others: what was learnt
 // last, or what is assumed until then.

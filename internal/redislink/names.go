@@ -40,7 +40,7 @@ func (l *Link) Claim(what string, limit any) error {
 	defer inUse.Unlock()
 	if reflect.ValueOf(l.Client).Comparable() {
 		if u := inUse.names[name{l.Client, l.Prefix, what}]; u != nil && u.limit != limit {
-			return configerr.New("prefix", l.Prefix, "is that of an open limiter with the same client and %v, with which %v would share its counts: give each a prefix of its own by WithPrefix", u.limit, limit)
+			return configerr.New("prefix", l.Prefix, "must not be that of an open limiter with the same client and another limit (%v), with which this one (%v) would share its counts: give each a prefix of its own by WithPrefix, or close the other one first", u.limit, limit)
 		}
 		l.join(what, limit)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
-// Op is one request to a server. Exactly one of Args, Taken, Keep and Command says what
+// Op is one request to a server. Exactly one of Args, All, Taken, Keep and Command says what
 // is asked; the fields below them hold the answer after Do. It belongs to its caller until
 // Do, and again when that has returned breaker.ClassOK; it can then be freed.
 type Op struct {
@@ -25,6 +25,9 @@ type Op struct {
 	Count int64
 	// Named asks for Member.
 	Named bool
+
+	// Decisions on all of several items or none. Do writes what came of each into them.
+	All []lua.Item
 
 	// Units to be given back.
 	Taken *lua.Taken
@@ -54,6 +57,10 @@ type Op struct {
 	At     int64
 	First  int64
 	Member string
+	// Outs are the decisions on All, and Place that of the first of them in its command: of the
+	// i-th item, lua.Member(Member, Place+i) names the units of a log.
+	Outs  []algo.Decision
+	Place int
 	// Given is how many units were taken back.
 	Given int64
 	// Lost says which permits had ended.
@@ -107,11 +114,19 @@ func (o *Op) finished(answered bool) {
 func (o *Op) fail(class breaker.Class, err error) { o.Class, o.Err = class, err }
 
 // peeks reports a peek.
-func (o *Op) peeks() bool { return o.Args != nil && o.Cost == 0 }
+func (o *Op) peeks() bool { return o.Args != nil && o.Cost == 0 || o.All != nil && lua.Peeks(o.All) }
+
+// keys is how many keys it is about, for callKeys.
+func (o *Op) keys() int { return max(1, len(o.All)) }
 
 // work is how many units of work the request costs the server.
-func (o *Op) work() int64 {
+func (o *Op) work() (n int64) {
 	switch {
+	case o.All != nil:
+		for i := range o.All {
+			n += lua.Work(&o.All[i].Params.Params, o.All[i].Cost)
+		}
+		return n
 	case o.Args != nil:
 		return lua.Work(&o.Args.Params, max(o.Cost, -o.Cost)*max(1, o.Count))
 	case o.Taken != nil:

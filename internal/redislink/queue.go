@@ -218,7 +218,7 @@ type departure struct {
 	unsent bool // it waited for its turn
 	last   bool // of its call
 	peeks  bool
-	permit breaker.Permit
+	ticket breaker.Ticket
 	took   time.Duration
 }
 
@@ -234,7 +234,7 @@ func (q *queue) depart(o *Op, why error) departure {
 	}
 	f := o.flight
 	f.callers--
-	d.permit, d.took, d.last, d.peeks = f.permit, time.Since(f.sent), f.callers == 0, f.peeks
+	d.ticket, d.took, d.last, d.peeks = f.ticket, time.Since(f.sent), f.callers == 0, f.peeks
 	if d.last {
 		if f.sending.withdraw() && why == errBudget { //nolint:errorlint // the same
 			d.why = errUnsent
@@ -254,7 +254,7 @@ func (q *queue) report(ctx context.Context, d *departure) (breaker.Class, error)
 		d.op.finished(false)
 	case d.last || class.Failure():
 		// That one caller is gone says nothing of the call, that Redis is late does.
-		d.permit.Report(class, proofOf(d.peeks), d.took)
+		d.ticket.Report(class, proofOf(d.peeks), d.took)
 	}
 	return class, d.why
 }
@@ -366,12 +366,12 @@ func (q *queue) fly(f *flight) {
 
 // run sends f and returns the call to make next.
 func (q *queue) run(f *flight) *flight {
-	permit, ok := q.breaker.Acquire()
+	ticket, ok := q.breaker.Acquire()
 	switch {
 	case !ok:
 		f.failAll(breaker.ClassUnavailable, ErrOpen)
-	case !q.begin(f, permit):
-		permit.Done(breaker.ClassAborted, 0)
+	case !q.begin(f, ticket):
+		ticket.Done(breaker.ClassAborted, 0)
 		f.failAll(breaker.ClassAborted, errUnsent)
 	default:
 		class, err := f.send()
@@ -384,11 +384,11 @@ func (q *queue) run(f *flight) *flight {
 }
 
 // begin notes that f is about to be sent, unless all its callers have left.
-func (q *queue) begin(f *flight, permit breaker.Permit) bool {
+func (q *queue) begin(f *flight, ticket breaker.Ticket) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	f.permit, f.sent = permit, time.Now()
-	if permit.Probe() {
+	f.ticket, f.sent = ticket, time.Now()
+	if ticket.Probe() {
 		f.writes()
 	}
 	for _, o := range f.ops {

@@ -85,7 +85,7 @@ func TestBudgetIsExact(t *testing.T) {
 				if sent {
 					q.mu.Lock()
 					f := q.gather(q.waiting.pop())
-					f.permit, _ = q.breaker.Acquire()
+					f.ticket, _ = q.breaker.Acquire()
 					f.sent = start
 					q.mu.Unlock()
 				}
@@ -107,7 +107,7 @@ func TestCallerThatLeavesIsNotAFailure(t *testing.T) {
 	first, second := decision(a, "a", 1), decision(a, "a", 1)
 	q.waiting.push(second)
 	f := q.gather(first)
-	f.permit, _ = q.breaker.Acquire()
+	f.ticket, _ = q.breaker.Acquire()
 	f.sent = time.Now().Add(-time.Second)
 	q.mu.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -540,5 +540,39 @@ func TestNeverExecuted(t *testing.T) {
 		if got := NeverExecuted(fmt.Errorf("wrapped: %w", err)); got != want {
 			t.Errorf("%v: %v, want %v", err, got, want)
 		}
+	}
+}
+
+// TestRequestsForSeveralLimitsShareACommand: those of one call whose limits are of the same
+// algorithms, as far as the keys of a call go; others have a command of their own.
+func TestRequestsForSeveralLimitsShareACommand(t *testing.T) {
+	l := unused(t, 128)
+	several := func(id string, kinds ...algo.Kind) *Op {
+		o := &Op{ID: id}
+		for _, kind := range kinds {
+			o.All = append(o.All, lua.Item{Keys: names.KeysOf(kind, id), Params: *args(t, kind), Cost: 1})
+		}
+		return o
+	}
+	f := newFlight(l.wire)
+	for i, c := range []struct {
+		kinds    []algo.Kind
+		commands int
+	}{
+		{[]algo.Kind{algo.GCRA, algo.FixedWindow}, 1},
+		{[]algo.Kind{algo.GCRA, algo.FixedWindow}, 1},
+		{[]algo.Kind{algo.FixedWindow, algo.GCRA}, 2},
+		{[]algo.Kind{algo.GCRA, algo.FixedWindow, algo.GCRA}, 3},
+		{[]algo.Kind{algo.GCRA, algo.FixedWindow}, 3},
+	} {
+		if ok := f.add(several(fmt.Sprint(i), c.kinds...)); !ok || f.used != c.commands {
+			t.Fatalf("request %d: accepted %v, %d commands", i, ok, f.used)
+		}
+	}
+	n := len(f.ops)
+	for ; f.add(several(fmt.Sprint(n), algo.GCRA, algo.FixedWindow)); n++ {
+	}
+	if f.keys > callKeys || f.keys+2 <= callKeys || f.used != 3 {
+		t.Errorf("%d requests with %d keys in %d commands", n, f.keys, f.used)
 	}
 }

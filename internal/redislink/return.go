@@ -9,14 +9,11 @@ import (
 )
 
 const (
-	// returnEvery is how often a process that is back asks for the others, and returnAfter
-	// how long after the last one of them all return: each has learnt of it by then.
+	// returnEvery is how often a process that is back asks for the others. All return two such
+	// times after the last one of them: each has learnt of it by then.
 	returnEvery = 100 * time.Millisecond
-	returnAfter = 2 * returnEvery
 	// returnGrace is what is added to the longest time between two probes.
 	returnGrace = time.Second
-	// idleAfter is how long after its last heartbeat a process may have been idle in an outage.
-	idleAfter = 2 * beatEvery
 	// awayEvery is how often a fleet that lost Redis says so together, as soon as it can; a process
 	// does at least every longestAway, and not more often than every shortestAway.
 	awayEvery    = 50 * time.Millisecond
@@ -47,6 +44,9 @@ func (l *Link) OnReturn(settle func(context.Context)) {
 // still be away, comes within the patience after the last change.
 func (l *Link) changed(srv *Server, ch breaker.Change) {
 	l.fleet.doubt(l.patience)
+	if ch.To == breaker.Closed {
+		l.fleet.turn.Later(l.Now() + l.fleet.spread())
+	}
 	switch {
 	case l.settle == nil:
 	case ch.To == breaker.Open:
@@ -65,7 +65,7 @@ func (l *Link) BeatAway(srv *Server) {
 	if l.settle == nil || !srv.away.Load() || srv.Answers() {
 		return
 	}
-	every := min(max(shortestAway, awayEvery*time.Duration(l.fleet.size())), longestAway)
+	every := l.fleet.pace(min(max(shortestAway, awayEvery*time.Duration(l.fleet.size())), longestAway), beatsPerSecond)
 	if !srv.awayTurn.Due(l.Now(), every) || !srv.beatsAway.CompareAndSwap(false, true) {
 		return
 	}
@@ -95,7 +95,7 @@ func (l *Link) followBack(ctx context.Context, srv *Server, b *lua.Beat, turn *E
 	if l.settle == nil || srv.away.Load() || !srv.Answers() {
 		return
 	}
-	if heard == 0 || now-heard > idleAfter {
+	if heard == 0 || now-heard > 2*l.fleet.every() { // it may have been idle in an outage
 		srv.unaware.Store(int64(now + l.patience))
 	}
 	left := time.Duration(srv.unaware.Load()) - now
@@ -104,7 +104,7 @@ func (l *Link) followBack(ctx context.Context, srv *Server, b *lua.Beat, turn *E
 	}
 	if b.Fresh < 2 { // this one, as there are others
 		if left > l.patience-beatEvery {
-			turn.Soon(now + beatAgain)
+			turn.Soon(now + l.fleet.wait(beatAgain))
 		}
 		return
 	}
@@ -122,9 +122,12 @@ func (l *Link) followBack(ctx context.Context, srv *Server, b *lua.Beat, turn *E
 func (l *Link) comeBack(ctx context.Context, srv *Server, lost int64) {
 	need, end := l.counted(srv), l.Now()+l.patience
 	l.fleet.join()
-	for wait := time.Duration(0); ; wait = min(returnEvery, end-l.Now()) {
+	for wait := time.Duration(0); ; wait = min(l.fleet.pace(returnEvery, returnsPerSecond), end-l.Now()) {
 		if !pause(ctx, wait) || srv.lost.Load() != lost {
 			return // it is lost again; the next probe that succeeds begins again
+		}
+		if l.Now() >= end { // all of a large fleet ask no more at that moment
+			break
 		}
 		b := l.heartbeat(l.peersOn(srv))
 		b.Since = (l.Now() - time.Duration(lost)).Microseconds()
@@ -134,13 +137,11 @@ func (l *Link) comeBack(ctx context.Context, srv *Server, lost int64) {
 			need = max(need, b.Alive)
 			end = min(end, l.Now()+l.patience-micros(b.Oldest))
 			if b.Fresh >= need {
-				end = min(end, l.Now()+returnAfter-micros(b.Newest))
+				end = min(end, l.Now()+2*l.fleet.pace(returnEvery, returnsPerSecond)-micros(b.Newest))
 			}
 		}
-		if l.Now() >= end {
-			break
-		}
 	}
+	l.fleet.turn.Later(l.Now() + l.fleet.spread())
 	srv.unaware.Store(0)
 	srv.away.Store(false)
 	l.settle(ctx)

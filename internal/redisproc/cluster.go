@@ -15,12 +15,14 @@ const slotCount = 16384
 const settle = 30 * time.Second
 
 // Cluster is a Redis Cluster on loopback. Its methods are safe for concurrent
-// use.
+// use, except Add and Remove.
 type Cluster struct {
 	// Masters were masters when the cluster was formed; Replicas[i] follow
 	// Masters[i]. MasterOf returns the one that serves a hash slot now.
 	Masters  []*Server
 	Replicas [][]*Server
+
+	config [][]string // of each node
 }
 
 // StartCluster runs masters with replicas each and returns when all agree that
@@ -37,13 +39,14 @@ func StartCluster(masters, replicas int, config ...[]string) (*Cluster, error) {
 }
 
 func (c *Cluster) form(masters, replicas int, config [][]string) error {
-	opts := Options{Config: append([][]string{
+	c.config = append([][]string{
 		{"cluster-enabled", "yes"}, {"cluster-node-timeout", "1000"}, {"cluster-require-full-coverage", "no"},
 		// A replica may take over however long its link was down, copies its
 		// master at once, and has an offset soon: one with none is not announced.
 		{"cluster-announce-ip", "127.0.0.1"}, // a node that is alone does not know its own
 		{"cluster-replica-validity-factor", "0"}, {"repl-diskless-sync-delay", "0"}, {"repl-ping-replica-period", "1"},
-	}, config...)}
+	}, config...)
+	opts := Options{Config: c.config}
 	for i := range masters {
 		s, err := Start(opts)
 		if err != nil {

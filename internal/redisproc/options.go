@@ -60,19 +60,21 @@ func (o Options) cluster() bool {
 	})
 }
 
-var versionNumber = regexp.MustCompile(`\bv=(\d+)\.`)
+var versionNumber = regexp.MustCompile(`\bv=(\d+)\.(\d+)`)
 
-// guardsItself reports whether DEBUG and the setting of dir at run time have to
-// be enabled: Redis before 7 has both always, and rejects the directives.
-func guardsItself(path string) bool {
-	out, err := exec.Command(path, "--version").Output()
+// AtLeast reports whether the server that [Find] finds has a version, or a later one. It is
+// true where the server does not say its version.
+func AtLeast(major, minor int) bool {
+	path, err := Find()
 	if err != nil {
 		return true
 	}
+	out, err := exec.Command(path, "--version").Output()
 	m := versionNumber.FindSubmatch(out)
-	if m == nil {
+	if err != nil || m == nil {
 		return true
 	}
-	major, err := strconv.Atoi(string(m[1]))
-	return err != nil || major >= 7
+	has, err1 := strconv.Atoi(string(m[1]))
+	hasMinor, err2 := strconv.Atoi(string(m[2]))
+	return err1 != nil || err2 != nil || has > major || has == major && hasMinor >= minor
 }

@@ -28,7 +28,7 @@ var (
 type Server struct {
 	path   string
 	opts   Options
-	guards bool // DEBUG and protected settings have to be enabled
+	guards bool // DEBUG and protected settings have to be enabled, in a directive that servers before 7.0 reject
 	dir    string
 	port   *port
 	tls    *tls.Config
@@ -49,7 +49,7 @@ func Start(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{path: path, opts: opts, guards: guardsItself(path)}
+	s := &Server{path: path, opts: opts, guards: AtLeast(7, 0)}
 	if s.dir, err = os.MkdirTemp("", "holdfast-redis-"); err != nil {
 		return nil, err
 	}

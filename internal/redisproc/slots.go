@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // MasterOf returns the node that serves a slot, according to the cluster: one
@@ -94,7 +96,9 @@ func (c *Cluster) MigrateSlot(slot int, from, to *Server) error {
 	if err := c.BeginMigration(slot, from, to); err != nil {
 		return err
 	}
-	if err := moveKeys(slot, from, to); err != nil {
+	client := admin(from)
+	defer client.Close()
+	if err := moveKeys(client, slot, to); err != nil {
 		return err
 	}
 	// The new owner first: between the two, the old one still redirects to it.
@@ -147,12 +151,10 @@ func (c *Cluster) agree(slot int, owner *Server) error {
 	return nil
 }
 
-func moveKeys(slot int, from, to *Server) error {
-	client := admin(from)
-	defer client.Close()
+func moveKeys(from *redis.Client, slot int, to *Server) error {
 	ctx := context.Background()
 	for {
-		keys, err := client.ClusterGetKeysInSlot(ctx, slot, 100).Result()
+		keys, err := from.ClusterGetKeysInSlot(ctx, slot, 100).Result()
 		if err != nil || len(keys) == 0 {
 			return err
 		}
@@ -161,7 +163,7 @@ func moveKeys(slot int, from, to *Server) error {
 			args = append(args, key)
 		}
 		// Keys that expire on the way are not an error, but a NOKEY status.
-		if err := client.Do(ctx, args...).Err(); err != nil {
+		if err := from.Do(ctx, args...).Err(); err != nil {
 			return err
 		}
 	}

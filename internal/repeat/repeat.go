@@ -34,6 +34,16 @@ func (t *Task) Begin() {
 	}
 }
 
+// Always runs a function now and about once in each period, until the end.
+func Always(every time.Duration, start func(func(context.Context)) bool, run func(context.Context)) *Task {
+	t := &Task{Every: every, Start: start, Run: func(ctx context.Context) bool {
+		run(ctx)
+		return true
+	}}
+	t.Start(t.run)
+	return t
+}
+
 // End ends the runs that are still to come, for good.
 func (t *Task) End() {
 	t.mu.Lock()

@@ -69,7 +69,7 @@ func TestLargeCostStepsAside(t *testing.T) {
 // TestCostsOfPartsInLine: callers of a Multi with a cost for each part are served by their arrival, and
 // by few decisions.
 func TestCostsOfPartsInLine(t *testing.T) {
-	for _, costs := range [][]limiter.Cost{{1000}, {1, 1000}} {
+	for _, costs := range [][]limiter.CallOption{{limiter.Cost(1000)}, {limiter.Cost(1), limiter.Cost(1000)}} {
 		standing(t, 1, 1, limiter.FixedWindow(limiter.PerSecond(10_000)), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
 			second, err := limiter.New(l.clients[0], limiter.FixedWindow(limiter.PerSecond(10_000)), limiter.WithPrefix("tokens"))
 			if err != nil {

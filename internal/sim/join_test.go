@@ -91,6 +91,7 @@ func gentle(t *testing.T, what string, limit limiter.Limit, got []int) {
 // TestIdleProcessesReturnWithTheOthers: processes that asked for nothing in the outage, and so did not
 // see it, decide within their claims, too, until those who saw it are back.
 func TestIdleProcessesReturnWithTheOthers(t *testing.T) {
+	long(t)
 	for _, limit := range []limiter.Limit{limiter.GCRA(limiter.PerSecond(400), 40), limiter.FixedWindow(limiter.PerSecond(400))} {
 		for _, idle := range []int{1, 2, 4} {
 			standing(t, 1, 8, limit, near, func(t *testing.T, l *lines) {
@@ -107,6 +108,7 @@ func TestIdleProcessesReturnWithTheOthers(t *testing.T) {
 
 // TestNewProcessesReturnWithTheOthers: so do those that start when Redis is back.
 func TestNewProcessesReturnWithTheOthers(t *testing.T) {
+	long(t)
 	for _, limit := range []limiter.Limit{limiter.GCRA(limiter.PerSecond(400), 40), limiter.FixedWindow(limiter.PerSecond(400))} {
 		starting(t, 1, func(t *testing.T, l *lines, start func(int, int, limiter.Limit, ...limiter.Option) *limiter.Limiter) {
 			for i := range 4 {
@@ -132,6 +134,7 @@ func TestNewProcessesReturnWithTheOthers(t *testing.T) {
 // TestLimitersReturnEachForItself: another limiter of each process, with the same prefix, that asks for nothing
 // in the outage or asks all the time does not make the first one return before the others are back.
 func TestLimitersReturnEachForItself(t *testing.T) {
+	long(t)
 	for _, asks := range []bool{false, true} {
 		starting(t, 1, func(t *testing.T, l *lines, start func(int, int, limiter.Limit, ...limiter.Option) *limiter.Limiter) {
 			var others []*limiter.Limiter
@@ -169,6 +172,7 @@ func TestLimitersReturnEachForItself(t *testing.T) {
 // TestReturnAfterTheClockSteppedBack: heartbeats of before the outage, later than now by Redis' clock, are
 // not those of processes that are back.
 func TestReturnAfterTheClockSteppedBack(t *testing.T) {
+	long(t)
 	for _, step := range []time.Duration{-3 * time.Second, -30 * time.Second, 90 * time.Second} {
 		standing(t, 1, 4, limiter.GCRA(limiter.PerSecond(400), 40), near, func(t *testing.T, l *lines) {
 			l.ask(t, 400, time.Minute, processes(4)...)

@@ -14,6 +14,7 @@ import (
 // TestLimitChangesInAnOutage: a fleet that learns in an outage that its limit is another one
 // admits no more than that from then on, nor in the seconds after the outage.
 func TestLimitChangesInAnOutage(t *testing.T) {
+	long(t)
 	for _, to := range []int{100, 800} {
 		for _, limit := range []func(n int) limiter.Limit{
 			func(n int) limiter.Limit { return limiter.GCRA(limiter.PerSecond(n), n/10) },
@@ -49,6 +50,7 @@ func TestLimitChangesInAnOutage(t *testing.T) {
 // TestReturnWithLeasesAndParts is TestReturnIsGentle for leases, split keys and critical headroom, of
 // which the callers use the rest.
 func TestReturnWithLeasesAndParts(t *testing.T) {
+	long(t)
 	const rate = 400
 	limit := limiter.GCRA(limiter.PerSecond(rate), 100)
 	for name, opt := range map[string]limiter.Option{
@@ -68,6 +70,7 @@ func TestReturnWithLeasesAndParts(t *testing.T) {
 // one limit more than they claim together, and the limit again soon after all are back. Outages of
 // two seconds, one after the other, change that no more.
 func TestProcessesAreCutOffOneByOne(t *testing.T) {
+	long(t)
 	const rate = 400
 	standing(t, 1, 4, limiter.GCRA(limiter.PerSecond(rate), 100), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
 		all := []int{0, 1, 2, 3}

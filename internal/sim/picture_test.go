@@ -17,6 +17,7 @@ import (
 // process: each returning by itself, as with WithShare, and together. make return runs it, and it
 // writes the file that RETURN names.
 func TestPictureOfAReturn(t *testing.T) {
+	long(t)
 	const rate, width, height = 400, 340, 200
 	colors := []string{"#4269d0", "#efb118", "#3ca951", "#ff725c"}
 	var b strings.Builder

@@ -187,7 +187,7 @@ func (p *process) key(rng *rand.Rand) string {
 
 // reserve takes units of which some are not used, as is known later, or never.
 func (p *process) reserve(ctx context.Context, rng *rand.Rand, i int, key string, n int) {
-	r, err := p.limiters[i].Reserve(ctx, key, n)
+	r, err := p.limiters[i].Reserve(ctx, key, limiter.Cost(n))
 	if err != nil || !r.Allowed || rng.IntN(8) == 0 {
 		return
 	}

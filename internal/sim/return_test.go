@@ -92,7 +92,7 @@ func (l *lines) lose(down bool) {
 func TestReturnIsGentle(t *testing.T) {
 	const rate = 400
 	test := func(limit limiter.Limit, processes, dead, least int) {
-		if testing.Short() && (processes > 4 || limit.Burst() == 100) {
+		if testing.Short() && (processes > 4 || limit.Burst() == 100) || quick() && limit.Burst() != 40 {
 			return
 		}
 		t.Run(fmt.Sprintf("%v/%d/%d", limit, processes, dead), func(t *testing.T) {
@@ -139,6 +139,7 @@ func TestReturnIsGentle(t *testing.T) {
 // for the others. Their wait ends with it, and begins again with the next return, so that
 // that is gentle, too.
 func TestReturnThatIsCutShort(t *testing.T) {
+	long(t)
 	for _, second := range []time.Duration{2 * time.Second, 4 * time.Second, 20 * time.Second} {
 		standing(t, 1, 4, limiter.GCRA(limiter.PerSecond(400), 40), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
 			all := []int{0, 1, 2, 3}
@@ -181,6 +182,7 @@ func TestPartitionedProcessReturns(t *testing.T) {
 // TestReturnToAClusterIsGentle is TestReturnIsGentle for a key on a server of a cluster on which the
 // heartbeat that counts the fleet is not.
 func TestReturnToAClusterIsGentle(t *testing.T) {
+	long(t)
 	const rate = 400
 	for _, burst := range []int{40, 100} {
 		standingOn(t, Cluster, 1, 4, limiter.GCRA(limiter.PerSecond(rate), burst), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {

@@ -3,8 +3,13 @@
 package sim
 
 import (
+	"fmt"
+	"maps"
+	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -18,6 +23,10 @@ func TestSameSeedSameTrace(t *testing.T) {
 	seeds := 10
 	if testing.Short() {
 		seeds = 2
+	}
+	if runs, _ := strconv.Atoi(os.Getenv("RUNS")); runs > 0 {
+		repeat(t, runs)
+		return
 	}
 	for seed, done := uint64(100), 0; done < seeds; seed++ {
 		p := Draw(seed)
@@ -37,6 +46,30 @@ func TestSameSeedSameTrace(t *testing.T) {
 			}
 		}
 	}
+}
+
+// repeat runs one fleet after the other, from the seed SEED, so many times in all, ten times each, and prints
+// how many runs had the most frequent trace of their fleet.
+func repeat(t *testing.T, runs int) {
+	seed, _ := wanted(t)
+	same, done := 0, 0
+	for ; done < runs; seed++ {
+		p := Draw(seed)
+		if p.Shape.isCluster() {
+			continue
+		}
+		p.Life = min(p.Life, 90*time.Second)
+		seen := map[uint64]int{}
+		for range min(10, runs-done) {
+			seen[undisturbed(t, p).Hash]++
+			done++
+		}
+		most := slices.Max(slices.Collect(maps.Values(seen)))
+		if same += most; len(seen) > 1 {
+			fmt.Printf("seed %d (%v): %d traces\n", p.Seed, p.Shape, len(seen))
+		}
+	}
+	fmt.Printf("%d of %d runs had the trace that is most frequent of their seed\n", same, done)
 }
 
 // undisturbed runs a plan without the garbage collector, whose workers and assists also change

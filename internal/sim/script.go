@@ -215,26 +215,34 @@ func one(b bool) int64 {
 
 // all is all.lua.
 func (r *run) all(keys, argv []string) []int64 {
-	asks := make([]algo.Ask, len(keys))
-	values, before := make([]*value, len(keys)), make([]*value, len(keys))
-	for i, key := range keys {
-		f := argv[2+6*i:]
-		p, n := asked(kindOf(f[0]), f[1:])
-		values[i] = r.load(key, p.Kind)
-		before[i] = values[i].clone()
-		asks[i] = algo.Ask{Params: p, State: &values[i].state, N: n}
-	}
-	out, ok := algo.StepAll(asks, r.now)
-	reply := []int64{r.now, one(ok)}
-	for i, d := range out {
-		if ok {
-			r.save(keys[i], before[i], values[i], d.ResetAfter)
-			r.charges = append(r.charges, charge{keys[i], decisions, asks[i].N})
+	reply, marks := []int64{r.now}, []int64(nil)
+	of := int(number(argv[2]))
+	own := len(argv) > 3+6*of
+	for first := 0; first < len(keys); first += of {
+		asks := make([]algo.Ask, of)
+		values, before := make([]*value, of), make([]*value, of)
+		for i, key := range keys[first : first+of] {
+			f := argv[4+6*i:]
+			if own {
+				f = argv[4+6*(first+i):]
+			}
+			p, n := asked(kindIn(key), f)
+			values[i] = r.load(key, p.Kind)
+			before[i] = values[i].clone()
+			asks[i] = algo.Ask{Params: p, State: &values[i].state, N: n}
 		}
-		item, more := r.read(asks[i].Params, asks[i].State, asks[i].N, one(d.Allowed), 1, 1)
-		reply = append(append(append(reply, int64(len(item)+len(more))), item...), more...)
+		out, ok := algo.StepAll(asks, r.now)
+		reply = append(reply, one(ok))
+		for i, d := range out {
+			if key := keys[first+i]; ok {
+				r.save(key, before[i], values[i], d.ResetAfter)
+				r.charges = append(r.charges, charge{key, decisions, asks[i].N})
+			}
+			item, more := r.read(asks[i].Params, asks[i].State, asks[i].N, one(d.Allowed), 1, int64(first+i+1))
+			reply, marks = append(reply, item...), append(marks, more...)
+		}
 	}
-	return reply
+	return append(reply, marks...)
 }
 
 // back is give_back.lua.

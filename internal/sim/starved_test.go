@@ -17,6 +17,7 @@ import (
 // twice of what another gets, although Redis is nearer to one; and the limit is used. Not
 // with the race detector, with which the scheduler of Go draws who asks first.
 func TestNoProcessIsStarved(t *testing.T) {
+	long(t)
 	const life = 10 * time.Second
 	for _, limit := range []limiter.Limit{
 		limiter.GCRA(limiter.PerSecond(100), 10), limiter.TokenBucket(limiter.PerSecond(100), 10), limiter.FixedWindow(limiter.PerSecond(100)),

@@ -21,8 +21,8 @@ func TestFloodStaysBounded(t *testing.T) {
 		s.Add(hashOf(key), key, 1)
 	}
 	items, _ := s.Items()
-	if len(items) != 100 || s.chained() != 100 || cap(s.heap) > 200 {
-		t.Errorf("%d are kept, %d in chains, in a heap of %d", len(items), s.chained(), cap(s.heap))
+	if len(items) != 100 || s.chained() != 100 || cap(s.kept) > 200 {
+		t.Errorf("%d are kept, %d in chains, in a heap of %d", len(items), s.chained(), cap(s.kept))
 	}
 	for _, it := range items {
 		if len(it.Key) > 128 {

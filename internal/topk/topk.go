@@ -5,6 +5,7 @@
 package topk
 
 import (
+	"container/heap"
 	"math"
 	"strings"
 	"sync"
@@ -30,9 +31,9 @@ type Sketch[V any] struct {
 	buckets  []atomic.Pointer[Entry[V]] // chains, by hash
 
 	mu sync.Mutex // for changes of what is kept
-	// heap is ordered by what the entries had counted when they were last read:
-	// no more than they have, so a root that is up to date is the least of all.
-	heap []place[V]
+	// kept is a heap by what the entries had counted when they were last read: no more
+	// than they have, so a root that is up to date is the least of all.
+	kept places[V]
 }
 
 // place is an entry in the heap, and what it had counted when that was last read.
@@ -40,6 +41,15 @@ type place[V any] struct {
 	seen int64
 	*Entry[V]
 }
+
+// places is a heap.Interface.
+type places[V any] []place[V]
+
+func (p places[V]) Len() int           { return len(p) }
+func (p places[V]) Less(i, j int) bool { return p[i].seen < p[j].seen }
+func (p places[V]) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
+func (p *places[V]) Push(x any)        { *p = append(*p, x.(place[V])) }
+func (p *places[V]) Pop() any          { return nil } // the least is replaced where it is
 
 // Entry is a key that is kept, or was.
 type Entry[V any] struct {
@@ -102,15 +112,14 @@ func (s *Sketch[V]) Add(hash uint64, key string, n int64) *Entry[V] {
 		return e
 	}
 	e := &Entry[V]{key: s.own(key), hash: hash}
-	if len(s.heap) < s.capacity {
+	if len(s.kept) < s.capacity {
 		e.count.Store(n)
-		s.heap = append(s.heap, place[V]{n, e})
-		s.up(len(s.heap) - 1)
+		heap.Push(&s.kept, place[V]{n, e})
 	} else {
 		e.before = s.evict()
 		e.count.Store(e.before + n)
-		s.heap[0] = place[V]{e.before + n, e}
-		s.down(0)
+		s.kept[0] = place[V]{e.before + n, e}
+		heap.Fix(&s.kept, 0)
 	}
 	b := s.bucket(hash)
 	e.next.Store(b.Load())
@@ -124,11 +133,11 @@ func (e *Entry[V]) add(n int64) bool { return e.count.Add(n) >= 0 }
 // evict ends the entry that counted least, the heap's root, and returns its count.
 func (s *Sketch[V]) evict() int64 {
 	for {
-		e := s.heap[0].Entry
+		e := s.kept[0].Entry
 		c := e.count.Load()
-		if c != s.heap[0].seen {
-			s.heap[0].seen = c
-			s.down(0)
+		if c != s.kept[0].seen {
+			s.kept[0].seen = c
+			heap.Fix(&s.kept, 0)
 			continue
 		}
 		if !e.count.CompareAndSwap(c, c|dead) {
@@ -148,7 +157,7 @@ func (s *Sketch[V]) evict() int64 {
 func (s *Sketch[V]) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.heap)
+	return len(s.kept)
 }
 
 // Items returns all that are kept, in no order, and the most that any other key can
@@ -156,9 +165,9 @@ func (s *Sketch[V]) Len() int {
 func (s *Sketch[V]) Items() (items []Item[V], least int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	items = make([]Item[V], len(s.heap))
+	items = make([]Item[V], len(s.kept))
 	least = math.MaxInt64
-	for i, e := range s.heap {
+	for i, e := range s.kept {
 		items[i] = Item[V]{Key: e.key, Hash: e.hash, Count: e.count.Load(), Error: e.before, Data: &e.Data}
 		least = min(least, items[i].Count)
 	}
@@ -168,50 +177,23 @@ func (s *Sketch[V]) Items() (items []Item[V], least int64) {
 	return items, least
 }
 
-func (s *Sketch[V]) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if s.heap[parent].seen <= s.heap[i].seen {
-			return
-		}
-		s.heap[parent], s.heap[i] = s.heap[i], s.heap[parent]
-		i = parent
-	}
-}
-
-func (s *Sketch[V]) down(i int) {
-	p := s.heap[i]
-	for {
-		child := 2*i + 1
-		if child >= len(s.heap) {
-			break
-		}
-		if right := child + 1; right < len(s.heap) && s.heap[right].seen < s.heap[child].seen {
-			child = right
-		}
-		if p.seen <= s.heap[child].seen {
-			break
-		}
-		s.heap[i] = s.heap[child]
-		i = child
-	}
-	s.heap[i] = p
-}
-
 // own is what is kept of a key: memory of its own, because a key may be a part of
 // something large.
-func (s *Sketch[V]) own(key string) string {
-	if s.long(key) {
+func (s *Sketch[V]) own(key string) string { return strings.Clone(Kept(key, s.longest)) }
+
+// Kept is a key as it is kept where keys longer than longest bytes are known by their hash; 0 is none.
+func Kept(key string, longest int) string {
+	if longest > 0 && len(key) > longest {
 		d := digest(key)
 		return string(d[:])
 	}
-	return strings.Clone(key)
+	return key
 }
 
 func (s *Sketch[V]) is(e *Entry[V], key string) bool {
 	if s.long(key) {
 		d := digest(key)
-		return e.key == string(d[:])
+		return e.key == string(d[:]) // costs no allocation
 	}
 	return e.key == key
 }

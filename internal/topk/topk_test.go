@@ -86,7 +86,11 @@ func TestGuarantee(t *testing.T) {
 			k := min(rapid.IntRange(1, keys).Draw(t, "key"), rapid.IntRange(1, keys).Draw(t, "or"))
 			n := rapid.Int64Range(1, 5).Draw(t, "n")
 			key := fmt.Sprint(k)
-			s.Add(hashOf(key), key, n)
+			_, least := s.Items()
+			isNew := s.Find(hashOf(key), key) == nil
+			if e := s.Add(hashOf(key), key, n); isNew && (e.before != least || e.count.Load() != least+n) {
+				t.Fatalf("%q takes the place of one with a count of %d, where the least is %d", key, e.before, least)
+			}
 			truth[key] += n
 		}
 		if err := check(s, truth); err != nil {
@@ -170,5 +174,38 @@ func TestKeys(t *testing.T) {
 	}
 	if s.Find(hashOf(whole[:129]), whole[:128]+"b") != nil {
 		t.Error("another long key is found by its hash alone")
+	}
+}
+
+// TestChainsAreShort: there are at least twice as many chains as keys, and as many as a power of 2.
+func TestChainsAreShort(t *testing.T) {
+	for capacity, want := range map[int]int{-1: 8, 0: 8, 1: 8, 4: 8, 5: 16, 8: 16, 9: 32, 1000: 2048} {
+		if n := len(New[int](capacity, 0).buckets); n != want {
+			t.Errorf("%d chains for %d keys, want %d", n, capacity, want)
+		}
+	}
+	s := New[int](8, 0)
+	for hash := range uint64(32) {
+		s.Add(hash, fmt.Sprint(hash), 1)
+	}
+	for hash := range uint64(32) {
+		if s.bucket(hash) != s.bucket(hash+16) || s.bucket(hash) == s.bucket(hash+1) {
+			t.Errorf("the chain of the hash %d", hash)
+		}
+	}
+	if s = New[int](0, 0); s.capacity != 1 {
+		t.Errorf("a capacity of %d", s.capacity)
+	}
+}
+
+// TestKept: what is as long as the longest is kept as it is, and so is all without a longest.
+func TestKept(t *testing.T) {
+	for _, c := range []struct {
+		longest int
+		hashed  bool
+	}{{0, false}, {1, true}, {9, true}, {10, false}, {-1, false}} {
+		if got := Kept("0123456789", c.longest); (got != "0123456789") != c.hashed {
+			t.Errorf("longest %d: %q", c.longest, got)
+		}
 	}
 }

@@ -61,6 +61,7 @@ func (a *Answer) InPlaceOfRedis() {
 type Lines[K comparable] struct {
 	n     atomic.Int64  // lines
 	calls atomic.Uint64 // how often lines were called
+	came  atomic.Uint64 // how many arrived
 	mu    sync.Mutex
 	m     map[K]*line
 }
@@ -85,6 +86,7 @@ type Ahead struct {
 	units int
 	after time.Duration
 	calls uint64
+	came  uint64 // by which it is in turn
 }
 
 // Stand is the rest of Wait, for a waiter that has asked if there was no line.
@@ -94,8 +96,8 @@ func (ls *Lines[K]) Stand(key K, n int, critical bool, ahead Ahead, a Answer, w 
 			return err
 		}
 	}
-	p := &place{n: n, critical: critical, called: make(chan struct{}, 1)}
-	ls.join(key, p, false)
+	p := &place{n: n, critical: critical, came: ahead.came, called: make(chan struct{}, 1)}
+	ls.join(key, p)
 	defer ls.leave(key, p) // also when a hook panics
 	for asked, stale := !ahead.Any, ahead.calls != ls.calls.Load(); ; asked, stale = false, false {
 		if !asked {
@@ -118,7 +120,7 @@ func (ls *Lines[K]) Stand(key K, n int, critical bool, ahead Ahead, a Answer, w 
 			if err := w.Sleep(a.After, nil); err != nil {
 				return err
 			}
-			ls.join(key, p, true)
+			ls.join(key, p)
 			continue
 		}
 		if d := ls.denied(p, a, stale); d != 0 {
@@ -145,9 +147,9 @@ func (ls *Lines[K]) Call(those func(K) bool) {
 	}
 }
 
-// Look returns what a newcomer to the line of key stands behind now.
+// Look returns what a newcomer to the line of key stands behind now. It has arrived.
 func (ls *Lines[K]) Look(key K, critical bool) (ahead Ahead) {
-	ahead.calls = ls.calls.Load()
+	ahead.calls, ahead.came = ls.calls.Load(), ls.came.Add(1)
 	if ls.n.Load() == 0 {
 		return ahead
 	}
@@ -167,8 +169,8 @@ func (ls *Lines[K]) Look(key K, critical bool) (ahead Ahead) {
 	return ahead
 }
 
-// join puts p at the end of its rank in a line, or at the front.
-func (ls *Lines[K]) join(key K, p *place, front bool) {
+// join puts p into a line by its arrival.
+func (ls *Lines[K]) join(key K, p *place) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.m[key]
@@ -182,7 +184,7 @@ func (ls *Lines[K]) join(key K, p *place, front bool) {
 	}
 	p.line, p.calls = l, l.calls
 	was := l.first()
-	l.add(p, front)
+	l.add(p)
 	if l.first() == p {
 		if was != nil && was.turn {
 			l.take(was)
@@ -313,6 +315,7 @@ type place struct {
 	at       *list.Element // of its rank
 	n        int
 	critical bool
+	came     uint64
 	turn     bool          // it may ask
 	called   chan struct{} // has a value when that has changed
 	now      bool          // without a pause
@@ -344,12 +347,21 @@ func (l *line) first() *place {
 	return nil
 }
 
-func (l *line) add(p *place, front bool) {
+func (l *line) add(p *place) {
 	r := l.rank(p)
-	if front {
+	// Behind it are those that arrived later: all, if it stepped aside; else those few whose first
+	// answer came sooner.
+	before := r.places.Back()
+	if e := r.places.Front(); e != nil && e.Value.(*place).came > p.came {
+		before = nil
+	}
+	for before != nil && before.Value.(*place).came > p.came {
+		before = before.Prev()
+	}
+	if before == nil {
 		p.at = r.places.PushFront(p)
 	} else {
-		p.at = r.places.PushBack(p)
+		p.at = r.places.InsertAfter(p, before)
 	}
 	r.units += p.n
 	l.len++

@@ -1,5 +1,5 @@
-// Package limitertest is a conformance suite for limiters: it checks what every
-// limiter.Allower must do, whatever its implementation. Run it from a test:
+// Package limitertest has a [Fake] for tests of code that uses a limiter, and a conformance suite for
+// limiters, [Run]: it checks what every limiter.Allower must do, whatever its implementation. Run it from a test:
 //
 //	func TestConformance(t *testing.T) {
 //		limitertest.Run(t, func(t *testing.T, limit limiter.Limit) limiter.Allower {
@@ -310,7 +310,7 @@ func resets(t *testing.T, s suite) {
 }
 
 type waiter interface {
-	Wait(context.Context, string, ...limiter.CallOption) (limiter.Result, error)
+	Wait(context.Context, string, ...limiter.CallOption) (*limiter.Reservation, error)
 }
 
 func waitCannotBeMet(t *testing.T, s suite) {

@@ -1,13 +1,15 @@
-// The page: takes events from the server and hands them to its three parts.
+// The page: takes events from the server and hands them to its parts.
 
 import { $, act, announce, call, setClock, text } from "./dom.js";
 import { Cards } from "./cards.js";
 import { Outage } from "./outage.js";
 import { Fleets } from "./fleet.js";
+import { Lines } from "./line.js";
 
 const cards = new Cards($("cards"));
 const outage = new Outage();
 const fleets = new Fleets($("fleets"));
+const lines = new Lines($("lines"));
 
 const faults = { none: "is up", killed: "is killed", frozen: "is frozen", slow: "is slow" };
 
@@ -28,12 +30,14 @@ function connect() {
     cards.state(state);
     outage.state(state);
     fleets.state(state);
+    lines.state(state);
     showRedis(state.redis);
   });
   on("card", (card) => cards.update(card));
   on("boundary", (border) => cards.border(border));
   on("fault", showRedis);
   on("fleets", (all) => fleets.update(all, false));
+  on("line", (line) => lines.update(line));
   on("second", (live) => {
     outage.second(live);
     fleets.update(live.fleets, true);

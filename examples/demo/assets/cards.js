@@ -1,8 +1,10 @@
 // The cards: one per algorithm.
 
 import { act, announce, call, count, duration, el, now, text } from "./dom.js";
-import { draw } from "./draw.js";
+import { HEIGHT, draw } from "./draw.js";
 import { Model } from "./model.js";
+
+const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 const sources = { redis: "by Redis", local: "locally", cache: "from memory of a denial", lease: "from a lease" };
 
@@ -21,9 +23,10 @@ class Card {
       return b;
     };
     this.svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    this.svg.setAttribute("viewBox", "0 0 240 104");
+    this.svg.setAttribute("height", HEIGHT);
     this.svg.setAttribute("role", "img");
     this.svg.setAttribute("class", "drawing");
+    new ResizeObserver(() => this.paint(now())).observe(this.svg);
     this.remaining = el("span", { class: "big", "data-show": "remaining" }, "–");
     this.capacity = el("span", { class: "of" });
     this.allowed = el("dd", { "data-show": "allowed" }, "0");
@@ -31,13 +34,14 @@ class Card {
     this.retry = el("dd", { "data-show": "retry" }, "–");
     this.source = el("dd", { "data-show": "source" }, "–");
     this.result = el("p", { class: "result", "data-show": "result" });
+    this.code = el("code", { "data-show": "code" });
     this.fields = {};
     this.root = el("article", { class: "card", id, "aria-labelledby": `${id}-name` },
       el("h3", { id: `${id}-name` }, a.name),
       el("p", { class: "small about" }, a.about),
       this.svg,
-      el("p", { class: "left" }, this.remaining, this.capacity),
       el("dl", { class: "facts" },
+        el("div", {}, el("dt", {}, "Left"), el("dd", {}, this.remaining, this.capacity)),
         el("div", {}, el("dt", {}, "Allowed"), this.allowed),
         el("div", {}, el("dt", {}, "Denied"), this.denied),
         el("div", {}, el("dt", {}, "Retry after"), this.retry),
@@ -45,8 +49,10 @@ class Card {
       el("div", { class: "buttons" },
         button("attempt", "Send request", () => this.attempt()),
         button("burst", "Burst 10", () => this.burst()),
-        button("boundary", "Boundary burst", () => this.boundary())),
+        button("boundary", "Boundary burst", () => this.boundary()),
+        button("reset", "Reset", () => this.reset())),
       this.result,
+      el("div", { class: "line" }, this.code, button("copy", "Copy", () => this.copy())),
       this.settings(a, id));
   }
 
@@ -108,6 +114,30 @@ class Card {
     }
   }
 
+  async reset() {
+    const done = await call("POST", "/api/reset", { algorithm: this.model.algorithm.slug });
+    announce(`${this.model.algorithm.name}: ${done.redis ? "reset" : "the page has forgotten; Redis could not be reached"}.`);
+  }
+
+  /** copy hands over the line of Go, or marks it where the browser does not allow that. */
+  async copy() {
+    try {
+      await navigator.clipboard.writeText(this.code.textContent);
+      this.say("The line is copied.");
+    } catch {
+      getSelection().selectAllChildren(this.code);
+      this.say("The line is selected: copy it with the keyboard.");
+    }
+    announce(this.result.textContent);
+  }
+
+  /** go is the line that makes this limiter. */
+  go() {
+    const { limit, seconds, burst } = this.model.settings;
+    const rate = seconds === 1 ? `limiter.PerSecond(${limit})` : `limiter.Per(${limit}, ${seconds}*time.Second)`;
+    return `lim, err := limiter.New(rdb, limiter.${this.model.algorithm.func}(${rate}${burst ? `, ${burst}` : ""}))`;
+  }
+
   async change() {
     const body = { algorithm: this.model.algorithm.slug };
     for (const [name, input] of Object.entries(this.fields)) {
@@ -141,6 +171,7 @@ class Card {
     if (JSON.stringify(this.model.settings) !== before) {
       for (const [name, input] of Object.entries(this.fields)) input.value = this.model.settings[name];
       text(this.summary, `Limit: ${this.words()}`);
+      text(this.code, this.go());
     }
     const t = now();
     text(this.allowed, count(this.model.allowed));
@@ -153,14 +184,17 @@ class Card {
   }
 
   /** paint shows what moves with time. */
-  paint(t) {
+  paint(t, time = performance.now()) {
     const m = this.model;
+    this.painted = time;
     text(this.remaining, m.remaining(t));
-    text(this.capacity, ` of ${m.capacity} left`);
+    text(this.capacity, ` of ${m.capacity}`);
     const wait = m.retryIn(t);
     text(this.retry, wait > 0 ? `${Math.max(0.1, wait / 1000).toFixed(1)} s` : m.last && !m.last.allowed ? "now" : "–");
     if (this.edge) this.say(this.edge > t ? `Waiting for the window’s end: ${((this.edge - t) / 1000).toFixed(1)} s` : "Sending around the border …");
-    this.svg.innerHTML = draw(m, t);
+    const width = this.svg.clientWidth || 320;
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    this.svg.innerHTML = draw(m, t, width, still.matches);
   }
 }
 
@@ -172,7 +206,6 @@ export class Cards {
     this.visible = new IntersectionObserver((entries) => {
       for (const e of entries) this.cards.get(e.target.id.slice("card-".length)).seen = e.isIntersecting;
     });
-    this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.painted = 0;
     this.frame = this.frame.bind(this);
     requestAnimationFrame(this.frame);
@@ -197,11 +230,13 @@ export class Cards {
 
   frame(time) {
     requestAnimationFrame(this.frame);
-    if (time - this.painted < (this.still.matches ? 500 : 90)) return;
+    if (time - this.painted < (still.matches ? 500 : 40)) return;
     this.painted = time;
     const t = now();
     for (const card of this.cards.values()) {
-      if (card.seen && (!card.model.quiet(t) || card.edge || card.model.algorithm.window)) card.paint(t);
+      const moves = !card.model.quiet(t) || card.edge;
+      // The borders of windows move also where nothing is counted: slowly.
+      if (card.seen && (moves || card.model.algorithm.window && time - card.painted > 250)) card.paint(t, time);
     }
   }
 }

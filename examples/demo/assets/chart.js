@@ -25,6 +25,9 @@ export const gutter = (f, y, ...lines) => lines.map((s, i) => label(f.left - 7, 
 
 export const rule = (f, y, cls) => `<path d="M${f.left} ${y.toFixed(1)}H${f.width - f.right}" class="${cls}"/>`;
 
+/** steps is a line with one height per second. */
+export const steps = (f, heights, cls) => `<path d="${heights.map((y, i) => `${i ? "V" : `M${f.x(heights.length - 1).toFixed(1)} `}${y.toFixed(1)}h${f.step.toFixed(2)}`).join("")}" class="${cls}"/>`;
+
 /** hatch is the pattern of what is not Redis' word, for those who don't see colours. */
 export const hatch = (id) => `<defs><pattern id="${id}" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="6" height="6" class="c-local"/><rect width="2" height="6" class="hatch-fill"/></pattern></defs>`;
 

@@ -47,28 +47,31 @@ export function announce(message) {
   $("announce").textContent = message;
 }
 
-/** notice shows what did not work; nothing hides it. */
+/** notice shows what did not work, over the page: nothing on it moves. */
 export function notice(message) {
   const box = $("notice");
   box.hidden = !message;
   box.textContent = message || "";
 }
 
-/** call asks the API. A refusal is an Error with the problem's members. */
+/**
+ * call asks the API. A problem is an Error with its members. The page prefers status 200
+ * for problems too, or a browser would show each denial in red in its console.
+ */
 export async function call(method, path, body) {
   let response, answer;
   try {
     response = await fetch(path, {
       method,
-      headers: body === undefined ? {} : { "Content-Type": "application/json" },
+      headers: { Prefer: "status=200", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
     answer = await response.json();
   } catch {
     throw Object.assign(new Error("The program does not answer. Is it still running?"), { problem: {} });
   }
-  if (!response.ok) {
-    throw Object.assign(new Error(answer.detail || answer.title || `Status ${response.status}`), { problem: answer });
+  if (!response.ok || response.headers.get("Content-Type") === "application/problem+json") {
+    throw Object.assign(new Error(answer.detail || answer.title || `Status ${answer.status || response.status}`), { problem: answer });
   }
   return answer;
 }

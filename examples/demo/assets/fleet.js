@@ -20,6 +20,7 @@ class Lane {
     this.svg.setAttribute("role", "img");
     this.served = el("dd", { class: "big", "data-show": "served" }, "0");
     this.refused = el("dd", { class: "big refused", "data-show": "refused" }, "0");
+    this.paused = el("dd", { class: "big", "data-show": "paused" }, "0 s");
     this.root = el("div", { class: "lane", id: shared ? "lane-shared" : "lane-alone" },
       el("div", { class: "lane-head" }, el("h3", {}, this.name), this.toggle),
       el("p", { class: "small" }, shared
@@ -27,7 +28,8 @@ class Lane {
         : "Every worker learns of the quota by a 429 of its own."),
       el("dl", { class: "lane-facts" },
         el("div", {}, el("dt", {}, "Served"), this.served),
-        el("div", {}, el("dt", {}, "Refused with 429"), this.refused)),
+        el("div", {}, el("dt", {}, "Rejected with 429"), this.refused),
+        el("div", {}, el("dt", {}, "Paused, last minute"), this.paused)),
       this.svg);
     new ResizeObserver(() => this.draw()).observe(this.svg);
   }
@@ -42,20 +44,29 @@ class Lane {
   }
 
   draw() {
-    const f = frame(this.svg, 150, { top: 12, left: 30 });
-    const most = this.quota + 8, bottom = f.height - f.bottom, scale = (bottom - f.top) / most;
-    let out = "";
+    const rows = 4, row = 11, strip = rows * (row + 3) + 8;
+    const f = frame(this.svg, 150 + strip, { top: 12, left: 60 });
+    const most = this.quota + 8, bottom = f.height - f.bottom - strip, scale = (bottom - f.top) / most;
+    const top = (worker) => bottom + 10 + worker * (row + 3);
+    let out = "", paused = 0;
+    for (let worker = 0; worker < rows; worker++) out += rect(f.left, top(worker), f.width - f.left - f.right, row, 'class="lane-row"') + label(f.left - 6, top(worker) + row - 1.5, `worker ${worker + 1}`, "end");
     this.seconds.forEach((s, i) => {
       const x = f.x(this.seconds.length - 1 - i) + 0.5, w = Math.max(1, f.step - 1.5);
       const served = Math.min(most, s.served) * scale, refused = Math.min(most - s.served, s.refused) * scale;
       out += rect(x, bottom - served, w, served, 'class="c-redis"');
       out += rect(x, bottom - served - refused - 1, w, refused, 'class="c-refused"');
+      for (const p of s.pauses || []) {
+        const begin = x - 0.5 + f.step * Math.max(0, 1 - (s.at - p.from) / 1000), end = x - 0.5 + f.step * Math.min(1, 1 - (s.at - p.until) / 1000);
+        out += rect(begin, top(p.worker), end - begin, row, 'class="c-paused"');
+        paused += p.until - p.from;
+      }
     });
-    out += rule(f, bottom, "axis") + label(f.left - 5, bottom + 4, "0", "end") + label(f.left - 5, f.top + 8 * scale + 4, this.quota, "end") + times(f);
+    out += rule(f, bottom, "axis") + label(f.left - 6, bottom + 4, "0", "end") + label(f.left - 6, bottom - this.quota * scale + 4, this.quota, "end") + times(f);
     this.svg.innerHTML = out;
+    text(this.paused, `${(paused / 1000).toFixed(1)} s`);
     const n = this.seconds.length;
     const total = (name) => this.seconds.reduce((sum, s) => sum + s[name], 0);
-    this.svg.setAttribute("aria-label", `${this.name}: ${total("served")} requests served and ${total("refused")} refused in the last ${n} seconds`);
+    this.svg.setAttribute("aria-label", `${this.name}: ${total("served")} requests served and ${total("refused")} rejected in the last ${n} seconds; the workers paused for ${this.paused.textContent} together`);
   }
 }
 

@@ -18,8 +18,14 @@ export class Model {
 
   get window() { return this.settings.seconds * 1000; }
   get capacity() { return this.algorithm.window ? this.settings.limit : this.settings.burst; }
-  /** rate is in units per millisecond. */
-  get rate() { return this.settings.limit / this.window; }
+  /** share is the part of the limit that the last decision was made within. */
+  get share() { return this.last?.claim || 1; }
+  /** rate is in units per millisecond, of who decided last. */
+  get rate() { return (this.settings.limit / this.window) * this.share; }
+  /** size is what of the capacity who decided last may use: a claim is a smaller limit. */
+  get size() { return this.share < 1 ? Math.max(1, Math.floor(this.capacity * this.share + 1e-9)) : this.capacity; }
+  /** depth is how long that takes, in milliseconds. */
+  get depth() { return this.size / this.rate; }
   get last() { return this.decisions.at(-1); }
 
   /** admitted counts the units in [from, to). */
@@ -48,7 +54,7 @@ export class Model {
         return this.former(t) * (1 - (t - begin) / window) + this.admitted(begin, begin + window);
       }
       default: // a bucket drains until it is as if never used
-        return Math.min(this.capacity, Math.max(0, last.at + last.resetAfterMs - t) * this.rate);
+        return this.capacity - this.size + Math.min(this.size, Math.max(0, last.at + last.resetAfterMs - t) * this.rate);
     }
   }
 
@@ -59,6 +65,7 @@ export class Model {
   }
 
   remaining(t) {
+    if (this.retryIn(t) > 0 && this.last.n === 1) return 0;
     return Math.max(0, Math.floor(this.capacity - this.used(t) + 1e-6));
   }
 
@@ -66,6 +73,21 @@ export class Model {
   retryIn(t) {
     const { last } = this;
     return !last || last.allowed ? 0 : Math.max(0, last.at + last.retryAfterMs - t);
+  }
+
+  /** why is what the last denial lacked, and in how long it is there. */
+  why(t) {
+    const { last } = this, wait = `${(Math.ceil(this.retryIn(t) / 100) / 10).toFixed(1)} s`;
+    if (this.share < 1) return `its claim of ${Math.round(this.share * 100)} % is used: again in ${wait}`;
+    switch (this.algorithm.slug) {
+      case "fixed-window": return `this window is full: the next begins in ${wait}`;
+      case "sliding-log": return last.n > 1 ? `no room for ${last.n}: enough have left in ${wait}` : `no room: the oldest leaves in ${wait}`;
+      case "sliding-counter": return `no room: the former window weighs less in ${wait}`;
+      case "token-bucket": return last.n > 1 ? `fewer than ${last.n} tokens: enough in ${wait}` : `no token: next in ${wait}`;
+      case "leaky-policing": return `it is full: room in ${wait}`;
+      case "leaky-shaping": return `the queue is full: a place in ${wait}`;
+      default: return `too far ahead of the pace: again in ${wait}`;
+    }
   }
 
   /** quiet says that nothing moves any more. */

@@ -100,8 +100,7 @@ else
   if ms or num > 1 or new < 1e15 then
     local same = empty and string.sub(v, 17, 33) or string.format(':%016.0f', now)
     text = string.format('%016.0f%s%s%.0f', new, same, tail, (new - now) * num - r)
-    if not ms then call('SET', key, text, 'KEEPTTL'); text = nil end
   else
-    call('SETRANGE', key, 0, new)
+    text, from = new, 0
   end
 end

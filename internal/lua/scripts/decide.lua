@@ -44,7 +44,9 @@ for i = 1, n do
     cost, most, full, tail, num = ARGV[a] + 0, ARGV[a + 1] + 0, ARGV[a + 2], ARGV[a + 3], ARGV[a + 4] + 0
   end
   if counts then count = ARGV[counts + i] + 0 end
-  local rare, kind, value, ahead, r, r2, r3, text, ms = cost < 0
+  -- What a step decides: whether it is rare, or the reply and what to write. A text is a part of
+  -- the state from a place on, or a whole one, with a time to live or with that which it has.
+  local rare, kind, value, ahead, r, r2, r3, text, ms, from = cost < 0
   -- step
   if rare and values and not v then
     v = redis.pcall('GET', key)
@@ -52,15 +54,15 @@ for i = 1, n do
   end
   if rare then
     r, kind, value, ahead, r2, r3 = general('decide', key, v, now, cost, most, full + 0, tail, count, i)
+  elseif from then
+    call('SETRANGE', key, from, text)
+  elseif text and not ms then
+    call('SET', key, text, 'KEEPTTL')
   elseif text and (v or n == 1) then
     call('SET', key, text, 'PX', ms)
   elseif text then
-    -- With GET this fails for a key of another type, instead of replacing it.
-    local was = redis.pcall('SET', key, text, 'PX', ms, 'GET')
-    if type(was) == 'table' then
-      if not string.find(was.err, 'WRONGTYPE', 1, true) then return was end
-      r, kind, value = 0, 3, 0
-    end
+    -- The key does not exist or, where MGET read it, is of another type, which stays as it is.
+    if not call('SET', key, text, 'PX', ms, 'NX') then r, kind, value = 0, 3, 0 end
   end
   if WIDTH == 1 then
     reply[i + 1] = r

@@ -1,8 +1,28 @@
 -- Fixed window: time is when the window ends, and y the units counted in it. A window of
--- another length goes on in the one in which it ends.
-local w = string.match(tail, '^:1:(%d+):') + 0
+-- another length goes on in the one in which it ends. The windows of a calendar come as a list of
+-- where they begin, after the limit as it stands in a state: those around the client's time. A
+-- decision by a clock for which there is none in the list is not made: 5.
+local w, list = string.match(tail, '^:1:(%d+):0:(.*)$')
+w = w + 0
 local start, rebased = now - now % w, false
-local ends, count = start + w, y
+local usual, ended = start + w, c - c % w + w -- of the windows of now and of c
+if list ~= '' then
+  start, usual, ended = nil, nil, nil
+  for at in string.gmatch(list, '%d+') do
+    at = at + 0
+    if at <= now then
+      start = at
+    elseif start and not usual then
+      usual = at
+    end
+    if at > c and not ended then ended = at end
+  end
+  if not usual then
+    if op == 'decide' then return -1, 5, 1 end
+    start, usual, ended = 0, max(t, now), ended or now
+  end
+end
+local ends, count = usual, y
 if t <= start then
   count = 0
 elseif t > ends and t - now <= 2 * w then
@@ -11,7 +31,7 @@ elseif t > ends then
   rebased = true
 end
 local reset = count > 0 and ends - now or 0
-local ahead = ends ~= start + w and ends - now or nil
+local ahead = ends ~= usual and ends - now or nil
 
 local function store(new)
   count, t, p, q, x, y = new, ends, 1, w, 0, new
@@ -21,7 +41,7 @@ end
 if op == 'block' then
   return block(a, reset)
 elseif op == 'back' then
-  if c < min(birth, now) or now >= c - c % w + w or t ~= c - c % w + w then return 0 end
+  if c < min(birth, now) or now >= ended or t ~= ended then return 0 end
   a = min(a, y)
   if a > 0 then
     y = y - a
@@ -49,6 +69,7 @@ return count, nil, nil, ahead
 
 -- step
 local start, used, old = now - now % num, 0, false
+rare = rare or num == 0 -- a calendar
 if v and not rare then
   old = string.find(v, tail, 34, true) == 34 and tonumber(string.sub(v, 1, 16))
   if old == start + num then
@@ -72,7 +93,7 @@ else
     if value < count then kind = 2 end
   end
   if old and used > 0 then
-    call('SETRANGE', key, 33 + #tail, r)
+    text, from = r, 33 + #tail
   else
     local same = v and string.sub(v, 17, 33) or string.format(':%016.0f', now)
     text, ms = string.format('%016.0f%s%s%.0f', start + num, same, tail, r), math.floor((start + num - now) / 1000) + 2000

@@ -1,12 +1,12 @@
--- What every process asks for, by key. KEYS: the sums over all (HASH), the time of the last
--- report of each process (SORTED SET), what this one has in the sums (HASH).
--- ARGV: now, the process as a number, its time to live in µs, then fields with the rate
+-- What every process asks for, by key. KEYS: the sums over all (HASH), until when each process
+-- lives without another report (SORTED SET), what this one has in the sums (HASH).
+-- ARGV: now, the process as a number, its time to live in µs, less than longest, then fields with the rate
 -- at which this process asks for them, as integers; a rate of 0 takes the field out.
--- Replies with the number of processes, the number of one that is dead or 0, and the sum
+-- Replies with how many processes live, the number of one that is dead or 0, and the sum
 -- of each field.
 local sums, processes, mine = KEYS[1], KEYS[2], KEYS[3]
 local life = tonumber(ARGV[3])
-local hour = '3600000'
+local hour, longest = '3600000', 900000000
 
 local reply = {0, 0}
 if #ARGV > 3 then
@@ -36,15 +36,15 @@ if #ARGV > 3 then
   if #out > 0 then redis.call('HDEL', sums, unpack(out)) end
   if #drop > 0 then redis.call('HDEL', mine, unpack(drop)) end
 end
-redis.call('ZADD', processes, int(now), ARGV[2])
--- A report later than now means that the clock has stepped back.
-for _, other in ipairs(redis.call('ZRANGEBYSCORE', processes, '(' .. int(now), '+inf', 'LIMIT', '0', '1000')) do
-  redis.call('ZADD', processes, int(now), other)
+redis.call('ZADD', processes, int(now + life), ARGV[2])
+-- One that lives for longer than any can means that the clock has stepped back.
+for _, other in ipairs(redis.call('ZRANGEBYSCORE', processes, '(' .. int(now + longest), '+inf', 'LIMIT', '0', '1000')) do
+  redis.call('ZADD', processes, int(now + life), other)
 end
-local dead = redis.call('ZRANGEBYSCORE', processes, '-inf', '(' .. int(now - life), 'LIMIT', '0', '1')
+local dead = redis.call('ZRANGEBYSCORE', processes, '-inf', '(' .. int(now), 'LIMIT', '0', '1')
 if dead[1] then reply[2] = tonumber(dead[1]) end
 redis.call('PEXPIRE', processes, hour)
 redis.call('PEXPIRE', mine, hour)
 redis.call('PEXPIRE', sums, hour)
-reply[1] = redis.call('ZCARD', processes)
+reply[1] = redis.call('ZCOUNT', processes, int(now), '+inf')
 return reply

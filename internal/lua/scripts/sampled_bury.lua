@@ -1,13 +1,17 @@
 -- Takes a process out of the sums that does not report any more, or that leaves. KEYS as
--- for the report, the last one that of the process. ARGV: now, its number, the time to
--- live in µs (0: it leaves), and the most fields to take out. Replies with 0 if it
--- lives, 1 when it is out, and 2 when there is more of it.
+-- for the report, the last one that of the process. ARGV: now, its number, 0 if it leaves
+-- and 1 if it is dead, and the most fields to take out. Replies with 0 if it
+-- lives, 1 when it is out, and 2 when there is more of it, and the number of another one that is dead, or 0.
 local sums, processes, mine, number = KEYS[1], KEYS[2], KEYS[3], ARGV[2]
-local life = tonumber(ARGV[3])
-local heard = redis.call('ZSCORE', processes, number)
-if life > 0 and (not heard or tonumber(heard) >= now - life) then return {0} end
+local lives = redis.call('ZSCORE', processes, number)
+if ARGV[3] == '1' and (not lives or tonumber(lives) >= now) then return {0, 0} end
 
-local some = redis.call('HRANDFIELD', mine, ARGV[4], 'WITHVALUES')
+local some, at = {}, '0'
+repeat
+  local page = redis.call('HSCAN', mine, at, 'COUNT', ARGV[4])
+  at = page[1]
+  for _, v in ipairs(page[2]) do some[#some + 1] = v end
+until at == '0' or #some >= 2 * ARGV[4]
 for i = 1, #some, 2 do
   local left = (tonumber(redis.call('HGET', sums, some[i]) or 0) or 0) - (tonumber(some[i + 1]) or 0)
   if left > 0 then
@@ -19,8 +23,9 @@ for i = 1, #some, 2 do
 end
 if redis.call('EXISTS', mine) == 1 then
   -- If this process stops, another one that finds it dead continues.
-  if heard then redis.call('ZADD', processes, 0, number) end
-  return {2}
+  if lives then redis.call('ZADD', processes, 0, number) end
+  return {2, 0}
 end
 redis.call('ZREM', processes, number)
-return {1}
+local dead = redis.call('ZRANGEBYSCORE', processes, '-inf', '(' .. int(now), 'LIMIT', '0', '1')
+return {1, tonumber(dead[1] or 0)}

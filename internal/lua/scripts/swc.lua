@@ -69,12 +69,12 @@ end
 return cur, nil, nil, ahead, prev
 
 -- step
-local start, cur, prev, from, old = now - now % num, 0, 0, nil, false
+local start, cur, prev, place, old = now - now % num, 0, 0, nil, false
 if v and not rare then
   old = string.find(v, tail, 34, true) == 34 and tonumber(string.sub(v, 1, 16))
   if old then
     prev, cur = string.match(v, '^(%d+):(%d+)$', 34 + #tail)
-    from = cur and #v - #cur
+    place = cur and #v - #cur
     prev, cur = tonumber(prev), tonumber(cur)
   end
   if not cur or not old or old > start + num or old > start and old < start + num then
@@ -102,7 +102,7 @@ else
     if value < count then kind = 2 end
   end
   if old and cur > 0 then
-    call('SETRANGE', key, from, r)
+    text, from = r, place
   else
     text = string.format('%016.0f%s%s%.0f:%.0f', start + num, v and string.sub(v, 17, 33) or string.format(':%016.0f', now), tail, prev, r)
     ms = math.floor((start + 2 * num - now) / 1000) + 2000

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/operator"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// commands are all of them, in the order of the help.
+func commands() []command {
+	return []command{
+		{
+			name: "check", help: "what in this Redis will hurt, in words",
+			run: (*program).check, text: text((*program).printCheck),
+		},
+		{
+			name: "inspect", args: "KEY", help: "what is stored for a key", least: 1, most: 1,
+			flags: func(s *flag.FlagSet, f *flags) { withLimit(s, f); withShards(s, f) },
+			run:   (*program).inspect, text: text((*program).printKey),
+		},
+		{
+			name: "reset", args: "KEY", help: "forgets what was counted for a key, and its block", least: 1, most: 1,
+			flags: func(s *flag.FlagSet, f *flags) {
+				s.BoolVar(&f.permits, "permits", false, "also the permits of a semaphore that are held, and the queue for them")
+			},
+			run: (*program).reset, text: text((*program).printChange),
+		},
+		{
+			name: "block", args: "KEY DURATION", help: "denies a key for a time, as 90s, 1h or 36h", least: 2, most: 2,
+			flags: func(s *flag.FlagSet, f *flags) {
+				s.StringVar(&f.algorithm, "algorithm", "", "of the limiter, as \"token bucket\"; without it where the key has a state, else all seven")
+				withShards(s, f)
+			},
+			run: (*program).block, text: text((*program).printChange),
+		},
+		{
+			name: "unblock", args: "KEY", help: "ends a block, and keeps what was counted", least: 1, most: 1,
+			run: (*program).unblock, text: text((*program).printChange),
+		},
+		{
+			name: "limits", args: "[set NAME TEXT | rm NAME]", help: "the tables of named limits, which fleets obey", most: 3,
+			flags: func(s *flag.FlagSet, f *flags) {
+				s.StringVar(&f.table, "table", "", "the table; set and rm need it, and without it all are shown")
+			},
+			run: (*program).limits, text: text((*program).printTables),
+		},
+		{
+			name: "top", args: "[KEY...]", help: "the keys that the fleet denies most; live in a terminal", most: -1,
+			flags: func(s *flag.FlagSet, f *flags) {
+				s.IntVar(&f.n, "n", 20, "how many keys of each limiter")
+				s.BoolVar(&f.once, "once", false, "print once, also in a terminal")
+				s.DurationVar(&f.every, "every", 2*time.Second, "how often the live view is renewed")
+			},
+			run: (*program).top, text: text((*program).printTop),
+		},
+		{
+			name: "fleet", help: "the processes that share the limits, their breakers and debts",
+			run: (*program).fleet, text: text((*program).printFleet),
+		},
+		{
+			name: "bench", help: "what this Redis can do for you: decisions per second, and how long one takes",
+			flags: func(s *flag.FlagSet, f *flags) {
+				s.DurationVar(&f.each, "for", time.Second, "how long each line is measured")
+				s.IntVar(&f.n, "callers", 64, "how many callers ask at once")
+			},
+			run: (*program).bench, text: text((*program).printBench),
+		},
+	}
+}
+
+// text makes a function that prints a result of one type.
+func text[T any](print func(*program, T)) func(*program, any) {
+	return func(p *program, result any) { print(p, result.(T)) }
+}
+
+func withLimit(s *flag.FlagSet, f *flags) {
+	s.StringVar(&f.limit, "limit", "", "the limit, as \"gcra 100/s burst 20\", to say what remains: Redis knows that only of token buckets")
+}
+
+func withShards(s *flag.FlagSet, f *flags) {
+	s.IntVar(&f.shards, "shards", 0, "the number of WithKeyShards, if the limiter has it")
+}
+
+func (p *program) check(ctx context.Context, _ []string) (any, int, error) {
+	c, err := p.op.Check(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	if w := c.Worst(); w == operator.Failing || w == operator.Risk {
+		return c, exitFound, nil
+	}
+	return c, exitDone, nil
+}
+
+func (p *program) inspect(ctx context.Context, args []string) (any, int, error) {
+	q := operator.Question{Shards: p.shards}
+	if p.limit != "" {
+		var err error
+		if q.Limit, err = limiter.ParseLimit(p.limit); err != nil {
+			return nil, 0, usageError{err}
+		}
+	}
+	k, err := p.op.Inspect(ctx, args[0], q)
+	if err != nil {
+		return nil, 0, err
+	}
+	if k.Empty() {
+		return k, exitFound, nil
+	}
+	return k, exitDone, nil
+}
+
+func (p *program) reset(ctx context.Context, args []string) (any, int, error) {
+	return changed(p.op.Reset(ctx, args[0], p.permits))
+}
+
+func (p *program) block(ctx context.Context, args []string) (any, int, error) {
+	d, err := time.ParseDuration(args[1])
+	if err != nil {
+		return nil, 0, usage("the time %q is none: write it as 90s, 10m or 1h30m", args[1])
+	}
+	return changed(p.op.Block(ctx, args[0], d, operator.BlockIn{Algorithm: p.algorithm, Shards: p.shards}))
+}
+
+func (p *program) unblock(ctx context.Context, args []string) (any, int, error) {
+	return changed(p.op.Unblock(ctx, args[0]))
+}
+
+// changed is the exit code of a change: there was something to change, or not.
+func changed(c *operator.Change, err error) (any, int, error) {
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(c.Redis) == 0 {
+		return c, exitFound, nil
+	}
+	return c, exitDone, nil
+}
+
+func (p *program) limits(ctx context.Context, args []string) (any, int, error) {
+	var l limiter.Limit
+	switch {
+	case len(args) == 0:
+		tables, err := p.op.Tables(ctx, p.table)
+		if err != nil {
+			return nil, 0, err
+		}
+		return tables, exitDone, nil
+	case args[0] == "set" && len(args) == 3:
+		var err error
+		if l, err = limiter.ParseLimit(args[2]); err != nil {
+			return nil, 0, usageError{err}
+		}
+	case args[0] == "rm" && len(args) == 2:
+	default:
+		return nil, 0, usage("limits takes set NAME TEXT, rm NAME, or nothing")
+	}
+	if p.table == "" {
+		return nil, 0, usage("say which table by -table NAME: it is the one that the program gives to limits.New")
+	}
+	if _, err := p.op.SetLimit(ctx, p.table, args[1], l); err != nil {
+		return nil, 0, err
+	}
+	tables, err := p.op.Tables(ctx, p.table)
+	if err != nil {
+		return nil, 0, err
+	}
+	return tables, exitDone, nil
+}
+
+func (p *program) fleet(ctx context.Context, _ []string) (any, int, error) {
+	f, err := p.op.Fleet(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	return f, exitDone, nil
+}
+
+// top shows the most denied keys: again and again in a terminal.
+func (p *program) top(ctx context.Context, keys []string) (any, int, error) {
+	secret := []byte(p.env("HOLDFAST_KEY_SECRET"))
+	if p.every < 100*time.Millisecond {
+		return nil, 0, usage("-every is %v: must be at least 100ms", p.every)
+	}
+	live := p.terminal && !p.once && !p.json
+	for {
+		t, err := p.op.Top(ctx, p.n, secret, keys...)
+		switch {
+		case ctx.Err() != nil && live:
+			return nil, exitDone, nil
+		case err != nil && !live:
+			return nil, 0, err
+		case !live:
+			if len(t.Limiters) == 0 {
+				return t, exitFound, nil
+			}
+			return t, exitDone, nil
+		}
+		p.printf("\x1b[H\x1b[2J") // the upper left corner of an empty screen
+		if err != nil {
+			p.printf("%s %s\n", p.paint(red, "redis does not answer:"), safe(err.Error()))
+		} else {
+			p.printTop(t)
+		}
+		p.printf("\n%s\n", p.paint(dim, "Ctrl-C ends; renewed every "+p.every.String()))
+		select {
+		case <-ctx.Done():
+			return nil, exitDone, nil
+		case <-time.After(p.every):
+		}
+	}
+}
+
+func (p *program) bench(ctx context.Context, _ []string) (any, int, error) {
+	if p.n < 1 || p.each < 10*time.Millisecond {
+		return nil, 0, usage("-callers must be at least 1, and -for at least 10ms")
+	}
+	b, err := p.op.Bench(ctx, p.each, p.n)
+	if err != nil {
+		return nil, 0, err
+	}
+	return b, exitDone, nil
+}

@@ -1,0 +1,226 @@
+package inprocess
+
+import (
+	"math"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
+
+// entry is one key. idleAt is the time from which its state equals never-used.
+type entry struct {
+	id     string
+	kind   algo.Kind
+	state  algo.State
+	bucket *rate.Limiter // of a token bucket, whose state has the limit of it and the block
+	idleAt int64
+	rank   int64  // idleAt when the heap last saw it: never later than idleAt
+	age    uint32 // raised when the state begins again
+
+	// What Redis said last, if that is newer than the state: how much was left
+	// of which limit, and until when that matters. restart says that the state
+	// begins again from it; otherwise it is only lowered to it.
+	seenCap, seenLeft, seenUntil int64
+	restart                      bool
+	grants                       grants
+	unsent                       *algo.Params // the limit in Redis of a block that Redis does not know
+}
+
+// part is what counts at now of a process's part p of a limit, and the time until it has another
+// whole unit, 0 if it never has. e is nil for a key that is not known.
+func (e *entry) part(p *algo.Params, now int64) (part algo.Params, more int64) {
+	since := now
+	if e != nil && e.grants.lost != 0 {
+		since = e.grants.lost
+	}
+	return p.In(now, since)
+}
+
+// alone notes that this process decides alone.
+func (e *entry) alone(now int64) {
+	if e.grants.lost == 0 {
+		e.grants.lost = now
+	}
+}
+
+// decide charges n to the entry, or only peeks when it is blocked.
+func (e *entry) decide(p *algo.Params, now, n int64) algo.Decision {
+	e.revive(p, now)
+	var d algo.Decision
+	if p.Kind == algo.TokenBucket {
+		d = e.tokenBucket(p, now, n, e.state.Blocked(now))
+	} else {
+		d = p.Decide(&e.state, now, n)
+	}
+	e.idleAt = max(e.idleAt, now+d.ResetAfter)
+	return d
+}
+
+// debit charges as much of n as there is room for, also when it is blocked.
+func (e *entry) debit(p *algo.Params, now, n int64) {
+	e.revive(p, now)
+	var d algo.Decision
+	if p.Kind == algo.TokenBucket {
+		left := min(n, e.tokenBucket(p, now, 0, 0).Remaining)
+		if d = e.tokenBucket(p, now, left, 0); !d.Allowed && left > 1 {
+			d = e.tokenBucket(p, now, left-1, 0) // rounding made it too many by one
+		}
+	} else {
+		d = algo.Debit(*p, &e.state, now, n, 0)
+	}
+	e.idleAt = max(e.idleAt, now+d.ResetAfter)
+}
+
+// denied is the decision on n units for which there is no room, or will never be. more is the time
+// until p has another unit, 0 if it never has.
+func (e *entry) denied(p *algo.Params, now, n, more int64) algo.Decision {
+	if n+p.Keep <= p.Cap {
+		return e.decide(p, now, n)
+	}
+	d := e.decide(p, now, 0)
+	wait := more
+	if more == 0 || n+p.Keep > p.Cap+1 {
+		wait = produceTime(p, n+p.Keep)
+	}
+	if !d.Allowed { // blocked
+		d.ResetAfter = max(d.ResetAfter, wait)
+	}
+	d.Allowed, d.Delay = false, 0
+	d.RetryAfter = max(d.RetryAfter, wait)
+	return d
+}
+
+// produceTime is the time in which the limit lets n units through.
+func produceTime(p *algo.Params, n int64) int64 {
+	us := float64(n) / float64(p.Num) * float64(p.Den)
+	if p.Kind.Windowed() {
+		us = float64(n) / float64(max(1, p.Cap)) * float64(p.Den)
+	}
+	return max(1, int64(min(us, algo.MaxPeriod)))
+}
+
+// tokenBucket is x/time/rate with its answers in our terms, for a key that is blocked
+// for some time.
+func (e *entry) tokenBucket(p *algo.Params, now, n, blocked int64) algo.Decision {
+	limit := rate.Limit(float64(p.Num) / float64(p.Den) * 1e6)
+	t := time.UnixMicro(now)
+	switch {
+	case e.bucket == nil:
+		e.bucket = rate.NewLimiter(limit, int(p.Cap))
+		if used := p.Cap - e.state.V; e.state.W != 0 && used > 0 {
+			// Started warm: the state holds what was left.
+			e.bucket.AllowN(t, int(used))
+		}
+		e.fill(p)
+	case e.state.Num != p.Num || e.state.W != p.Den || e.state.Cap != p.Cap:
+		// A bucket keeps its tokens, at most the new burst.
+		e.bucket.SetLimitAt(t, limit)
+		e.bucket.SetBurstAt(t, int(p.Cap))
+		e.fill(p)
+	}
+	var d algo.Decision
+	need := n
+	if n > 0 {
+		need += p.Keep
+	}
+	kept := p.Keep == 0 || e.bucket.TokensAt(t)+1e-9 >= float64(need)
+	d.Allowed = blocked == 0 && (n == 0 || kept && e.bucket.AllowN(t, int(n)))
+	tokens := e.bucket.TokensAt(t)
+	d.Remaining = max(0, int64(tokens+1e-9))
+	if !d.Allowed {
+		if missing := float64(need) - tokens; missing > 0 {
+			d.RetryAfter = max(1, int64(math.Ceil(missing/float64(limit)*1e6)))
+			// Rounding may leave the last microsecond out, or more of them where
+			// a microsecond is less than what a float64 of this size can tell.
+			for step := int64(1); e.bucket.TokensAt(time.UnixMicro(now+d.RetryAfter)) < float64(need); step *= 2 {
+				d.RetryAfter += step
+			}
+		}
+	}
+	if missing := float64(p.Cap) - tokens; missing > 0 {
+		d.ResetAfter = int64(math.Ceil(missing / float64(limit) * 1e6))
+	}
+	if blocked > 0 {
+		d.Remaining, d.RetryAfter, d.ResetAfter = 0, max(d.RetryAfter, blocked), max(d.ResetAfter, d.RetryAfter, blocked)
+	}
+	return d
+}
+
+// fill notes the limit of the bucket in the state, as a bucket of package algo does: asking the
+// bucket for its limit takes two locks.
+func (e *entry) fill(p *algo.Params) {
+	e.state.V, e.state.Num, e.state.W, e.state.Cap = 0, p.Num, p.Den, p.Cap
+}
+
+func (e *entry) giveBack(p *algo.Params, now, at, taken, n int64) int64 {
+	if p.Kind != algo.TokenBucket {
+		return algo.GiveBack(*p, &e.state, now, at, taken, n)
+	}
+	if e.bucket == nil {
+		return 0
+	}
+	// As algo.GiveBack, of what cannot have drained since. A bucket of x/time/rate
+	// takes whole units: the fraction is what it refills from a moment before now.
+	perMicro := float64(p.Num) / float64(p.Den)
+	back := min(float64(n), float64(taken)-float64(max(0, now-at))*perMicro)
+	if back <= 0 {
+		return 0
+	}
+	before := e.bucket.TokensAt(time.UnixMicro(now))
+	tokens := min(before+back, float64(p.Cap))
+	if n := math.Round(tokens); math.Abs(tokens-n) < 1e-8 {
+		tokens = n // slightly less than a unit would not be admitted
+	}
+	whole := math.Floor(tokens)
+	e.bucket = rate.NewLimiter(rate.Limit(perMicro*1e6), int(p.Cap))
+	e.fill(p)
+	e.bucket.AllowN(time.UnixMicro(now).Add(-time.Duration((tokens-whole)/perMicro*float64(time.Microsecond))), int(p.Cap)-int(whole))
+	return int64(min(tokens-max(0, before), float64(n)) + 1e-9)
+}
+
+// revive applies what Redis said last, if that is newer. The part of p in what was
+// left is its part in the limit. A block goes on.
+func (e *entry) revive(p *algo.Params, now int64) {
+	if e.seenUntil == 0 {
+		return
+	}
+	left := p.Cap
+	if now < e.seenUntil {
+		left = min(p.Cap, int64(float64(e.seenLeft)*float64(p.Cap)/float64(e.seenCap)))
+	}
+	restart := e.restart
+	e.seenUntil, e.restart = 0, false
+	if !restart && e.remaining(p, now) <= left {
+		return
+	}
+	e.age++
+	until, length := e.state.Until, e.state.Length
+	if p.Kind == algo.TokenBucket {
+		e.state, e.bucket = algo.State{V: left, W: 1}, nil
+	} else {
+		e.state, e.bucket = algo.Warm(*p, now, left), nil
+	}
+	e.state.Until, e.state.Length = until, length
+}
+
+// level is what is used of the key's own bucket, in 1/p.Den units, and 0 where it has none.
+func (e *entry) level(p *algo.Params, now int64) int64 {
+	switch {
+	case e.id == "" || p.Kind.Windowed():
+		return 0
+	case p.Kind == algo.TokenBucket:
+		used := float64(p.Cap) - e.bucket.TokensAt(time.UnixMicro(now))
+		return max(0, int64(math.Ceil((used-1e-9)*float64(p.Den))))
+	}
+	return p.Read(&e.state, now, 0).Level
+}
+
+// remaining is what is left of the state, whether or not the key is blocked.
+func (e *entry) remaining(p *algo.Params, now int64) int64 {
+	if p.Kind == algo.TokenBucket {
+		return e.tokenBucket(p, now, 0, 0).Remaining
+	}
+	return algo.Step(*p, &e.state, now, 0).Remaining
+}

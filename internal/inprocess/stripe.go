@@ -1,0 +1,142 @@
+package inprocess
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+)
+
+// A store has up to 64 stripes, but none so small that keys falling unevenly
+// would overflow one while others are empty.
+const (
+	maxStripes    = 64
+	keysPerStripe = 64
+)
+
+// totals are counts over all stripes.
+type totals struct {
+	owed   atomic.Int64 // keys with a debt
+	unsent atomic.Int64 // blocks that Redis does not know of
+}
+
+type stripe struct {
+	totals   *totals
+	seed     maphash.Seed
+	of       int // how many stripes there are
+	seen     table
+	mu       sync.Mutex
+	max      int
+	debts    map[debtKey]*debt
+	keys     [len(algo.Kinds) + 1]map[string]*entry // by algorithm
+	idle     idleHeap
+	overflow [len(algo.Kinds) + 1]*entry
+	_        [64]byte // keeps the locks of neighbours on different cache lines
+}
+
+// find returns the entry of id: its own, or the shared one where every key is in use, or nil where
+// it would be a new one.
+func (st *stripe) find(kind algo.Kind, id string, now int64) *entry {
+	e := st.keys[kind][id]
+	if e != nil || len(st.idle) < st.max || st.idle.idleAt(now) != nil {
+		return e
+	}
+	if st.overflow[kind] == nil {
+		st.overflow[kind] = &entry{kind: kind}
+	}
+	return st.overflow[kind]
+}
+
+// at returns e, or a new entry of id where find returned none. A peek, with a cost of 0, leaves no
+// entry behind.
+func (st *stripe) at(e *entry, id string, p *algo.Params, now, n int64) *entry {
+	switch {
+	case e != nil:
+		return e
+	case n > 0:
+		return st.add(p.Kind, id, now)
+	}
+	e = &entry{kind: p.Kind}
+	st.recall(e, id)
+	return e
+}
+
+// add makes room for one more key, or returns nil when every key is in use.
+func (st *stripe) add(kind algo.Kind, id string, now int64) *entry {
+	if len(st.idle) >= st.max {
+		old := st.idle.idleAt(now)
+		if old == nil {
+			return nil
+		}
+		st.forget(old, now)
+	}
+	if st.keys[kind] == nil {
+		st.keys[kind] = make(map[string]*entry)
+	}
+	e := &entry{id: id, kind: kind, idleAt: now, rank: now}
+	if x := st.recall(e, id); x != nil {
+		*x = seen{}
+	}
+	st.keys[kind][id] = e
+	st.idle.push(e)
+	return e
+}
+
+// forget drops the entry at the top of the heap.
+func (st *stripe) forget(top *entry, now int64) {
+	st.retire(top, now)
+	st.idle.pop()
+	delete(st.keys[top.kind], top.id)
+	st.sent(top)
+}
+
+// hash is that of an id under an algorithm, never 0.
+func (st *stripe) hash(kind algo.Kind, id string) uint64 {
+	return max(1, maphash.String(st.seed, id)^uint64(kind)<<32)
+}
+
+// sent notes that the block of an entry need not be sent any more.
+func (st *stripe) sent(e *entry) {
+	if e.unsent != nil {
+		e.unsent = nil
+		st.totals.unsent.Add(-1)
+	}
+}
+
+// owe adds units to the debt of id. A level above 0 is that of the bucket of id after them.
+// There are at most as many debts in a stripe as keys; beyond that they are forgotten.
+func (st *stripe) owe(id string, own algo.Params, now int64, use algo.Use, level int64, home *algo.Params) *debt {
+	if own.Kind.Windowed() {
+		own.Cap = home.Cap // the part of this window says nothing of what was admitted in those before
+	}
+	k := debtKey{own.Kind, id}
+	d := st.debts[k]
+	if d == nil {
+		if len(st.debts) >= st.max {
+			return nil
+		}
+		if st.debts == nil {
+			st.debts = make(map[debtKey]*debt)
+		}
+		d = new(debt)
+		st.debts[k] = d
+		st.totals.owed.Add(1)
+	}
+	d.home, d.own, d.units = *home, own, d.units+use.Units
+	if level > 0 {
+		algo.OweLevel(own, &d.state, now, level)
+	} else {
+		algo.Owe(own, &d.state, now, use.Units, use.Age)
+	}
+	return d
+}
+
+// settle drops a debt of which nothing is left.
+func (st *stripe) settle(k debtKey, now int64) {
+	d := st.debts[k]
+	if d.sending <= 0 && len(d.owed(now)) == 0 {
+		delete(st.debts, k)
+		st.totals.owed.Add(-1)
+	}
+}

@@ -1,0 +1,55 @@
+package redislink
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/internal/random"
+)
+
+// nonces makes strings that no other call of any process has: members of the sliding
+// window log are named by them.
+type nonces struct {
+	process string
+	count   atomic.Uint64
+}
+
+// randomName returns a name that nothing else has.
+func randomName() string { return fmt.Sprintf("%016x", random.Uint64()) }
+
+// next appends the next one to b.
+func (n *nonces) next(b []byte) []byte {
+	return strconv.AppendUint(append(b, n.process...), n.count.Add(1), 36)
+}
+
+// sending says whether a call has been sent: its commands carry nonces, and the client
+// asks for their bytes when it writes them. A call whose callers have left before that is
+// not sent any more, so it is certain that Redis never charges it.
+type sending struct{ state atomic.Uint32 }
+
+const (
+	unsent uint32 = iota
+	sent
+	withdrawn
+)
+
+var errWithdrawn = errors.New("the callers have left")
+
+// withdraw is true when nothing of the call was sent, and now never will be.
+func (s *sending) withdraw() bool { return s.state.CompareAndSwap(unsent, withdrawn) }
+
+// nonce is that of one command of a call.
+type nonce struct {
+	text []byte
+	*sending
+}
+
+// MarshalBinary is called by the client when it writes the command.
+func (n *nonce) MarshalBinary() ([]byte, error) {
+	if !n.state.CompareAndSwap(unsent, sent) && n.state.Load() == withdrawn {
+		return nil, errWithdrawn
+	}
+	return n.text, nil
+}

@@ -1,0 +1,57 @@
+package wait_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/wait"
+)
+
+// late is denied until a given moment; its first answer takes longer than that of others.
+type late struct {
+	asks
+	first time.Duration
+	asked *bool
+	until time.Time
+}
+
+func (w late) Ask() (wait.Answer, error) {
+	if !*w.asked {
+		*w.asked = true
+		time.Sleep(w.first)
+		return wait.Answer{After: time.Until(w.until)}, nil
+	}
+	return wait.Answer{Go: true}, nil
+}
+
+// TestFirstAnswersDoNotOvertake: of callers that asked before there was a line, the one whose
+// answer comes first does not go before those that arrived earlier.
+func TestFirstAnswersDoNotOvertake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var lines wait.Lines[string]
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		var order []int
+		const callers = 8
+		for i := range callers {
+			all.Go(func() {
+				w := late{first: time.Duration(callers-i) * 10 * time.Millisecond, asked: new(bool), until: start.Add(time.Second)}
+				if err := lines.Wait("k", 1, false, w); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+			})
+			time.Sleep(time.Millisecond)
+		}
+		all.Wait()
+		if !slices.IsSorted(order) {
+			t.Errorf("served in the order %v of their arrival", order)
+		}
+	})
+}

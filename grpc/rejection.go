@@ -57,7 +57,7 @@ func waitOf(d *Decision) time.Duration {
 // reasonOf returns the message of a rejection.
 func reasonOf(d *Decision) string {
 	if d.Code == codes.ResourceExhausted {
-		return "rate limit " + strconv.Quote(d.Policy) + " reached; retry in " + waitOf(d).String()
+		return "rate limit " + strconv.Quote(d.Policy) + " reached; retry in " + millis(waitOf(d)).String()
 	}
 	return d.problem.Reason("call", d.Err)
 }
@@ -68,12 +68,18 @@ const pushbackKey = "grpc-retry-pushback-ms"
 // pushback returns a wait in whole milliseconds, rounded up; "-1", which is not to retry,
 // where they do not fit the 32 bits of gRFC A6.
 func pushback(d time.Duration) string {
-	ms := d / time.Millisecond
-	if d%time.Millisecond > 0 {
-		ms++
-	}
+	ms := millis(d).Milliseconds()
 	if ms > math.MaxInt32 {
 		return "-1"
 	}
-	return strconv.FormatInt(int64(ms), 10)
+	return strconv.FormatInt(ms, 10)
+}
+
+// millis rounds a time up to whole milliseconds.
+func millis(d time.Duration) time.Duration {
+	down := d.Truncate(time.Millisecond)
+	if down < d && d < math.MaxInt64-time.Millisecond {
+		return down + time.Millisecond
+	}
+	return down
 }

@@ -76,7 +76,7 @@ func TestRejection(t *testing.T) {
 		for kind, refuse := range denied(t, c) {
 			header, trailer, err := refuse()
 			info, _ := detail[*errdetails.RetryInfo](err)
-			if status.Code(err) != busy || info.GetRetryDelay().AsDuration() != left || subject(err) != "free plan" {
+			if status.Code(err) != busy || info.GetRetryDelay().AsDuration() != left || subject(err) != "free plan" || !strings.HasSuffix(err.Error(), "; retry in 1m27.766s") {
 				t.Errorf("%s: %v, %v", kind, err, status.Convert(err).Details())
 			}
 			if d, ok := holdfastgrpc.Wait(fmt.Errorf("wrapped: %w", err)); d != left || !ok {

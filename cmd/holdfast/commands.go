@@ -176,6 +176,9 @@ func (p *program) fleet(ctx context.Context, _ []string) (any, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	if len(f.Processes) == 0 && f.Sampled == 0 {
+		return f, exitFound, nil
+	}
 	return f, exitDone, nil
 }
 

@@ -89,7 +89,7 @@ func TestEveryCommand(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := shell{t: t, env: map[string]string{"REDIS_URL": "redis://" + srv.Addr()}}
-	s.want(exitDone, `no process sent a heartbeat under the prefix holdfast within a minute: none decided anything, or all have a fixed share (WithShare)`, "fleet")
+	s.want(exitFound, `no process sent a heartbeat under the prefix holdfast within a minute: none decided anything, or all have a fixed share (WithShare)`, "fleet")
 	lim := newLimiter(t, srv, limiter.TokenBucket(limiter.PerMinute(1), 10))
 	for range 4 {
 		_, err := lim.Allow(t.Context(), "customer:42")
@@ -231,6 +231,18 @@ func TestBench(t *testing.T) {
 		if ttl := rdb.PTTL(t.Context(), key).Val(); ttl == -1 || ttl > 5*time.Second { // -2: it is gone by now
 			t.Errorf("%s lives for %v", key, ttl)
 		}
+	}
+}
+
+// TestBenchWithoutScripts: where Redis makes no decision, no figure is printed, but why it makes none.
+func TestBenchWithoutScripts(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	must(t, redistest.Admin(t, srv).ACLSetUser(t.Context(), "reader", "on", ">secret", "~*", "+@all", "-@scripting").Err())
+	s := shell{t: t, env: map[string]string{"REDIS_URL": "redis://reader:secret@" + srv.Addr()}}
+	code, out, errs := s.run("bench", "-for", "10ms", "-callers", "1")
+	if code != exitFailure || out != "" || !strings.Contains(errs, "redis made no decision of") || !strings.Contains(errs, "NOPERM") {
+		t.Errorf("%d\n%s%s", code, out, errs)
 	}
 }
 

@@ -65,11 +65,22 @@ func (o *Operator) Bench(ctx context.Context, each time.Duration, callers int) (
 			if err != nil {
 				return nil, err
 			}
+			if row.Late == 1 { // what was measured is no Redis
+				return nil, fmt.Errorf("redis made no decision of %s%s", row.Algorithm, because(checked))
+			}
 			b.Rows = append(b.Rows, row)
 		}
 	}
 	b.Advice = adviceOf(b)
 	return b, nil
+}
+
+// because is why decisions are local, as far as a check has found that.
+func because(c *Checked) string {
+	if c.Worst() != Failing {
+		return ""
+	}
+	return ": " + c.Findings[0].What
 }
 
 // adviceOf says what the figures mean for a user.

@@ -37,7 +37,7 @@ type GiveBack struct {
 	Given []int64
 }
 
-func (g *GiveBack) request(c *Client) (*Script, *wire, bool) {
+func (g *GiveBack) request(c *Clock) (*Script, *wire, bool) {
 	kind := g.Items[0].Params.Kind
 	w := newWire()
 	for i := range g.Items {

@@ -21,14 +21,28 @@ type Client struct {
 	// writable says that the server knows no read-only forms (before Redis 7).
 	writable atomic.Bool
 
-	// skew is how far the clock of the server is ahead of that of this process, in µs, as far as they
-	// are in different windows of a calendar.
-	skew atomic.Int64
+	clock Clock // of the servers to which Do sends
 
 	functions atomic.Bool
 	loading   sync.Mutex
 	load      func(ctx context.Context, library string) error
 	rejected  atomic.Pointer[error]
+}
+
+// Clock is what is known of the clock of a server. The zero value is for a server of which nothing is
+// known. It is safe for concurrent use.
+type Clock struct {
+	// skew is how far it is ahead of that of this process, in µs, as far as they are in different
+	// windows of a calendar.
+	skew atomic.Int64
+}
+
+// at is the time for which a command is made: the one that it says, or that of the server.
+func (c *Clock) at(now int64) int64 {
+	if now == 0 {
+		now = wall() + c.skew.Load()
+	}
+	return now
 }
 
 // NewClient returns a client that uses EVALSHA.
@@ -65,7 +79,7 @@ var (
 type Command interface {
 	// request returns the script, its arguments, and whether it is a peek. Without a
 	// script the arguments are those of a plain command.
-	request(c *Client) (s *Script, w *wire, peeks bool)
+	request(c *Clock) (s *Script, w *wire, peeks bool)
 	// reply takes the answer.
 	reply(v []int64) error
 }
@@ -101,10 +115,15 @@ const (
 // read-only by name, by name, by text.
 const maxForms = 5
 
-// Do runs commands, in one write where they are several, and sets the error of each. A
-// command is sent again only after an answer which says that nothing was executed: the
-// script or function is not known, or the form of the call is not.
+// Do is DoBy for servers whose clocks agree.
 func (c *Client) Do(ctx context.Context, cmds []Command, errs []error) {
+	c.DoBy(ctx, &c.clock, cmds, errs)
+}
+
+// DoBy runs commands, in one write where they are several, and sets the error of each. A
+// command is sent again only after an answer which says that nothing was executed: the
+// script or function is not known, or the form of the call is not. The clock is that of their server.
+func (c *Client) DoBy(ctx context.Context, clock *Clock, cmds []Command, errs []error) {
 	var room [1]run
 	runs := room[:0]
 	if len(cmds) > 1 {
@@ -112,7 +131,7 @@ func (c *Client) Do(ctx context.Context, cmds []Command, errs []error) {
 	}
 	for _, cmd := range cmds {
 		r := run{}
-		r.s, r.w, r.peeks = cmd.request(c)
+		r.s, r.w, r.peeks = cmd.request(clock)
 		if r.s != nil && c.functions.Load() {
 			r.form = asFunction
 		}
@@ -139,21 +158,13 @@ func (c *Client) Do(ctx context.Context, cmds []Command, errs []error) {
 		if r.err == nil {
 			errs[i] = cmd.reply(r.w.val())
 			if e, ok := errors.AsType[*ClockError](errs[i]); ok {
-				c.skew.Store(e.Now - wall())
+				clock.skew.Store(e.Now - wall())
 			}
 		}
 		if r.err == nil || isReply(r.err) {
 			r.w.free()
 		}
 	}
-}
-
-// at is the time for which a command is made: the one that it says, or that of the server.
-func (c *Client) at(now int64) int64 {
-	if now == 0 {
-		now = wall() + c.skew.Load()
-	}
-	return now
 }
 
 // wall is the time of this process, by which it chooses the windows of a calendar to send.

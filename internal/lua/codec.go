@@ -131,7 +131,7 @@ type Decide struct {
 	Out []algo.Decision
 }
 
-func (d *Decide) request(c *Client) (*Script, *wire, bool) {
+func (d *Decide) request(c *Clock) (*Script, *wire, bool) {
 	kind := d.Items[0].Params.Kind
 	return scripts[kind], encode(d, c.at(d.Now)), d.Peeks()
 }
@@ -180,7 +180,7 @@ type DecideAll struct {
 	Out []algo.Decision
 }
 
-func (d *DecideAll) request(c *Client) (*Script, *wire, bool) {
+func (d *DecideAll) request(c *Clock) (*Script, *wire, bool) {
 	w, at, same := newWire(), c.at(d.Now), true
 	for i := range d.Items {
 		it, first := &d.Items[i], &d.Items[i%d.Of]
@@ -408,7 +408,7 @@ type Block struct {
 	Left int64
 }
 
-func (b *Block) request(c *Client) (*Script, *wire, bool) {
+func (b *Block) request(c *Clock) (*Script, *wire, bool) {
 	return blockScripts[b.Params.Kind], wireOf(b.Keys.State(), b.Now, b.Time, b.Params.full, b.Params.windows(c.at(b.Now))), false
 }
 
@@ -442,7 +442,7 @@ type Beat struct {
 	Alive, Fresh, Oldest, Newest int64
 }
 
-func (b *Beat) request(*Client) (*Script, *wire, bool) {
+func (b *Beat) request(*Clock) (*Script, *wire, bool) {
 	w := newWire()
 	w.key(b.Key)
 	if b.Back != "" {
@@ -464,7 +464,7 @@ func (b *Beat) reply(v []int64) error {
 // Plain is a command of Redis, by its arguments, whose reply is an integer that does not matter.
 type Plain []any
 
-func (p Plain) request(*Client) (*Script, *wire, bool) {
+func (p Plain) request(*Clock) (*Script, *wire, bool) {
 	w := newWire()
 	w.args = append(w.args[:0], p...)
 	return nil, w, false

@@ -28,7 +28,7 @@ type Learnt struct {
 	Out []LearntQuota
 }
 
-func (l *Learnt) request(*Client) (*Script, *wire, bool) {
+func (l *Learnt) request(*Clock) (*Script, *wire, bool) {
 	w := wireOf(l.Key, l.Now, l.Life)
 	if l.Life > 0 {
 		for _, q := range l.Quotas {

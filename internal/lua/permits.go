@@ -51,7 +51,7 @@ type Acquire struct {
 // SetNonce sets the nonce.
 func (a *Acquire) SetNonce(n any) { a.Nonce = n }
 
-func (a *Acquire) request(*Client) (*Script, *wire, bool) {
+func (a *Acquire) request(*Clock) (*Script, *wire, bool) {
 	ask := a.Ask
 	w := wireOf(ask.Key, a.Now, a.Nonce, ask.Most, ask.Keep, ask.TTL, ask.Patience, flag(ask.Wait), flag(ask.Critical), flag(ask.Again))
 	for i := range ask.Callers {
@@ -120,7 +120,7 @@ type KeepPermits struct {
 	Lost []bool
 }
 
-func (k *KeepPermits) request(*Client) (*Script, *wire, bool) {
+func (k *KeepPermits) request(*Clock) (*Script, *wire, bool) {
 	w := newWire()
 	for i := range k.Of {
 		w.key(k.Of[i].Key)

@@ -21,7 +21,7 @@ type Publish struct {
 	Processes int64
 }
 
-func (p *Publish) request(*Client) (*Script, *wire, bool) {
+func (p *Publish) request(*Clock) (*Script, *wire, bool) {
 	w := newWire()
 	texts, times := p.Names.Published()
 	w.key(texts)

@@ -37,7 +37,7 @@ type Report struct {
 	Alive, Dead int64
 }
 
-func (r *Report) request(*Client) (*Script, *wire, bool) {
+func (r *Report) request(*Clock) (*Script, *wire, bool) {
 	w := newWire()
 	r.Names.sampled(w, r.Process)
 	w.sealKeys()
@@ -72,7 +72,7 @@ type Bury struct {
 	Dead int64 // another one, or 0
 }
 
-func (b *Bury) request(*Client) (*Script, *wire, bool) {
+func (b *Bury) request(*Clock) (*Script, *wire, bool) {
 	w := newWire()
 	b.Names.sampled(w, b.Process)
 	w.sealKeys()

@@ -120,7 +120,7 @@ type Unblock struct {
 	Was bool
 }
 
-func (u *Unblock) request(*Client) (*Script, *wire, bool) {
+func (u *Unblock) request(*Clock) (*Script, *wire, bool) {
 	return unblockScript, wireOf(u.Keys.State(), 0), false
 }
 

@@ -25,8 +25,9 @@ const (
 
 // flight is one call: commands that leave in one write, for requests that wait.
 type flight struct {
-	wire *wire
-	fly  func() // runs it, in memory that is used again
+	wire  *wire
+	clock *lua.Clock // of its server
+	fly   func()     // runs it, in memory that is used again
 
 	sameSlot bool // a command has keys of one hash slot only
 	own      bool // runs in the goroutine of its only caller, and ends at its deadline
@@ -226,11 +227,11 @@ func (f *flight) send() (breaker.Class, error) {
 // Most calls are of one command.
 func (f *flight) call(ctx context.Context) {
 	if !f.ticket.Probe() {
-		f.wire.do(ctx, f.cmds, f.errs)
+		f.wire.do(ctx, f.clock, f.cmds, f.errs)
 		return
 	}
 	for i := range f.cmds {
-		f.wire.do(ctx, f.cmds[i:i+1], f.errs[i:i+1])
+		f.wire.do(ctx, f.clock, f.cmds[i:i+1], f.errs[i:i+1])
 		err := f.errs[i]
 		if class := classify(ctx, err, 0, 0); class == breaker.ClassUnavailable || class == breaker.ClassSlow || ctx.Err() != nil {
 			for k := range f.errs[i+1:] {
@@ -283,7 +284,7 @@ func (f *flight) sendApart(ctx context.Context) {
 		return
 	}
 	errs := make([]error, len(cmds))
-	f.wire.do(ctx, cmds, errs)
+	f.wire.do(ctx, f.clock, cmds, errs)
 	for k, p := range pieces {
 		p.of.put(p.at, cmds[k], errs[k])
 		p.of.err = nil

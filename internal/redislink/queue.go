@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
 const (
@@ -37,6 +38,7 @@ type queue struct {
 	wire    *wire
 	server  string // its name
 	breaker *breaker.Breaker
+	clock   lua.Clock // of the server
 	max     int       // calls in flight, those included whose callers have left
 	unused  sync.Pool // flights
 
@@ -62,7 +64,7 @@ func newQueue(w *wire, server string, b *breaker.Breaker, sameSlot bool) *queue 
 	q.landed.L = &q.mu
 	q.unused.New = func() any {
 		f := newFlight(w)
-		f.fly = func() { q.fly(f) }
+		f.clock, f.fly = &q.clock, func() { q.fly(f) }
 		return f
 	}
 	q.timer = time.AfterFunc(time.Hour, q.sendHome)

@@ -80,7 +80,7 @@ func (l *Link) beatAway(ctx context.Context, srv *Server) {
 	defer cancel()
 	b, errs := l.heartbeat(l.peersOn(srv)), make([]error, 1)
 	if b.Since = -1; b.Key != "" {
-		if l.wire.do(ctx, []lua.Command{&b}, errs); errs[0] == nil {
+		if l.wire.do(ctx, &srv.queue.clock, []lua.Command{&b}, errs); errs[0] == nil {
 			l.fleet.count(l.beatsOf(srv), b.Alive, time.Now())
 		}
 	}

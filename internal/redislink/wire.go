@@ -28,9 +28,9 @@ type wire struct {
 	events *events
 }
 
-// do sends commands. A hook of the client's that panics would end the program from here,
+// do sends commands to the server of a clock. A hook of the client's that panics would end the program from here,
 // where no caller can recover: it is an error of the commands, which may have been executed.
-func (w *wire) do(ctx context.Context, cmds []lua.Command, errs []error) {
+func (w *wire) do(ctx context.Context, clock *lua.Clock, cmds []lua.Command, errs []error) {
 	defer func() {
 		if v := recover(); v != nil {
 			for i := range errs {
@@ -40,7 +40,7 @@ func (w *wire) do(ctx context.Context, cmds []lua.Command, errs []error) {
 			}
 		}
 	}()
-	w.lua.Do(ctx, cmds, errs)
+	w.lua.DoBy(ctx, clock, cmds, errs)
 }
 
 // called reports a call that has ended.

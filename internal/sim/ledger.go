@@ -80,6 +80,7 @@ type ledger struct {
 	nonces     map[string]bool      // of the commands that were executed
 	permits    map[string]*inFlight // by the key in Redis
 	emptied    map[string][]time.Duration
+	windows    windows
 	redirects  map[string]int // answers of servers that do not have the keys, by their first word
 }
 
@@ -91,7 +92,7 @@ type waiting struct {
 }
 
 func newLedger(p *Plan, rules map[string]*rule, tracing bool) *ledger {
-	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[3]int]*waiting{}, refused: map[[3]int]*waiting{}, nonces: map[string]bool{}, permits: map[string]*inFlight{}, emptied: map[string][]time.Duration{}, redirects: map[string]int{}}
+	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[3]int]*waiting{}, refused: map[[3]int]*waiting{}, nonces: map[string]bool{}, permits: map[string]*inFlight{}, emptied: map[string][]time.Duration{}, windows: windows{of: map[string]filled{}}, redirects: map[string]int{}}
 }
 
 func (l *ledger) now() time.Duration { return time.Since(l.began) }
@@ -101,6 +102,7 @@ func (l *ledger) clockStepped() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stepped = append(l.stepped, l.now())
+	l.windows.stepped()
 }
 
 // violated notes a violation. mu is held.
@@ -169,6 +171,7 @@ func (l *ledger) lost(key string) {
 		l.emptied[key] = append(l.emptied[key], l.now())
 		return
 	}
+	l.windows.lost(key)
 	a := l.of(key)
 	a.lost = append(a.lost, loss{l.now(), 1 / a.rule.parts})
 	a.fleet.extra += a.rule.grants(l.now()).bursts
@@ -182,8 +185,8 @@ func (l *ledger) executed(nonce string) {
 	l.nonces[nonce] = true
 }
 
-// charged notes units that a server has charged.
-func (l *ledger) charged(c charge) {
+// charged notes units that a server has charged, by its clock.
+func (l *ledger) charged(c charge, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.rules[c.key] == nil || c.units == 0 {
@@ -198,7 +201,24 @@ func (l *ledger) charged(c charge) {
 	case returns:
 		a.returned -= c.units
 	}
+	if a.rule.window != nil {
+		w := l.windows.charge(c.key, c.units, a.rule, now)
+		l.check(w.units <= a.rule.most, "P4", "%s: %d units are charged in the window that ends at %v, the limit is %d", c.key, w.units, w.end, a.rule.most)
+	}
 	l.note("%s charges %d (%d)", c.key, c.units, c.kind)
+}
+
+// lacked checks that a server has denied units because its window has no room for them.
+func (l *ledger) lacked(d charge, now int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.rules[d.key]
+	if r == nil || r.window == nil {
+		return
+	}
+	if w := l.windows.charge(d.key, 0, r, now); !w.unsure {
+		l.check(w.units+d.units > r.fewest, "P4", "%s: %d units are denied, and %d are charged in the window that ends at %v; the limit is %d", d.key, d.units, w.units, w.end, r.fewest)
+	}
 }
 
 // timely checks what holds for every call but waits.
@@ -459,33 +479,4 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 	bound := rate*(union(spans).Seconds()+local+0.1) + b*burst*(1+losses+away+claims)
 	l.check(float64(admitted) <= math.Ceil(bound)+1, "P5", "%s from %v to %v: %d units admitted, the bound is %.1f = %.3g/s·(%.1f s by Redis + %.2f s locally) + %g·%.3g·(1 + %.3g losses + %g times away + %.2f local times)",
 		key, from, to, admitted, bound, rate, union(spans).Seconds(), local, b, burst, losses, away, claims)
-}
-
-// gaps is how often none of the spans covers the time from one moment to another.
-func gaps(spans [][2]time.Duration, from, to time.Duration) (n int) {
-	slices.SortFunc(spans, func(a, b [2]time.Duration) int { return cmp.Compare(a[0], b[0]) })
-	end := from
-	for _, s := range append(spans, [2]time.Duration{to, to}) {
-		if s[0] > end {
-			n++
-		}
-		end = max(end, s[1])
-	}
-	return n
-}
-
-// union is how long at least one of the spans lasts.
-func union(spans [][2]time.Duration) (d time.Duration) {
-	slices.SortFunc(spans, func(a, b [2]time.Duration) int { return cmp.Compare(a[0], b[0]) })
-	var end time.Duration
-	for i, s := range spans {
-		if i == 0 || s[0] > end {
-			d += s[1] - s[0]
-			end = s[1]
-		} else if s[1] > end {
-			d += s[1] - end
-			end = s[1]
-		}
-	}
-	return d
 }

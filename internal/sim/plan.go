@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/calendar"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -26,7 +27,9 @@ type Plan struct {
 	Keys      int // of each limit
 	Limits    []Limit
 	Permits   []Permits
-	Life      time.Duration
+	// Begins is how long after 2000-01-01 the world does.
+	Begins time.Duration
+	Life   time.Duration
 	// Think is how long a caller pauses on average around faults, and Idle at other times.
 	Think, Idle time.Duration
 	Looks       float64 // the part of calls that are peeks
@@ -61,6 +64,9 @@ type Limit struct {
 	Lease int // units of a lease, 0 without
 	Age   time.Duration
 	Parts int // of a key, 0 where it is whole
+	// Unit and Zone are of a limit of a calendar.
+	Unit calendar.Unit
+	Zone string
 }
 
 func (l Limit) options() (opts []limiter.Option) {
@@ -162,7 +168,48 @@ func draw(seed uint64, decisions float64, least time.Duration) Plan {
 	p.drawChanges(rand.New(rand.NewPCG(seed, 44)))
 	p.drawRing(rand.New(rand.NewPCG(seed, 45)))
 	p.drawHost(rand.New(rand.NewPCG(seed, 46)))
+	p.drawCalendar(rand.New(rand.NewPCG(seed, 47)), decisions)
 	return p
+}
+
+// drawCalendar makes a limit of some fleets one of a calendar, whose windows change while the
+// fleet lives. Each fleet makes so many decisions.
+func (p *Plan) drawCalendar(rng *rand.Rand, decisions float64) {
+	if rng.IntN(4) > 0 {
+		return
+	}
+	of, unit, name := rng.IntN(len(p.Limits)), calendar.Day+calendar.Unit(rng.IntN(4)), zones[rng.IntN(len(zones))]
+	windows := 1 + p.Life.Hours()/shortest[unit].Hours()
+	keys := float64(p.Keys)
+	asked := 1.4 * decisions * (1 + math.Log(keys)) / keys / float64(len(p.Limits)) / windows
+	was := p.Limits[of]
+	l := was
+	l.Unit = unit
+	l.Limit = limiter.Calendar(1+int(asked*math.Exp2(4*rng.Float64()-3)), unit, zone(name))
+	if l.Lease > 0 {
+		l.Lease = min(l.Lease, l.Burst())
+	}
+	if l.most() == 0 {
+		l.Lease, l.Age, l.Parts = 0, 0, 0
+	}
+	l.Zone = name
+	p.Limits[of] = l
+	for i, c := range p.Changes {
+		if c.Of == of {
+			n := int(float64(l.Burst()) * float64(c.To.Burst()) / float64(was.Burst()))
+			p.Changes[i].To = limiter.Calendar(max(1, n, l.Parts), unit, zone(name))
+		}
+	}
+	// A window ends while the fleet lives: often one of a day on which clocks change.
+	at := began.Add(time.Duration(rng.Int64N(int64(12 * 365 * 24 * time.Hour)))).In(zone(name))
+	for day := range 400 {
+		if from, to := calendar.Day.Window(at.AddDate(0, 0, day)); rng.IntN(2) == 0 && to.Sub(from) != 24*time.Hour {
+			at = from
+			break
+		}
+	}
+	_, end := unit.Window(at)
+	p.Begins = max(0, end.Sub(began)-time.Duration(rng.Float64()*float64(p.Life)))
 }
 
 // drawHost lets some of the fleets call a host.
@@ -427,83 +474,3 @@ func (p *Plan) calmSince(at time.Duration, server int) (since time.Duration) {
 
 // alive is how many processes there are at the end.
 func (p *Plan) alive() int { return p.Processes + len(p.Joins) - len(p.Leaves) }
-
-// smaller lists plans with one thing less.
-func (p Plan) smaller() (plans []Plan) {
-	for i := range p.Faults {
-		q := p
-		q.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
-		plans = append(plans, q)
-	}
-	for i := range p.Joins {
-		q := p
-		q.Joins = slices.Delete(slices.Clone(p.Joins), i, i+1)
-		plans = append(plans, q)
-	}
-	for i := range p.Leaves {
-		q := p
-		q.Leaves = slices.Delete(slices.Clone(p.Leaves), i, i+1)
-		plans = append(plans, q)
-	}
-	if p.Processes > 1 && len(p.Leaves) == 0 {
-		q := p
-		q.Processes--
-		q.Faults = slices.Clone(p.Faults)
-		for i := range q.Faults {
-			if of := q.Faults[i].Of; of != nil {
-				q.Faults[i].Of = slices.DeleteFunc(slices.Clone(of), func(n int) bool { return n >= q.Processes })
-			}
-		}
-		plans = append(plans, q)
-	}
-	if p.Callers > 1 {
-		q := p
-		q.Callers--
-		plans = append(plans, q)
-	}
-	if len(p.Limits) > 1 {
-		q := p
-		q.Limits = p.Limits[:len(p.Limits)-1]
-		q.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return c.Of >= len(q.Limits) })
-		plans = append(plans, q)
-	}
-	if len(p.Permits) > 0 {
-		q := p
-		q.Permits = p.Permits[:len(p.Permits)-1]
-		plans = append(plans, q)
-	}
-	for i, l := range p.Limits {
-		if l.Lease > 0 || l.Parts > 1 {
-			q := p
-			q.Limits = slices.Clone(p.Limits)
-			q.Limits[i] = Limit{Limit: l.Limit}
-			plans = append(plans, q)
-		}
-	}
-	if p.Shape != Single && p.Shape.servers() == 1 {
-		q := p
-		q.Shape = Single
-		plans = append(plans, q)
-	}
-	if len(p.Changes) > 0 {
-		q := p
-		q.Changes = p.Changes[:len(p.Changes)-1]
-		plans = append(plans, q)
-	}
-	if p.Options.LocalKeys > 0 {
-		q := p
-		q.Options.LocalKeys = 0
-		plans = append(plans, q)
-	}
-	if p.Host.Limit > 0 {
-		q := p
-		q.Host = Host{}
-		plans = append(plans, q)
-	}
-	if p.Looks > 0 {
-		q := p
-		q.Looks = 0
-		plans = append(plans, q)
-	}
-	return plans
-}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/holdfast-go/holdfast/calendar"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -16,6 +17,9 @@ type rule struct {
 	late     time.Duration // how long after its charge a unit may be spent
 	aligned  bool          // windows that begin at multiples of their length
 	windowed bool
+	window   func(now int64) (end int64) // of a fixed window; nil of others
+	// The lowest and the highest limit of a part, of a fixed window.
+	fewest, most int64
 }
 
 // limitSince is a limit that holds from some time on.
@@ -25,11 +29,16 @@ type limitSince struct {
 	grants      granting
 }
 
-func sinceThen(at time.Duration, l limiter.Limit) limitSince {
-	params, _ := algo.Limit{Kind: algorithmOf(l), N: int64(l.Rate().N), Per: l.Rate().Per.Microseconds(), Burst: int64(l.Burst())}.Params()
+func sinceThen(at time.Duration, l limiter.Limit, unit calendar.Unit) limitSince {
+	per := l.Rate().Per
+	window := per
+	if unit != 0 {
+		per, window = shortest[unit], time.Duration(algo.Shortest[unit-calendar.Day])*time.Microsecond
+	}
+	params, _ := algo.Limit{Kind: algorithmOf(l), N: int64(l.Rate().N), Per: window.Microseconds(), Burst: int64(l.Burst())}.Params()
 	length, most := params.Grants()
-	rate := float64(l.Rate().N) / l.Rate().Per.Seconds()
-	return limitSince{at, rate, float64(l.Burst()), granting{rate, length / 1e6, most, 1 - rate*length/1e6/most}}
+	rate := float64(l.Rate().N) / window.Seconds()
+	return limitSince{at, float64(l.Rate().N) / per.Seconds(), float64(l.Burst()), granting{rate, length / 1e6, most, 1 - rate*length/1e6/most}}
 }
 
 // grants is what Redis grants of the limit that holds at a time.

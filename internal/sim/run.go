@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	rand1 "math/rand"
 	"math/rand/v2"
 	"runtime"
@@ -51,6 +52,7 @@ func RunReal(t *testing.T, p Plan, tracing bool, real Real) (rep Report) {
 }
 
 func live(p Plan, tracing bool, real Real) Report {
+	time.Sleep(p.Begins)
 	w := &World{Plan: p, real: real, began: time.Now(), rules: map[string]*rule{}, done: make(chan struct{})}
 	w.processes = make([]*process, p.Processes+len(p.Joins))
 	w.ledger = newLedger(&w.Plan, w.rules, tracing)
@@ -60,13 +62,13 @@ func live(p Plan, tracing bool, real Real) Report {
 		w.keys = append(w.keys, "k"+strconv.Itoa(k))
 	}
 	for i, l := range p.Limits {
-		most, limits := l.most(), []limitSince{sinceThen(0, l.Limit)}
+		most, limits := l.most(), []limitSince{sinceThen(0, l.Limit, l.Unit)}
 		for _, c := range p.Changes {
 			if c.Of == i {
 				to := l
 				to.Limit = c.To
 				most = min(most, to.most())
-				limits = append(limits, sinceThen(c.At, c.To))
+				limits = append(limits, sinceThen(c.At, c.To, l.Unit))
 			}
 		}
 		w.most = append(w.most, most)
@@ -75,6 +77,14 @@ func live(p Plan, tracing bool, real Real) Report {
 				account: w.account(i, k), parts: float64(max(1, l.Parts)), late: l.Age,
 				windowed: algorithmOf(l.Limit).Windowed(), aligned: algorithmOf(l.Limit) == algo.FixedWindow || algorithmOf(l.Limit) == algo.SlidingWindowCounter,
 				limits: limits,
+			}
+			if algorithmOf(l.Limit) == algo.FixedWindow {
+				r.window = func(now int64) int64 { return endOf(l.Unit, l.Zone, l.Rate().Per, now) }
+				r.fewest = math.MaxInt64
+				for _, then := range limits {
+					r.fewest = min(r.fewest, int64(then.burst/r.parts))
+					r.most = max(r.most, int64(math.Ceil(then.burst/r.parts)))
+				}
 			}
 			for _, name := range w.inRedis(i, k) {
 				w.rules[name] = r

@@ -31,6 +31,7 @@ type run struct {
 	now     int64
 	changes map[string]*value
 	charges []charge
+	denials []charge // units that were denied, of keys without a block
 	granted []string // keys of semaphores, once for each new permit
 }
 
@@ -119,23 +120,28 @@ func asked(kind algo.Kind, f []string) (p algo.Params, n int64) {
 
 // limitOf is a limit as scripts know it.
 func limitOf(kind algo.Kind, full, rate string) algo.Params {
-	f := strings.Split(rate, ":") // ":num:den:"
+	f := strings.Split(rate, ":") // ":num:den:", and what the burst of a token bucket is, and borders
 	p := algo.Params{Kind: kind, Cap: number(full), Num: number(f[1]), Den: number(f[2])}
 	if !kind.Windowed() {
 		p.Cap /= p.Den
+	}
+	if len(f) > borders && f[4] != "" {
+		p.Calendar = listed(numbers(f[4:]), p.Den)
 	}
 	return p
 }
 
 // read is what is replied on the item number nr: the integers of decide.lua, and those at
 // the end of the reply.
-func (r *run) read(p algo.Params, s *algo.State, n, admitted, count, nr int64) (v, more []int64) {
+func (r *run) read(p algo.Params, key string, s *algo.State, n, admitted, count, nr int64) (v, more []int64) {
 	is := p.Read(s, r.now, n)
 	v = []int64{is.Level}
 	if admitted == 0 && n >= 0 {
 		v[0] = -1 - is.Level
 		if is.Blocked > 0 {
 			more = append(more, nr, 1, is.Blocked)
+		} else if n > 0 {
+			r.denials = append(r.denials, charge{key: key, units: n})
 		}
 	} else if admitted < count && n > 0 {
 		more = append(more, nr, 2, admitted)
@@ -149,7 +155,7 @@ func (r *run) read(p algo.Params, s *algo.State, n, admitted, count, nr int64) (
 		}
 		v = append(v, is.Reset, is.Retry)
 	}
-	if is.Ahead > 0 && is.Ahead != p.Den-r.now%p.Den {
+	if _, end := p.Bounds(r.now); is.Ahead > 0 && is.Ahead != end-r.now {
 		more = append(more, nr, 4, is.Ahead)
 	}
 	return v, more
@@ -175,6 +181,10 @@ func (r *run) decide(kind algo.Kind, keys, argv []string) []int64 {
 			count = number(argv[counts+int64(i)])
 		}
 		p, n := asked(kind, f)
+		if elsewhen(&p, r.now) {
+			reply, marks = append(reply, -1), append(marks, int64(i+1), 5, 1)
+			continue
+		}
 		v := r.load(key, kind)
 		before := v.clone()
 		var d algo.Decision
@@ -200,7 +210,7 @@ func (r *run) decide(kind algo.Kind, keys, argv []string) []int64 {
 			r.charges = append(r.charges, charge{key, decisions, admitted * n})
 		}
 		r.save(key, before, v, d.ResetAfter)
-		item, more := r.read(p, &v.state, n, admitted, count, int64(i+1))
+		item, more := r.read(p, key, &v.state, n, admitted, count, int64(i+1))
 		reply, marks = append(reply, item...), append(marks, more...)
 	}
 	return append(reply, marks...)
@@ -219,7 +229,7 @@ func (r *run) all(keys, argv []string) []int64 {
 	of := int(number(argv[2]))
 	own := len(argv) > 3+6*of
 	for first := 0; first < len(keys); first += of {
-		asks := make([]algo.Ask, of)
+		asks, unknown := make([]algo.Ask, of), false
 		values, before := make([]*value, of), make([]*value, of)
 		for i, key := range keys[first : first+of] {
 			f := argv[4+6*i:]
@@ -230,19 +240,38 @@ func (r *run) all(keys, argv []string) []int64 {
 			values[i] = r.load(key, p.Kind)
 			before[i] = values[i].clone()
 			asks[i] = algo.Ask{Params: p, State: &values[i].state, N: n}
+			unknown = unknown || elsewhen(&p, r.now)
 		}
-		out, ok := algo.StepAll(asks, r.now)
+		out, ok := stepAll(asks, r.now, unknown)
 		reply = append(reply, one(ok))
 		for i, d := range out {
 			if key := keys[first+i]; ok {
 				r.save(key, before[i], values[i], d.ResetAfter)
 				r.charges = append(r.charges, charge{key, decisions, asks[i].N})
 			}
-			item, more := r.read(asks[i].Params, asks[i].State, asks[i].N, one(d.Allowed), 1, int64(first+i+1))
+			if elsewhen(&asks[i].Params, r.now) {
+				reply, marks = append(reply, -1), append(marks, int64(first+i+1), 5, 1)
+				continue
+			}
+			item, more := r.read(asks[i].Params, keys[first+i], asks[i].State, asks[i].N, one(d.Allowed), 1, int64(first+i+1))
 			reply, marks = append(reply, item...), append(marks, more...)
 		}
 	}
 	return append(reply, marks...)
+}
+
+// stepAll is algo.StepAll; where the windows of a calendar are unknown, nothing is charged.
+func stepAll(asks []algo.Ask, now int64, unknown bool) (out []algo.Decision, ok bool) {
+	if !unknown {
+		return algo.StepAll(asks, now)
+	}
+	for _, a := range asks {
+		dry := *a.State
+		dry.Log = slices.Clone(dry.Log)
+		each, _ := algo.StepAll([]algo.Ask{{Params: a.Params, State: &dry, N: a.N}}, now)
+		out = append(out, each...)
+	}
+	return out, false
 }
 
 // back is give_back.lua.
@@ -271,7 +300,11 @@ func (r *run) block(kind algo.Kind, key string, argv []string) []int64 {
 	v := r.load(key, kind)
 	before := v.clone()
 	left := algo.Block(&v.state, r.now, number(argv[1]))
-	reset := algo.Step(limitOf(kind, argv[2], argv[3]), &v.state, r.now, 0).ResetAfter
+	p := limitOf(kind, argv[2], argv[3])
+	reset := algo.Step(p, &v.state, r.now, 0).ResetAfter
+	if elsewhen(&p, r.now) {
+		reset = min(v.state.V, 1) * max(0, v.state.At-r.now)
+	}
 	r.save(key, before, v, reset)
 	return []int64{left}
 }

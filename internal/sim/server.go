@@ -427,7 +427,10 @@ func (s *Server) script(sha string, keys, argv []string, rejects string) []byte 
 		s.ledger.executed(argv[1])
 	}
 	for _, c := range r.charges {
-		s.ledger.charged(c)
+		s.ledger.charged(c, r.now)
+	}
+	for _, d := range r.denials {
+		s.ledger.lacked(d, r.now)
 	}
 	return integers(reply)
 }

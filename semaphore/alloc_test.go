@@ -26,7 +26,7 @@ func TestAllocations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	}); n > 44 {
-		t.Errorf("%v allocations, want at most 44", n)
+	}); n > 27 {
+		t.Errorf("%v allocations, want at most 27", n)
 	}
 }

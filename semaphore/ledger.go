@@ -55,7 +55,7 @@ func (l *ledger) enter(name string, permits int) *key {
 	k := l.keys[name]
 	if k == nil {
 		id := lua.EncodeID(name)
-		k = &key{name: name, id: id, inRedis: l.redis.Names.Permits(id), srv: l.redis.Server(id), holding: make(map[string]*Permit), wake: make(chan struct{}, 1)}
+		k = &key{name: name, id: id, inRedis: l.redis.Names.Permits(id), srv: l.redis.Server(id)}
 		l.keys[name] = k
 	}
 	k.pending++
@@ -77,27 +77,30 @@ func (l *ledger) dropUnused(k *key) {
 	}
 }
 
-// askRedis asks for several callers. A call that the caller leaves is over when ended
-// is closed.
-func (l *ledger) askRedis(ctx context.Context, k *key, callers []string, critical, again, wait bool) (reply lua.PermitReply, ended <-chan struct{}, err error) {
-	ask := &lua.PermitAsk{
-		Key: k.inRedis, Most: int64(k.permits()), Keep: int64(min(keptOf(k.permits(), l.headroom), k.permits()-1)),
+// question is what asks for several callers.
+func (l *ledger) question(k *key, callers []string, critical, again, wait bool) lua.PermitAsk {
+	n, keep := k.permits(), 0
+	if !critical {
+		keep = min(keptOf(n, l.headroom), n-1)
+	}
+	return lua.PermitAsk{
+		ID: k.id, Key: k.inRedis, Most: int64(n), Keep: int64(keep),
 		TTL: l.ttl.Microseconds(), Patience: l.patience.Microseconds(),
 		Wait: wait, Critical: critical, Again: again, Callers: callers,
 	}
-	if critical {
-		ask.Keep = 0
-	}
-	over := make(chan struct{})
-	cmd := &lua.Acquire{Ask: ask}
+}
+
+// askRedis asks, and calls ended, if it is set, when the call is over: also one that the caller has left.
+func (l *ledger) askRedis(ctx context.Context, k *key, ask *lua.PermitAsk, ended func(*redislink.Op, bool)) (reply lua.PermitReply, err error) {
 	o := l.redis.NewOp()
-	o.ID, o.Command, o.After = k.id, cmd, func(*redislink.Op, bool) { close(over) }
+	o.ID, o.Permits, o.After = k.id, ask, ended
 	if err := l.redis.Ask(ctx, k.srv, o, l.redis.Budget); err != nil {
-		return reply, over, err
+		return reply, err
 	}
+	reply = o.Got
 	l.redis.Free(o)
 	l.redis.Beat(k.srv)
-	return cmd.Got, over, nil
+	return reply, nil
 }
 
 // forget takes callers out of all that Redis keeps of the key.
@@ -105,19 +108,19 @@ func (l *ledger) forget(ctx context.Context, k *key, callers ...string) {
 	_ = l.redis.Exec(ctx, k.id, lua.LeavePermits(k.inRedis, callers...))
 }
 
-// takeBack takes a caller out of Redis that does not know what its call was answered:
-// after the call has ended, or Redis could execute it later.
-func (l *ledger) takeBack(k *key, caller string, ended <-chan struct{}, err error) {
-	if redislink.NeverExecuted(err) {
-		return
+// takeBack takes a caller out of Redis that does not know what its call was answered.
+func (l *ledger) takeBack(k *key, w *waiter, err error) {
+	if !redislink.NeverExecuted(err) {
+		l.note(k, w, unwanted)
 	}
-	l.redis.Background.Start(func(ctx context.Context) {
-		select {
-		case <-ended:
-			l.forget(ctx, k, caller)
-		case <-ctx.Done():
-		}
-	})
+}
+
+// note notes what came of the first call of a caller. One that has ended and is unwanted is taken back: before,
+// Redis could execute it later.
+func (l *ledger) note(k *key, w *waiter, what uint32) {
+	if before := w.first.Or(what); before|what == ended|unwanted && before != ended|unwanted {
+		l.redis.Background.Start(func(ctx context.Context) { l.forget(ctx, k, w.caller()) })
+	}
 }
 
 // fallBack decides without Redis.
@@ -168,17 +171,17 @@ func (l *ledger) grant(k *key, caller string, remaining int, again bool) *Permit
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.hold(k, caller, remaining, limiter.SourceRedis)
-	p.queued = again
+	p.leave.Queued = again
 	return p
 }
 
 // hold makes the permit of a caller. mu is held.
 func (l *ledger) hold(k *key, caller string, remaining int, from limiter.Source) *Permit {
 	p := l.count(k, limiter.Result{Allowed: true, Remaining: max(0, remaining), Source: from})
-	p.caller, p.free, p.lost = caller, func() { l.release(k, p) }, make(chan struct{})
-	p.queued = from != limiter.SourceRedis
-	p.known.Store(!p.queued)
-	k.holding[caller] = p
+	p.free = func() { l.release(k, p) }
+	p.leave = lua.Leaver{ID: k.id, Key: k.inRedis, Caller: caller, Queued: from != limiter.SourceRedis}
+	p.known.Store(!p.leave.Queued)
+	k.hold(p)
 	l.held++
 	l.beats.Begin()
 	return p
@@ -187,16 +190,26 @@ func (l *ledger) hold(k *key, caller string, remaining int, from limiter.Source)
 // release frees a permit, here and in Redis.
 func (l *ledger) release(k *key, p *Permit) {
 	l.mu.Lock()
-	delete(k.holding, p.caller)
+	k.drop(p)
 	l.held--
 	l.dropUnused(k)
 	l.mu.Unlock()
-	leave := lua.ReleasePermit(k.inRedis, p.caller)
-	if p.queued {
-		leave = lua.LeavePermits(k.inRedis, p.caller)
+	o := l.redis.NewOp()
+	o.ID, o.Leave = k.id, &p.leave
+	if l.redis.Ask(context.Background(), k.srv, o, l.redis.Budget) == nil {
+		l.redis.Free(o)
 	}
-	_ = l.redis.Exec(context.Background(), k.id, leave)
-	k.pollNow()
+	l.pollNow(k)
+}
+
+// pollNow lets the poller of a key ask at once.
+func (l *ledger) pollNow(k *key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
 }
 
 const (
@@ -230,7 +243,7 @@ func (l *ledger) extendAll(ctx context.Context) {
 	// In an order that is the same in each run.
 	for _, name := range slices.Sorted(maps.Keys(l.keys)) {
 		k := l.keys[name]
-		permits := slices.SortedFunc(maps.Values(k.holding), func(a, b *Permit) int { return strings.Compare(a.caller, b.caller) })
+		permits := slices.SortedFunc(slices.Values(k.holding), func(a, b *Permit) int { return strings.Compare(a.leave.Caller, b.leave.Caller) })
 		for part := range slices.Chunk(permits, permitsPerBeat) {
 			all = append(all, beat{k, part})
 		}
@@ -247,7 +260,7 @@ func (l *ledger) extend(ctx context.Context, beats []beat) {
 	for i, b := range beats {
 		of := &lua.Holders{ID: b.k.id, Key: b.k.inRedis}
 		for _, p := range b.permits {
-			of.Callers = append(of.Callers, p.caller)
+			of.Callers = append(of.Callers, p.leave.Caller)
 		}
 		ops[i] = &redislink.Op{ID: b.k.id, Keep: of, TTL: l.ttl.Microseconds()}
 	}
@@ -256,9 +269,9 @@ func (l *ledger) extend(ctx context.Context, beats []beat) {
 		var gone []string
 		for n, p := range b.permits {
 			if p.released.Load() {
-				gone = append(gone, p.caller) // meanwhile: the heartbeat has brought it back
+				gone = append(gone, p.leave.Caller) // meanwhile: the heartbeat has brought it back
 			} else if errs[i] == nil && p.known.Swap(true) && ops[i].Lost[n] {
-				p.losing.Do(func() { close(p.lost) })
+				p.lose()
 			}
 		}
 		if len(gone) > 0 {

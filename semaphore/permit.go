@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -24,14 +25,17 @@ type Permit struct {
 	// permit has no rate.
 	limiter.Result
 
-	caller   string // its name in Redis
-	queued   bool   // a call before the one that granted it may still give its caller a place in the queue
-	free     func() // nil for a permit that is not counted
+	free func() // nil for a permit that is not counted
+	at   int    // its place among those of its key
+	// leave gives it back. It is Queued when a call before the one that granted it may still give its caller
+	// a place in the queue.
+	leave    lua.Leaver
 	known    atomic.Bool
 	released atomic.Bool
 
-	lost   chan struct{} // nil for a permit that is not counted
-	losing sync.Once
+	mu     sync.Mutex
+	isLost bool
+	lost   chan struct{} // nil until it is asked for
 }
 
 // Lost is closed when the permit has ended although it was not released: this
@@ -39,7 +43,30 @@ type Permit struct {
 // has lost its state. The permit is held again from then on, but another caller may have
 // had it meanwhile: work that must not run twice should stop. It is nil, which is never
 // closed, for a permit that is not counted.
-func (p *Permit) Lost() <-chan struct{} { return p.lost }
+func (p *Permit) Lost() <-chan struct{} {
+	if p.free == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost == nil {
+		p.lost = make(chan struct{})
+		if p.isLost {
+			close(p.lost)
+		}
+	}
+	return p.lost
+}
+
+// lose notes that it was lost.
+func (p *Permit) lose() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.isLost && p.lost != nil {
+		close(p.lost)
+	}
+	p.isLost = true
+}
 
 // Release frees the permit. When Redis cannot be reached, the permit ends with its time
 // to live. The error is ErrReleased when it was released before, and ErrNotAcquired when
@@ -50,9 +77,8 @@ func (p *Permit) Release() error {
 		return ErrNotAcquired
 	case p.released.Swap(true):
 		return ErrReleased
-	case p.free == nil:
-		return nil
+	case p.free != nil:
+		p.free()
 	}
-	p.free()
 	return nil
 }

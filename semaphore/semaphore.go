@@ -133,14 +133,15 @@ func (s *Semaphore) acquire(ctx context.Context, key string, wait bool) (*Permit
 	}
 	defer s.ledger.leave(k)
 	// Its name is that of no other caller, with the time to live of its permit.
-	w, rank := &waiter{caller: s.redis.Nonce() + s.ledger.suffix}, 1
+	w, rank := &waiter{}, 1
+	w.name[0] = s.redis.Nonce(s.ledger.suffix)
 	if critical.Is(ctx) {
 		rank = 0
 	}
 	if !wait || s.first(k, rank) {
 		if wait {
-			s.ledger.asks(w.caller, k)
-			defer s.asked(w.caller)
+			s.ledger.asks(w.caller(), k)
+			defer s.asked(w.caller())
 		}
 		permit, err := s.ask(ctx, k, w, wait)
 		if !wait || err != nil || permit.Allowed {
@@ -170,13 +171,14 @@ func (s *Semaphore) InFlight(ctx context.Context, key string) (int, error) {
 		return 0, err
 	}
 	defer s.ledger.leave(k)
-	cmd := &lua.Acquire{Ask: &lua.PermitAsk{Key: k.inRedis, Most: int64(k.permits()), TTL: s.ledger.ttl.Microseconds(), Patience: s.ledger.patience.Microseconds()}}
-	if err := s.redis.Exec(ctx, k.id, cmd); err != nil {
+	ask := s.ledger.question(k, nil, true, false, false)
+	reply, err := s.ledger.askRedis(ctx, k, &ask, nil)
+	if err != nil {
 		s.ledger.mu.Lock()
 		defer s.ledger.mu.Unlock()
 		return len(k.holding), redislink.CallerError(ctx, key, err)
 	}
-	return int(cmd.Got.Held), nil
+	return int(reply.Held), nil
 }
 
 // Health reports without asking Redis. Decisions are those on callers who acquired a
@@ -200,7 +202,7 @@ func (s *Semaphore) Close() error {
 	for _, k := range s.ledger.keys {
 		for _, waiting := range k.waiting {
 			for _, w := range waiting {
-				places[k] = append(places[k], w.caller)
+				places[k] = append(places[k], w.caller())
 			}
 		}
 		places[k] = append(places[k], k.left...)
@@ -268,22 +270,23 @@ func check(n int) error {
 
 // ask asks for one caller.
 func (s *Semaphore) ask(ctx context.Context, k *key, w *waiter, wait bool) (*Permit, error) {
-	reply, ended, err := s.ledger.askRedis(ctx, k, []string{w.caller}, critical.Is(ctx), false, wait)
+	w.ask = s.ledger.question(k, w.name[:], critical.Is(ctx), false, wait)
+	reply, err := s.ledger.askRedis(ctx, k, &w.ask, func(*redislink.Op, bool) { s.ledger.note(k, w, ended) })
 	switch {
 	case err == nil:
 		if !reply.Granted[0] {
 			return s.ledger.denied(k, reply.NextEnd, limiter.SourceRedis), nil
 		}
-		return s.ledger.grant(k, w.caller, k.permits()-int(reply.Held), false), nil
+		return s.ledger.grant(k, w.caller(), k.permits()-int(reply.Held), false), nil
 	case redislink.FallsBack(err):
-		permit, failed := s.ledger.fallBack(k, w.caller, critical.Is(ctx), err)
+		permit, failed := s.ledger.fallBack(k, w.caller(), critical.Is(ctx), err)
 		// A caller that waits from now on gets what was granted by asking again.
 		if failed != nil || permit.free == nil && !wait {
-			s.ledger.takeBack(k, w.caller, ended, err)
+			s.ledger.takeBack(k, w, err)
 		}
 		return permit, failed
 	}
-	s.ledger.takeBack(k, w.caller, ended, err)
+	s.ledger.takeBack(k, w, err)
 	return nil, redislink.CallerError(ctx, k.name, err)
 }
 
@@ -314,6 +317,9 @@ func (s *Semaphore) queue(k *key, w *waiter, rank int) {
 	if k.polling {
 		return
 	}
+	if k.wake == nil {
+		k.wake = make(chan struct{}, 1)
+	}
 	k.polling = s.redis.Background.Start(func(ctx context.Context) { s.poll(ctx, k) })
 	if !k.polling {
 		w.err = limiter.ErrClosed
@@ -337,9 +343,9 @@ func (s *Semaphore) unqueue(k *key, w *waiter, rank int) {
 	}
 	// Its place would hold others up until Redis drops it. The poller takes it out, after
 	// a call that may be on its way with it.
-	k.left = append(k.left, w.caller)
+	k.left = append(k.left, w.caller())
 	s.ledger.mu.Unlock()
-	k.pollNow()
+	s.ledger.pollNow(k)
 }
 
 // poll asks for those who wait, until there are none.
@@ -398,18 +404,19 @@ func (s *Semaphore) askFor(ctx context.Context, k *key, batch []*waiter, critica
 	callers := make([]string, len(batch))
 	again := false
 	for i, w := range batch {
-		callers[i] = w.caller
+		callers[i] = w.caller()
 		again = again || w.asked
 	}
-	reply, _, err := s.ledger.askRedis(ctx, k, callers, critical, again, true)
+	ask := s.ledger.question(k, callers, critical, again, true)
+	reply, err := s.ledger.askRedis(ctx, k, &ask, nil)
 	for i, w := range batch {
 		before := w.asked
 		w.asked = true
 		switch {
 		case err == nil && reply.Granted[i]:
-			s.settle(k, w, s.ledger.grant(k, w.caller, k.permits()-int(reply.Held), before), nil)
+			s.settle(k, w, s.ledger.grant(k, w.caller(), k.permits()-int(reply.Held), before), nil)
 		case redislink.FallsBack(err):
-			if permit, err := s.ledger.fallBack(k, w.caller, critical, err); err != nil || permit.Allowed {
+			if permit, err := s.ledger.fallBack(k, w.caller(), critical, err); err != nil || permit.Allowed {
 				s.settle(k, w, permit, err)
 			}
 		case err != nil && ctx.Err() == nil:
@@ -426,7 +433,7 @@ func (s *Semaphore) settle(k *key, w *waiter, permit *Permit, err error) {
 	if w.err = err; err == nil {
 		w.permit = permit
 	} else {
-		k.left = append(k.left, w.caller)
+		k.left = append(k.left, w.caller())
 	}
 	here := false
 	for r := range k.waiting {

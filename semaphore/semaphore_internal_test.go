@@ -95,7 +95,7 @@ func TestHeartbeatDoesNotRestoreAReleasedPermit(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.ledger.extend(t.Context(), beats)
-	if got := of(t, rdb, "h"); len(got) != 1 || got[0] != other.caller {
+	if got := of(t, rdb, "h"); len(got) != 1 || got[0] != other.leave.Caller {
 		t.Errorf("held: %v", got)
 	}
 }
@@ -238,7 +238,7 @@ func TestWaiterIsNotTakenOut(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	// Its share is one permit, which is taken: it has to wait for Redis.
 	id := lua.EncodeID("k")
-	g := &key{name: "k", inRedis: c.redis.Names.Permits(id), id: id, srv: c.redis.Server(id), holding: map[string]*Permit{"taken": {}}, wake: make(chan struct{}, 1)}
+	g := &key{name: "k", inRedis: c.redis.Names.Permits(id), id: id, srv: c.redis.Server(id), holding: []*Permit{{}}}
 	c.ledger.keys["k"] = g
 	got := make(chan *Permit, 1)
 	go func() {

@@ -465,9 +465,7 @@ func (b *Beat) reply(v []int64) error {
 type Plain []any
 
 func (p Plain) request(*Clock) (*Script, *wire, bool) {
-	w := newWire()
-	w.args = append(w.args[:0], p...)
-	return nil, w, false
+	return nil, plainWire(p...), false
 }
 
 func (Plain) reply([]int64) error { return nil }

@@ -48,9 +48,9 @@ func (c *Client) Beat(ctx context.Context, now int64, key, id string, life int64
 }
 
 func (c *Client) Acquire(ctx context.Context, now int64, nonce any, ask *PermitAsk) (PermitReply, error) {
-	a := Acquire{Now: now, Nonce: nonce, Ask: ask}
-	err := c.one(ctx, &a)
-	return a.Got, err
+	p := Permits{Now: now, Nonce: nonce, Items: []PermitItem{{Ask: ask}}}
+	err := c.one(ctx, &p)
+	return p.Items[0].Got, err
 }
 
 func (c *Client) KeepPermits(ctx context.Context, now, ttl int64, of []Holders) ([]bool, error) {

@@ -8,8 +8,10 @@ import (
 // Permits is the key of the permits of an encoded id: who holds one, and who waits.
 func (n *Namer) Permits(id string) string { return n.of("permits", id) }
 
-// PermitAsk asks for permits, one for each caller.
+// PermitAsk asks for permits, one for each caller; without callers, how many are held. It does not
+// change when it was sent: the client reads it when it writes the command.
 type PermitAsk struct {
+	ID  string // encoded
 	Key string
 	// Most is how many there are, Keep how many of them are for critical callers.
 	Most, Keep int64
@@ -24,12 +26,50 @@ type PermitAsk struct {
 	Callers []string
 }
 
+// alike reports that both ask for the same number of permits in the same way.
+func (a *PermitAsk) alike(b *PermitAsk) bool {
+	return a.Most == b.Most && a.Keep == b.Keep && a.TTL == b.TTL && a.Patience == b.Patience &&
+		a.Wait == b.Wait && a.Critical == b.Critical && a.Again == b.Again
+}
+
 // PermitReply is the answer to a PermitAsk.
 type PermitReply struct {
 	Granted []bool
 	Held    int64
 	Ahead   int64 // of the first caller who has to wait
 	NextEnd int64 // of a permit, in µs from now; 0 when every caller has one
+	Err     error // of a key that holds something else
+}
+
+// Leaver is a caller that gives its permit back. It does not change when it was sent.
+type Leaver struct {
+	ID     string // encoded
+	Key    string
+	Caller string
+	Queued bool // it may also have a place in the queue
+}
+
+// PermitItem is one of both.
+type PermitItem struct {
+	Ask   *PermitAsk
+	Leave *Leaver
+
+	Got PermitReply // to an Ask
+}
+
+// ID is the encoded id that the item is of.
+func (it *PermitItem) ID() string {
+	if it.Leave != nil {
+		return it.Leave.ID
+	}
+	return it.Ask.ID
+}
+
+// Permits takes the permits of those who leave, and then asks for permits, in one atomic call.
+type Permits struct {
+	Now   int64
+	Nonce any
+	Items []PermitItem
 }
 
 func flag(b bool) any {
@@ -39,37 +79,86 @@ func flag(b bool) any {
 	return "0"
 }
 
-// Acquire asks for permits.
-type Acquire struct {
-	Now   int64
-	Nonce any
-	Ask   *PermitAsk
-
-	Got PermitReply
-}
-
-// SetNonce sets the nonce.
-func (a *Acquire) SetNonce(n any) { a.Nonce = n }
-
-func (a *Acquire) request(*Clock) (*Script, *wire, bool) {
-	ask := a.Ask
-	w := wireOf(ask.Key, a.Now, a.Nonce, ask.Most, ask.Keep, ask.TTL, ask.Patience, flag(ask.Wait), flag(ask.Critical), flag(ask.Again))
-	for i := range ask.Callers {
-		w.args = append(w.args, ask.Callers[i])
+func (p *Permits) request(*Clock) (*Script, *wire, bool) {
+	if l := p.Items[0].Leave; l != nil && !l.Queued && len(p.Items) == 1 {
+		// For one that leaves alone, a script would take longer.
+		return nil, plainWire("zrem", l.Key, "h"+l.Caller), false
 	}
-	return acquireScript, w, false
+	w, gone := newWire(), 0
+	for i := range p.Items {
+		if l := p.Items[i].Leave; l != nil {
+			w.key(l.Key)
+			gone++
+		}
+	}
+	for i := range p.Items {
+		if ask := p.Items[i].Ask; ask != nil {
+			w.key(ask.Key)
+		}
+	}
+	w.sealKeys()
+	w.args = append(w.args, p.Now, p.Nonce, gone)
+	for i := range p.Items {
+		if l := p.Items[i].Leave; l != nil {
+			w.args = append(w.args, &l.Caller, flag(l.Queued))
+		}
+	}
+	var before *PermitAsk
+	for i := range p.Items {
+		ask := p.Items[i].Ask
+		if ask == nil {
+			continue
+		}
+		if before == nil || !ask.alike(before) {
+			w.args = append(w.args, "-", &ask.Most, &ask.Keep, &ask.TTL, &ask.Patience, flag(ask.Wait), flag(ask.Critical), flag(ask.Again))
+		}
+		before = ask
+		w.args = append(w.args, len(ask.Callers))
+		for i := range ask.Callers {
+			w.args = append(w.args, &ask.Callers[i])
+		}
+	}
+	return permitsScript, w, false
 }
 
 // Wrote reports that a caller was granted a permit, or waits for one.
-func (a *Acquire) Wrote() bool { return a.Ask.Wait || slices.Contains(a.Got.Granted, true) }
+func (p *Permits) Wrote() bool {
+	return slices.ContainsFunc(p.Items, func(it PermitItem) bool {
+		return it.Ask != nil && it.Got.Err == nil && (it.Ask.Wait && len(it.Ask.Callers) > 0 || slices.Contains(it.Got.Granted, true))
+	})
+}
 
-func (a *Acquire) reply(v []int64) error {
-	const head = 4
-	callers := len(a.Ask.Callers)
-	if len(v) != head+callers || !exact(v[1:head]...) {
-		return &ReplyError{fmt.Sprintf("permits %v for %d callers", v, callers)}
+// The numbers of a reply before those of an item, and before those of its callers.
+const permitsHead, askHead = 1, 3
+
+func (p *Permits) reply(v []int64) error {
+	if len(p.Items) == 1 && p.Items[0].Leave != nil {
+		return nil
 	}
-	a.Got = PermitReply{Held: v[1], Ahead: v[2], NextEnd: v[3], Granted: ones(v[head:])}
+	at := permitsHead
+	for i := range p.Items {
+		it := &p.Items[i]
+		if it.Ask == nil {
+			continue
+		}
+		end := at + askHead + len(it.Ask.Callers)
+		if end > len(v) {
+			return &ReplyError{fmt.Sprintf("permits %v for %d items", v, len(p.Items))}
+		}
+		it.Got = PermitReply{Held: v[at], Ahead: v[at+1], NextEnd: v[at+2]}
+		switch {
+		case it.Got.Held == -1:
+			it.Got = PermitReply{Err: &ReplyError{fmt.Sprintf("the key %q does not hold permits", it.Ask.Key)}}
+		case !exact(v[at : at+askHead]...):
+			return &ReplyError{fmt.Sprintf("permits %v", v)}
+		default:
+			it.Got.Granted = ones(v[at+askHead : end])
+		}
+		at = end
+	}
+	if at != len(v) {
+		return &ReplyError{fmt.Sprintf("permits %v for %d items", v, len(p.Items))}
+	}
 	return nil
 }
 
@@ -91,9 +180,6 @@ func LeavePermits(key string, callers ...string) Plain {
 	}
 	return p
 }
-
-// ReleasePermit ends the permit of a caller that does not wait.
-func ReleasePermit(key, caller string) Plain { return Plain{"zrem", key, "h" + caller} }
 
 // LeaveQueue takes callers out of the queue of a key; permits that they hold stay.
 func LeaveQueue(key string, callers ...string) Plain {

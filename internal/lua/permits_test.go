@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -299,5 +300,72 @@ func TestLeavingIsOneStep(t *testing.T) {
 	}
 	if n := s.rdb.Exists(t.Context(), s.key).Val(); n != 0 {
 		t.Errorf("left: %v", s.rdb.ZRangeWithScores(t.Context(), s.key, 0, -1).Val())
+	}
+}
+
+// TestPermitsTogether: in one command those who leave are taken out before others ask, each asks with its own
+// numbers, and a key that holds something else is refused alone.
+func TestPermitsTogether(t *testing.T) {
+	rdb := newClient(t)
+	names, c := lua.NewNamer("permits"), lua.NewClient(rdb)
+	if err := rdb.Set(t.Context(), names.Permits("broken"), "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(id string, most int64, wait bool, callers ...string) lua.PermitItem {
+		return lua.PermitItem{Ask: &lua.PermitAsk{ID: id, Key: names.Permits(id), Most: most, TTL: 3600 * second, Patience: 3600 * second, Wait: wait, Callers: callers}}
+	}
+	leave := func(id, caller string, queued bool) lua.PermitItem {
+		return lua.PermitItem{Leave: &lua.Leaver{ID: id, Key: names.Permits(id), Caller: caller, Queued: queued}}
+	}
+	step := func(items ...lua.PermitItem) []lua.PermitItem {
+		t.Helper()
+		p := lua.Permits{Nonce: "n", Items: items}
+		if err := c.One(t.Context(), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p.Items
+	}
+	step(ask("a", 1, false, "1"), ask("b", 2, false, "2", "3"), ask("b", 2, true, "4", "5"))
+	got := step(
+		ask("a", 1, false, "6"), ask("a", 1, true, "7"), leave("a", "1", false),
+		ask("broken", 1, false, "8", "9"), leave("broken", "10", true),
+		ask("b", 2, true, "4", "5"), leave("b", "2", false), leave("b", "4", true),
+		ask("c", 9, false), ask("c", 9, false, "11", "12"),
+	)
+	for i, want := range map[int][]bool{0: {true}, 1: {false}, 5: {false, true}, 8: {}, 9: {true, true}} {
+		if r := got[i].Got; r.Err != nil || !slices.Equal(r.Granted, want) {
+			t.Errorf("item %d: %+v, want %v", i, r, want)
+		}
+	}
+	if r := got[3].Got; r.Err == nil || r.Granted != nil {
+		t.Errorf("the key that holds something else: %+v", r)
+	}
+	if held := [3]int64{got[1].Got.Held, got[5].Got.Held, got[9].Got.Held}; held != [3]int64{1, 2, 2} {
+		t.Errorf("held: %v", held)
+	}
+	if left := rdb.ZRange(t.Context(), names.Permits("a"), 0, -1).Val(); !slices.Equal(left, []string{"q7", "h6", "w7"}) {
+		t.Errorf("a: %v", left)
+	}
+}
+
+// TestRoomWithoutMemory: when Redis is out of memory, permits are still given back, together with others that are
+// asked for.
+func TestRoomWithoutMemory(t *testing.T) {
+	rdb := newClient(t)
+	names, c := lua.NewNamer("permits"), lua.NewClient(rdb)
+	key := names.Permits("k")
+	ask := func(id string) lua.PermitItem {
+		return lua.PermitItem{Ask: &lua.PermitAsk{ID: id, Key: names.Permits(id), Most: 1, TTL: 3600 * second, Callers: []string{"c"}}}
+	}
+	if err := c.One(t.Context(), &lua.Permits{Nonce: "n", Items: []lua.PermitItem{ask("k")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	defer rdb.ConfigSet(context.Background(), "maxmemory", "0")
+	_ = c.One(t.Context(), &lua.Permits{Nonce: "n", Items: []lua.PermitItem{ask("other"), {Leave: &lua.Leaver{ID: "k", Key: key, Caller: "c"}}}})
+	if held := rdb.ZRange(t.Context(), key, 0, -1).Val(); len(held) > 0 {
+		t.Errorf("held: %v", held)
 	}
 }

@@ -168,7 +168,7 @@ func kindScripts(name, tail string) (all [len(algo.Kinds) + 1]*Script) {
 var (
 	allScript = newAllScript(stepFiles...)
 
-	acquireScript = newScript("permits", "permits_state", "permits_acquire")
+	permitsScript = newScript("permits", "permits_state", "permits")
 	keepScript    = newScript("permits_keep", "permits_state", "permits_keep")
 
 	sampledScript = newScript("sampled", "sampled")
@@ -180,7 +180,7 @@ var (
 
 // all are the scripts that are made at the start.
 var all = slices.DeleteFunc(slices.Concat(scripts[:], backScripts[:], blockScripts[:], []*Script{
-	allScript, unblockScript, publishScript, beatScript, learntScript, acquireScript, keepScript, sampledScript, buryScript,
+	allScript, unblockScript, publishScript, beatScript, learntScript, permitsScript, keepScript, sampledScript, buryScript,
 }), func(s *Script) bool { return s == nil })
 
 // Doer sends commands; every go-redis client is one.

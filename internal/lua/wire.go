@@ -44,6 +44,13 @@ func wireOf(key string, args ...any) *wire {
 	return w
 }
 
+// plainWire returns the arguments of a command of Redis.
+func plainWire(args ...any) *wire {
+	w := newWire()
+	w.args = append(w.args[:0], args...)
+	return w
+}
+
 // key adds a key, for sealKeys. Its parts are copied.
 func (w *wire) key(parts ...string) {
 	for _, p := range parts {

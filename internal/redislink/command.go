@@ -16,6 +16,7 @@ const (
 	decisions
 	sets // of decisions, all or nothing
 	giveBacks
+	permits
 	keeps
 )
 
@@ -35,12 +36,13 @@ type command struct {
 	items int
 	work  int64
 
-	decide lua.Decide
-	all    lua.DecideAll
-	back   lua.GiveBack
-	keep   lua.KeepPermits
-	other  lua.Command
-	nonce  nonce
+	decide  lua.Decide
+	all     lua.DecideAll
+	back    lua.GiveBack
+	permits lua.Permits
+	keep    lua.KeepPermits
+	other   lua.Command
+	nonce   nonce
 
 	class breaker.Class
 	err   error
@@ -69,6 +71,8 @@ func (c *command) add(o *Op) int {
 		c.all.Items = append(c.all.Items, o.All...)
 	case o.Taken != nil:
 		c.back.Items = append(c.back.Items, *o.Taken)
+	case o.Permits != nil || o.Leave != nil:
+		c.permits.Items = append(c.permits.Items, lua.PermitItem{Ask: o.Permits, Leave: o.Leave})
 	case o.Keep != nil:
 		c.keep.Of, c.keep.TTL = append(c.keep.Of, *o.Keep), o.TTL
 	default:
@@ -100,6 +104,8 @@ func (c *command) command() lua.Command {
 		return &c.all
 	case giveBacks:
 		return &c.back
+	case permits:
+		return &c.permits
 	case keeps:
 		return &c.keep
 	}
@@ -115,6 +121,8 @@ func (c *command) id(i int) string {
 		return c.all.Items[i*c.all.Of].Keys.ID()
 	case giveBacks:
 		return c.back.Items[i].Keys.ID()
+	case permits:
+		return c.permits.Items[i].ID()
 	}
 	return c.keep.Of[i].ID
 }
@@ -132,6 +140,8 @@ func (c *command) piece(at []int, nonce string) lua.Command {
 		return &lua.DecideAll{Nonce: nonce, Of: c.all.Of, Items: items}
 	case giveBacks:
 		return &lua.GiveBack{Nonce: nonce, Items: pick(c.back.Items, at)}
+	case permits:
+		return &lua.Permits{Nonce: nonce, Items: pick(c.permits.Items, at)}
 	}
 	return &lua.KeepPermits{TTL: c.keep.TTL, Of: pick(c.keep.Of, at)}
 }
@@ -169,6 +179,8 @@ func (c *command) put(at []int, piece lua.Command, err error) {
 			if err == nil {
 				c.back.Given[k] = p.Given[i]
 			}
+		case *lua.Permits:
+			c.permits.Items[k] = p.Items[i]
 		case *lua.KeepPermits:
 			if err == nil {
 				n := len(p.Of[i].Callers)

@@ -42,6 +42,7 @@ type flight struct {
 	last     map[string]place // the last place of an id
 	peeks    bool             // nothing but peeks
 	after    bool             // an Op of it has After
+	frees    bool             // an Op of it gives a permit back: it is sent also when all callers have left
 
 	cmds    []lua.Command
 	errs    []error
@@ -69,11 +70,13 @@ func (f *flight) clear() {
 		clear(c.decide.Items)
 		clear(c.all.Items)
 		clear(c.back.Items)
+		clear(c.permits.Items)
 		*c = command{
-			decide: lua.Decide{Items: c.decide.Items[:0], Out: c.decide.Out[:0]},
-			all:    lua.DecideAll{Items: c.all.Items[:0], Out: c.all.Out[:0]},
-			back:   lua.GiveBack{Items: c.back.Items[:0]},
-			nonce:  nonce{text: c.nonce.text[:0]},
+			decide:  lua.Decide{Items: c.decide.Items[:0], Out: c.decide.Out[:0]},
+			all:     lua.DecideAll{Items: c.all.Items[:0], Out: c.all.Out[:0]},
+			back:    lua.GiveBack{Items: c.back.Items[:0]},
+			permits: lua.Permits{Items: c.permits.Items[:0]},
+			nonce:   nonce{text: c.nonce.text[:0]},
 		}
 	}
 	clear(f.ops)
@@ -82,7 +85,7 @@ func (f *flight) clear() {
 	clear(f.errs)
 	f.ops, f.of, f.cmds, f.errs = f.ops[:0], f.of[:0], f.cmds[:0], f.errs[:0]
 	f.used, f.keys, f.work, f.took, f.answered, f.crossedSlots = 0, 0, 0, 0, false, false
-	f.peeks, f.after, f.own = true, false, false
+	f.peeks, f.after, f.frees, f.own = true, false, false, false
 	f.ticket, f.deadline = breaker.Ticket{}, time.Time{}
 	f.sending.state.Store(unsent)
 }
@@ -109,7 +112,7 @@ func (f *flight) add(o *Op) bool {
 	}
 	f.commands[at.command].work += work
 	f.work += work
-	f.peeks, f.after = f.peeks && o.peeks(), f.after || o.After != nil
+	f.peeks, f.after, f.frees = f.peeks && o.peeks(), f.after || o.After != nil, f.frees || o.Leave != nil
 	f.ops, f.of = append(f.ops, o), append(f.of, at)
 	o.state, o.flight = flying, f
 	return true
@@ -148,6 +151,8 @@ func (f *flight) commandFor(o *Op, work int64) int {
 		c.what, c.peeks = sets, o.peeks()
 	case o.Taken != nil:
 		c.what, c.kind = giveBacks, o.Taken.Params.Kind
+	case o.Permits != nil || o.Leave != nil:
+		c.what = permits
 	case o.Keep != nil:
 		c.what = keeps
 	}
@@ -186,10 +191,7 @@ const probeLife = time.Second
 // stamp gives c a nonce of its own.
 func (f *flight) stamp(c *command) {
 	c.nonce = nonce{text: f.wire.nonces.next(c.nonce.text[:0]), sending: &f.sending}
-	c.decide.Nonce, c.all.Nonce, c.back.Nonce = &c.nonce, &c.nonce, &c.nonce
-	if one, ok := c.other.(interface{ SetNonce(any) }); ok {
-		one.SetNonce(&c.nonce)
-	}
+	c.decide.Nonce, c.all.Nonce, c.back.Nonce, c.permits.Nonce = &c.nonce, &c.nonce, &c.nonce, &c.nonce
 }
 
 // send makes the call and reports it to the breaker. It returns what the call says of the
@@ -345,7 +347,7 @@ func proves(cmd lua.Command) breaker.Proof {
 			return breaker.ProofWrite
 		}
 		return proofOf(c.Peeks())
-	case *lua.Acquire:
+	case *lua.Permits:
 		if c.Wrote() {
 			return breaker.ProofWrite
 		}
@@ -383,6 +385,10 @@ func (f *flight) answer(i int, o *Op) {
 	case giveBacks:
 		if o.Class == breaker.ClassOK {
 			o.Given = c.back.Given[at.item]
+		}
+	case permits:
+		if o.Got = c.permits.Items[at.item].Got; o.Got.Err != nil && o.Class == breaker.ClassOK {
+			o.fail(classify(context.Background(), o.Got.Err, 0, 0), o.Got.Err)
 		}
 	case keeps:
 		if o.Class == breaker.ClassOK {

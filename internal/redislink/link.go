@@ -81,10 +81,10 @@ func keepsToDeadlines(opt *redis.Options) bool {
 // Now is the time since New, by a clock that never steps.
 func (l *Link) Now() time.Duration { return time.Since(l.started) }
 
-// Nonce returns a string that no other call of any process has.
-func (l *Link) Nonce() string {
-	var room [32]byte
-	return string(l.wire.nonces.next(room[:0]))
+// Nonce returns a string that no other call of any process has, with an end.
+func (l *Link) Nonce(end string) string {
+	var room [48]byte
+	return string(append(l.wire.nonces.next(room[:0]), end...))
 }
 
 // Server returns the server of an encoded id.

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
-// Op is one request to a server. Exactly one of Args, All, Taken, Keep and Command says what
+// Op is one request to a server. Exactly one of Args, All, Taken, Permits, Leave, Keep and Command says what
 // is asked; the fields below them hold the answer after Do. It belongs to its caller until
 // Do, and again when that has returned breaker.ClassOK; it can then be freed.
 type Op struct {
@@ -31,6 +31,9 @@ type Op struct {
 
 	// Units to be given back.
 	Taken *lua.Taken
+	// Permits to ask for, and one to give back.
+	Permits *lua.PermitAsk
+	Leave   *lua.Leaver
 	// Permits to be kept, for another TTL µs.
 	Keep *lua.Holders
 	TTL  int64
@@ -63,6 +66,8 @@ type Op struct {
 	Place int
 	// Given is how many units were taken back.
 	Given int64
+	// Got is the answer to Permits.
+	Got lua.PermitReply
 	// Lost says which permits had ended.
 	Lost []bool
 
@@ -131,6 +136,8 @@ func (o *Op) work() (n int64) {
 		return lua.Work(&o.Args.Params, max(o.Cost, -o.Cost)*max(1, o.Count))
 	case o.Taken != nil:
 		return lua.Work(&o.Taken.Params.Params, o.Taken.Units)
+	case o.Permits != nil:
+		return max(1, int64(len(o.Permits.Callers)))
 	case o.Keep != nil:
 		return int64(len(o.Keep.Callers))
 	}

@@ -238,7 +238,7 @@ func (q *queue) depart(o *Op, why error) departure {
 	f.callers--
 	d.ticket, d.took, d.last, d.peeks = f.ticket, time.Since(f.sent), f.callers == 0, f.peeks
 	if d.last {
-		if f.sending.withdraw() && why == errBudget { //nolint:errorlint // the same
+		if !f.frees && f.sending.withdraw() && why == errBudget { //nolint:errorlint // the same
 			d.why = errUnsent
 		}
 		close(f.gone)

@@ -194,6 +194,8 @@ func TestItems(t *testing.T) {
 
 // TestCommands: what can share a command does, and all of it leaves in one call.
 func TestCommands(t *testing.T) {
+	acquire := func(id string) *Op { return &Op{ID: id, Permits: &lua.PermitAsk{ID: id, Callers: []string{"c"}}} }
+	leave := func(id string) *Op { return &Op{ID: id, Leave: &lua.Leaver{ID: id, Caller: "c"}} }
 	gcra, window, log := args(t, algo.GCRA), args(t, algo.FixedWindow), args(t, algo.SlidingWindowLog)
 	log.Cap = algo.MaxLog
 	back := func(id string) *Op {
@@ -212,6 +214,8 @@ func TestCommands(t *testing.T) {
 		"give-backs":         {func() []*Op { return []*Op{back("a"), back("b")} }, false, 1},
 		"give-backs, slots":  {func() []*Op { return []*Op{back("a"), back("b")} }, true, 2},
 		"work of a log":      {func() []*Op { return []*Op{decision(log, "a", -600), decision(log, "b", -600)} }, false, 2},
+		"asked, left":        {func() []*Op { return []*Op{acquire("a"), leave("b"), acquire("a")} }, false, 1},
+		"asked, left, slots": {func() []*Op { return []*Op{acquire("a"), leave("b"), acquire("a")} }, true, 2},
 		"permits":            {func() []*Op { return []*Op{{ID: "a", Keep: &lua.Holders{}}, {ID: "b", Keep: &lua.Holders{}}} }, false, 1},
 		"permits, slots":     {func() []*Op { return []*Op{{ID: "a", Keep: &lua.Holders{}}, {ID: "b", Keep: &lua.Holders{}}} }, true, 2},
 		"whatever else":      {func() []*Op { return []*Op{{ID: "a", Command: &lua.Beat{}}, {ID: "a", Command: &lua.Beat{}}} }, false, 2},
@@ -254,6 +258,10 @@ func (d *doer) Process(_ context.Context, cmd redis.Cmder) error {
 	if err, ok := a.(error); ok {
 		cmd.SetErr(err)
 		return err
+	}
+	if n, ok := a.(int64); ok {
+		cmd.(*redis.IntCmd).SetVal(n)
+		return nil
 	}
 	cmd.(interface{ SetVal([]int64) }).SetVal(a.([]int64))
 	return nil

@@ -43,9 +43,11 @@ func below(set map[string]int64, most int64) (n int64) {
 	return n
 }
 
-// keepFor lets v live for us µs, unless it lives longer already.
+// keepFor lets v live for us µs and a second more, unless it lives longer already than us.
 func (r *run) keepFor(v *value, us int64) {
-	v.expires = max(v.expires, r.now+max(1_000_000, (us+999)/1000*1000))
+	if life := max(1_000_000, (us+999)/1000*1000); v.expires < r.now+life {
+		v.expires = r.now + life + 1_000_000
+	}
 }
 
 // ended is that of permits_state.lua.
@@ -74,12 +76,38 @@ func dropEnded(set map[string]int64, now int64) (n int64) {
 	return n
 }
 
-// acquire is permits_acquire.lua.
-func (r *run) acquire(key string, argv []string) []int64 {
-	f := numbers(argv[2:6])
+// permits is permits.lua.
+func (r *run) permits(keys, argv []string) []int64 {
+	reply, gone := []int64{r.now}, int(number(argv[2]))
+	rest := argv[3:]
+	for _, key := range keys[:gone] {
+		v := r.loadSet(key)
+		before := maps.Clone(v.set)
+		delete(v.set, "h"+rest[0])
+		if rest[1] == "1" {
+			delete(v.set, "q"+rest[0])
+			delete(v.set, "w"+rest[0])
+		}
+		r.saveSet(key, before, v)
+		rest = rest[2:]
+	}
+	var how []string
+	for _, key := range keys[gone:] {
+		if rest[0] == "-" {
+			how, rest = rest[1:8], rest[8:]
+		}
+		n := number(rest[0])
+		reply = append(reply, r.acquire(key, how, rest[1:1+n])...)
+		rest = rest[1+n:]
+	}
+	return reply
+}
+
+// acquire asks for permits of one id.
+func (r *run) acquire(key string, how, callers []string) []int64 {
+	f := numbers(how[:4])
 	most, keep, ttl, patience := f[0], f[1], f[2], f[3]
-	wait, rushed, again := argv[6] == "1", argv[7] == "1", argv[8] == "1"
-	callers := argv[9:]
+	wait, rushed, again := how[4] == "1", how[5] == "1", how[6] == "1"
 	v := r.loadSet(key)
 	set, before := v.set, maps.Clone(v.set)
 	waiting := below(set, 0)
@@ -100,7 +128,7 @@ func (r *run) acquire(key string, argv []string) []int64 {
 			}
 		}
 	}
-	reply, ahead, longest := []int64{r.now, 0, 0, 0}, int64(-1), int64(0)
+	reply, ahead, longest := []int64{0, 0, 0}, int64(-1), int64(0)
 	for _, caller := range callers {
 		free, ranked, place := most-count, waiting, int64(-1)
 		if rushed {
@@ -143,9 +171,9 @@ func (r *run) acquire(key string, argv []string) []int64 {
 	if longest > 0 {
 		r.keepFor(v, longest)
 	}
-	reply[1], reply[2] = count, max(0, ahead)
+	reply[0], reply[1] = count, max(0, ahead)
 	if ahead >= 0 && count > 0 {
-		reply[3] = sorted(set)[waiting].score - r.now
+		reply[2] = sorted(set)[waiting].score - r.now
 	}
 	r.saveSet(key, before, v)
 	return reply

@@ -388,7 +388,7 @@ func (r *run) script(name string, keys, argv []string) (reply []int64, ok bool) 
 	case name == "beat":
 		return r.beat(keys, argv), true
 	case name == "permits":
-		return r.acquire(keys[0], argv), true
+		return r.permits(keys, argv), true
 	case name == "permits_keep":
 		return r.keep(keys, argv), true
 	case kindOf(kind) == 0:

@@ -19,8 +19,9 @@ local function ended(key, ttl)
   return redis.call('ZREMRANGEBYSCORE', key, '0', int(now))
 end
 
--- Keeps the key for us µs, unless it lives longer already for another caller.
-local function keepFor(key, us)
+-- Keeps the key for us µs and up to a second more, unless it lives longer already for another caller. A
+-- key that is new has no time to live.
+local function keepFor(key, us, new)
   local ms = math.max(1000, math.ceil(us / 1000))
-  if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, int(ms)) end
+  if new or redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, int(ms + 1000)) end
 end

@@ -30,12 +30,12 @@ func TestAllocations(t *testing.T) {
 			}
 		}
 	}
-	plain := newLimiter(t, rdb, long, limiter.WithShare(1), limiter.WithBudget(5*time.Second))
+	plain := newLimiter(t, rdb, long, limiter.WithShare(1), limiter.WithBudget(patience))
 	if n := testing.AllocsPerRun(500, allow(plain, "customer:42")); n > 8 {
 		t.Errorf("alone: %v allocations a decision, want at most 8", n)
 	}
 
-	multi := newMulti(t, layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{long, long, limiter.FixedWindow(limiter.PerHour(1_000_000))}, limiter.WithShare(1), limiter.WithBudget(5*time.Second))...)
+	multi := newMulti(t, layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{long, long, limiter.FixedWindow(limiter.PerHour(1_000_000))}, limiter.WithShare(1), limiter.WithBudget(patience))...)
 	if n := testing.AllocsPerRun(500, allow(multi, "customer:42")); n > 12 {
 		t.Errorf("three limits, alone: %v allocations a decision, want at most 12, of which 3 make the keys of the parts", n)
 	}

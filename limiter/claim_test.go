@@ -70,6 +70,7 @@ func TestClaimsFollowTheTraffic(t *testing.T) {
 // TestEqualShares: with WithEqualShare(1) the traffic does not matter, and WithShare fixes a
 // claim.
 func TestEqualShares(t *testing.T) {
+	t.Parallel()
 	for want, opts := range map[float64][]limiter.Option{
 		0.25:  {limiter.WithEqualShare(1), limiter.WithExpectedProcesses(4)},
 		0.4:   {limiter.WithShare(0.4)},

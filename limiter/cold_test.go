@@ -21,6 +21,7 @@ import (
 // TestColdStart: processes that start while Redis is down admit at most the limit together,
 // if they are as many as was expected, and the part of it that is shared equally.
 func TestColdStart(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		processes int
 		opts      []limiter.Option
@@ -33,6 +34,7 @@ func TestColdStart(t *testing.T) {
 		"4 with fixed shares":      {4, []limiter.Option{limiter.WithShare(0.25)}, 1000, "fixed"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			rdb := nowhere(t)
 			admitted := 0
 			for i := range c.processes {
@@ -98,6 +100,7 @@ func TestPeersAreCountedFirst(t *testing.T) {
 
 // TestAssumedIsLoggedOnce: when the number is used, and not before.
 func TestAssumedIsLoggedOnce(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	lim, err := limiter.New(nowhere(t), good, limiter.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), limiter.WithExpectedProcesses(7), limiter.WithPrefix("shop"))
 	must(t, err)
@@ -118,6 +121,7 @@ func TestAssumedIsLoggedOnce(t *testing.T) {
 
 // TestColdRooms: permits and sampled rates are shared with those that are expected, too.
 func TestColdRooms(t *testing.T) {
+	t.Parallel()
 	rdb := nowhere(t)
 	sem, err := semaphore.New(rdb, 40, quiet(), limiter.WithExpectedProcesses(8))
 	must(t, err)
@@ -213,6 +217,7 @@ func TestPeersFromDNS(t *testing.T) {
 
 // TestLearntOnce: Redis is believed before what was expected, also when it knows fewer.
 func TestLearntOnce(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	lim := newLimiter(t, redistest.Client(t, srv), good, limiter.WithExpectedProcesses(10), unhurried())
 	if h := lim.Health(); h.Processes != 10 || h.Share != 0.1 || h.ShareOrigin != "assumed" {

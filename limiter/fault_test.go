@@ -54,10 +54,15 @@ type load struct {
 	bySource                    [8]atomic.Int64
 	mu                          sync.Mutex
 	took, late                  []time.Duration // of decisions, and of timers by how much
+	began                       time.Time
 	stop                        chan struct{}
 	stopping                    sync.Once
 	wg                          sync.WaitGroup
 }
+
+// loads is as many loads as there are at once. More of them would take more than two
+// processors have, and no decision would be in time.
+var loads = make(chan struct{}, 4)
 
 // peeker is what can be asked without being charged, as users do in between.
 type peeker interface {
@@ -65,14 +70,17 @@ type peeker interface {
 }
 
 func (l *load) halt() {
-	l.stopping.Do(func() { close(l.stop) })
-	l.wg.Wait()
+	l.stopping.Do(func() {
+		close(l.stop)
+		l.wg.Wait()
+		<-loads
+	})
 }
 
 func startLoad(t *testing.T, lim limiter.Allower, callers, keys int) *load {
-	l := &load{stop: make(chan struct{})}
+	loads <- struct{}{}
+	l := &load{stop: make(chan struct{}), began: time.Now()}
 	t.Cleanup(l.halt)
-	began := time.Now()
 	l.wg.Go(l.measure)
 	for i := range callers {
 		l.wg.Go(func() {
@@ -111,7 +119,7 @@ func startLoad(t *testing.T, lim limiter.Allower, callers, keys int) *load {
 						t.Errorf("a peek failed: %v", err)
 					}
 				}
-				rest := pace - time.Since(began)%pace
+				rest := pace - time.Since(l.began)%pace
 				start = time.Now()
 				time.Sleep(rest)
 				l.mu.Lock()

@@ -354,7 +354,6 @@ func faultRows(t *testing.T, made func(*testing.T, *scene) subject) {
 			s.admin = redistest.Admin(t, s.srv)
 			var sub subject
 			started := trace(t)
-			start := time.Now()
 			started.do(func() {
 				sub = made(t, s)
 				s.load = startLoad(t, sub, 20, faultKeys)
@@ -375,7 +374,7 @@ func faultRows(t *testing.T, made func(*testing.T, *scene) subject) {
 			until(t, "decisions by Redis again", s.load.more(limiter.SourceRedis, 200))
 			s.load.end(t, sub.budget)
 			if sub.check != nil {
-				sub.check(f, time.Since(start))
+				sub.check(f, time.Since(s.load.began))
 			}
 			must(t, s.admin.Close())
 			if n := clientsOf(t, s.servers()...); n == 0 {

@@ -64,7 +64,7 @@ func TestLeaseAsksAhead(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{})
-	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10_000), 10_000), limiter.WithShare(1), limiter.WithLease(200, 10*time.Second), limiter.WithBudget(5*time.Second))
+	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10_000), 10_000), limiter.WithShare(1), limiter.WithLease(200, 10*time.Second), limiter.WithBudget(patience))
 	if _, err := lim.Peek(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestLeaseAsksAhead(t *testing.T) {
 func TestLeaseIsFilledForACallerThatLeft(t *testing.T) {
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{})
-	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(100), 101), limiter.WithShare(1), limiter.WithLease(40, 10*time.Second), limiter.WithBudget(5*time.Second))
+	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(100), 101), limiter.WithShare(1), limiter.WithLease(40, 10*time.Second), limiter.WithBudget(patience))
 	if _, err := lim.Peek(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestLeaseUnderWayIsDropped(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{})
-	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(100), 101), limiter.WithShare(1), limiter.WithLease(40, 5*time.Second), limiter.WithBudget(5*time.Second))
+	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(100), 101), limiter.WithShare(1), limiter.WithLease(40, 5*time.Second), limiter.WithBudget(patience))
 	res, err := lim.Allow(t.Context(), "k")
 	must(t, err)
 	calls := redistest.Calls(t, srv, "evalsha")
@@ -268,7 +268,7 @@ func TestConformanceLease(t *testing.T) {
 	made := 0
 	limitertest.Run(t, func(t *testing.T, limit limiter.Limit) limiter.Allower {
 		made++
-		opts := []limiter.Option{limiter.WithShare(1), limiter.WithBudget(5 * time.Second), limiter.WithPrefix(fmt.Sprint("c", made))}
+		opts := []limiter.Option{limiter.WithShare(1), limiter.WithBudget(patience), limiter.WithPrefix(fmt.Sprint("c", made))}
 		rdb := redistest.Client(t, srv)
 		own, age := limit, 20*time.Millisecond
 		if limit.Rate().Per >= time.Minute {

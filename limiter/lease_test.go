@@ -86,7 +86,7 @@ func TestLeasesAdmitTheLimit(t *testing.T) {
 			rdb := redistest.Client(t, srv)
 			var fleet []*limiter.Limiter
 			for i := range 4 {
-				fleet = append(fleet, newLimiter(t, rdb, limit, limiter.WithShare(1), limiter.WithLease(30+i, 5*time.Second), limiter.WithBudget(5*time.Second)))
+				fleet = append(fleet, newLimiter(t, rdb, limit, limiter.WithShare(1), limiter.WithLease(30+i, 5*time.Second), limiter.WithBudget(patience)))
 			}
 			var admitted, asked atomic.Int64
 			for _, a := range together(1000, func(i int) (res limiter.Result, err error) {
@@ -151,7 +151,7 @@ func TestLeasesStayWithinTheLimit(t *testing.T) {
 			stop := time.Now().Add(2 * time.Second)
 			var wg sync.WaitGroup
 			for process := range 4 {
-				lim := newLimiter(t, rdb, limit, limiter.WithShare(1), limiter.WithLease(10, 50*time.Millisecond), limiter.WithBudget(5*time.Second))
+				lim := newLimiter(t, rdb, limit, limiter.WithShare(1), limiter.WithLease(10, 50*time.Millisecond), limiter.WithBudget(patience))
 				for caller := range 3 {
 					wg.Go(func() {
 						for i := 0; time.Now().Before(stop); i++ {

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"flag"
 	"log/slog"
 	"testing"
 	"time"
@@ -13,6 +14,9 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable() // go-redis on every failed dial
+	// Most wait: for servers that start, clusters that form, breakers that close. What computes
+	// takes turns: see loads.
+	_ = flag.Set("test.parallel", "16")
 	redistest.VerifyNoLeaks(m)
 }
 

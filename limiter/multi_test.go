@@ -272,7 +272,12 @@ func TestMultiWaits(t *testing.T) {
 	if took := time.Since(start); took < 120*time.Millisecond {
 		t.Errorf("three starts at 60 ms took %v", took)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	hourly := newLimiter(t, rdb, limiter.LeakyBucketShaping(limiter.PerHour(1), 3), patient(), limiter.WithPrefix("hourly"))
+	m = newMulti(t, limiter.Part{Name: "fast", Limiter: fastOne}, limiter.Part{Name: "hourly", Limiter: hourly})
+	if _, err := m.Wait(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := m.Wait(ctx, "k")
 	var wait *limiter.WaitError

@@ -26,7 +26,10 @@ func hasty(open time.Duration) limiter.Option {
 
 // unhurried leaves room for any hiccup of a busy machine. Clients that fail fast
 // go with it.
-func unhurried() limiter.Option { return limiter.WithBudget(5 * time.Second) }
+func unhurried() limiter.Option { return limiter.WithBudget(patience) }
+
+// patience is longer than any machine is too busy for.
+const patience = time.Minute
 
 // TestShareIsLearnt: processes count each other, keep the count through an
 // outage, and are forgotten when they leave.

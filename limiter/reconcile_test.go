@@ -67,7 +67,7 @@ func TestAllDebtsAreCharged(t *testing.T) {
 		"plain": {5000, plain},
 		"ring": {5000, func(t *testing.T) (*faultproxy.Proxy, redis.UniversalClient) {
 			proxy, _ := plain(t)
-			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": proxy.Addr()}, HeartbeatFrequency: time.Hour, MaxRetries: -1})
+			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": proxy.Addr()}, HeartbeatFrequency: time.Hour, MaxRetries: -1, ReadTimeout: patience, WriteTimeout: patience})
 			t.Cleanup(func() { _ = ring.Close() })
 			return proxy, ring
 		}},

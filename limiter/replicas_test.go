@@ -17,7 +17,7 @@ func TestReplicasServePeeks(t *testing.T) {
 	redistest.Since(t, 7, 0, "EVALSHA_RO")
 	c := redistest.StartCluster(t, 1, 1)
 	master, replica := c.Masters[0], c.Replicas[0][0]
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ReadOnly: true})
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ReadOnly: true, ReadTimeout: patience, WriteTimeout: patience})
 	t.Cleanup(func() { _ = rdb.Close() })
 	lim := newLimiter(t, rdb, limiter.TokenBucket(limiter.PerHour(10), 10), unhurried())
 	peeks := func() [2]int64 {

@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,7 +14,7 @@ import (
 // patient outlives any hiccup of a busy machine, so that Redis decides always,
 // and sends nothing but decisions.
 func patient() limiter.RedisOption {
-	return limiter.Options(limiter.WithBudget(10*time.Second), limiter.WithShare(1))
+	return limiter.Options(limiter.WithBudget(patience), limiter.WithShare(1))
 }
 
 func newSemaphore(t *testing.T, rdb redis.UniversalClient, n int, opts ...semaphore.Option) *semaphore.Semaphore {

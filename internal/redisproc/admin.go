@@ -12,7 +12,7 @@ import (
 func admin(s *Server) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: s.Addr(), TLSConfig: s.TLSConfig(), MaxRetries: -1, DialerRetries: 1, PoolSize: 1,
-		DialTimeout: time.Second, ReadTimeout: 2 * time.Second,
+		DialTimeout: 10 * time.Second, ReadTimeout: 5 * time.Second,
 	})
 }
 

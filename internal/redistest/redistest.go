@@ -149,7 +149,7 @@ func Admin(t testing.TB, srv *redisproc.Server) *redis.Client {
 
 func admin(srv *redisproc.Server) *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr: srv.Addr(), TLSConfig: srv.TLSConfig(), MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Second,
+		Addr: srv.Addr(), TLSConfig: srv.TLSConfig(), MaxRetries: -1, DialerRetries: 1, DialTimeout: 10 * time.Second,
 		ReadTimeout: 10 * time.Second, ContextTimeoutEnabled: true,
 	})
 }

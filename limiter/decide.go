@@ -449,12 +449,12 @@ func (d *decider) charge(ctx context.Context, rc *receipt, n int) error {
 }
 
 // refund gives units of a key back that were taken by any process, and returns how many.
-func (d *decider) refund(ctx context.Context, s *spec, key string, n int64) (int64, error) {
+func (d *decider) refund(ctx context.Context, budget time.Duration, s *spec, key string, n int64) (int64, error) {
 	id := lua.EncodeID(key)
 	d.local.Refund(id, s.local(d.claim(s, id), d.phase), n)
 	defer d.denials.Forget(id)
 	o := &redislink.Op{ID: id, Taken: &lua.Taken{Keys: d.redis.Names.KeysOf(s.args.Kind, id), Params: s.args, Units: n}}
-	if err := d.redis.Ask(ctx, d.redis.Server(id), o, d.redis.Budget); err != nil {
+	if err := d.redis.Ask(ctx, d.redis.Server(id), o, budget); err != nil {
 		return 0, redislink.CallerError(ctx, key, err)
 	}
 	d.local.Returned(s.args.Kind, id, o.Given)

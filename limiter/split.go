@@ -128,11 +128,12 @@ func (p *shared) peek(ctx context.Context, s *spec, key string) (Result, error) 
 
 func (p *shared) refund(ctx context.Context, s *spec, key string, n int64) error {
 	if s.parts == nil {
-		_, err := p.decider.refund(ctx, s, key, n)
+		_, err := p.decider.refund(ctx, p.redis.Budget, s, key, n)
 		return err
 	}
+	end := time.Now().Add(p.redis.Budget)
 	for i := 0; i < len(s.parts) && n > 0; i++ {
-		given, err := p.decider.refund(ctx, &s.parts[i], lua.PartKey(key, i), n)
+		given, err := p.decider.refund(ctx, time.Until(end), &s.parts[i], lua.PartKey(key, i), n)
 		if err != nil {
 			return redislink.OfKey(err, key)
 		}

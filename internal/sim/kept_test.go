@@ -66,6 +66,11 @@ func TestKept(t *testing.T) {
 			Life: 2 * time.Minute, Think: 50 * time.Millisecond, Options: options{LocalKeys: 2},
 			Faults: []Fault{{Kind: BlackHole, At: 30 * time.Second, For: 30 * time.Second}},
 		},
+		"a refund of a split key has one budget": {
+			Seed: 1, Processes: 2, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.TokenBucket(limiter.PerSecond(20), 9), Parts: 3}},
+			Life: time.Minute, Think: 200 * time.Millisecond, Varied: 0.5,
+			Faults: []Fault{{Kind: Far, At: 20 * time.Second, For: 20 * time.Second, By: 12 * time.Millisecond}},
+		},
 		"a ring loses one of its servers": {
 			Seed: 1, Shape: Ring, Processes: 3, Callers: 4, Keys: 9, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(200), 100)}, {Limit: limiter.FixedWindow(limiter.PerSecond(500))}},
 			Permits: []Permits{{3, 2 * time.Second}}, Life: 2 * time.Minute, Think: 20 * time.Millisecond,

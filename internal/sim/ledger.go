@@ -49,6 +49,7 @@ type account struct {
 	// unused is what reservations gave back.
 	charged, owed, returned, unused int64
 	lost                            []loss
+	blocks                          map[int]block // by process
 	fleet                           claims
 }
 
@@ -292,6 +293,9 @@ func (l *ledger) decided(process, lim, server int, key string, d limiter.Decisio
 	case local && took > 0:
 		a.unknown += units
 		a.leftOver += units
+	}
+	if res.Allowed && units > 0 {
+		l.obeys(process, key, a, l.now()-took)
 	}
 	if err == nil && local && took == 0 && !left {
 		l.returns([3]int{process, lim, server})

@@ -33,6 +33,7 @@ type Plan struct {
 	// Think is how long a caller pauses on average around faults, and Idle at other times.
 	Think, Idle time.Duration
 	Looks       float64 // the part of calls that are peeks
+	Varied      float64 // the part of calls that are of all other kinds
 	Faults      []Fault
 	// Joins are when further processes start, and Leaves when one ends.
 	Joins   []time.Duration
@@ -64,6 +65,8 @@ type Limit struct {
 	Lease int // units of a lease, 0 without
 	Age   time.Duration
 	Parts int // of a key, 0 where it is whole
+	// Headroom is the part of it that only critical calls may use.
+	Headroom float64
 	// Unit and Zone are of a limit of a calendar.
 	Unit calendar.Unit
 	Zone string
@@ -75,6 +78,9 @@ func (l Limit) options() (opts []limiter.Option) {
 	}
 	if l.Parts > 1 {
 		opts = append(opts, limiter.WithKeyShards(l.Parts))
+	}
+	if l.Headroom > 0 {
+		opts = append(opts, limiter.WithCriticalHeadroom(l.Headroom))
 	}
 	return opts
 }
@@ -169,6 +175,7 @@ func draw(seed uint64, decisions float64, least time.Duration) Plan {
 	p.drawRing(rand.New(rand.NewPCG(seed, 45)))
 	p.drawHost(rand.New(rand.NewPCG(seed, 46)))
 	p.drawCalendar(rand.New(rand.NewPCG(seed, 47)), decisions)
+	p.drawVaried(rand.New(rand.NewPCG(seed, 48)))
 	return p
 }
 

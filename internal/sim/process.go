@@ -161,6 +161,10 @@ func (p *process) decide(rng *rand.Rand) {
 	}
 	defer cancel()
 	began := w.now()
+	if w.Varied > 0 && rng.Float64() < w.Varied {
+		p.vary(ctx, rng, i, key, n)
+		return
+	}
 	switch u := rng.Float64(); {
 	case u < w.Looks:
 		_, err := lim.Peek(ctx, key)

@@ -47,7 +47,7 @@ func (p Plan) smaller() (plans []Plan) {
 		plans = append(plans, q)
 	}
 	for i, l := range p.Limits {
-		if l.Lease > 0 || l.Parts > 1 {
+		if l.Lease > 0 || l.Parts > 1 || l.Headroom > 0 {
 			q := p
 			q.Limits = slices.Clone(p.Limits)
 			q.Limits[i] = Limit{Limit: l.Limit, Unit: l.Unit, Zone: l.Zone}
@@ -72,6 +72,11 @@ func (p Plan) smaller() (plans []Plan) {
 	if p.Host.Limit > 0 {
 		q := p
 		q.Host = Host{}
+		plans = append(plans, q)
+	}
+	if p.Varied > 0 {
+		q := p
+		q.Varied = 0
 		plans = append(plans, q)
 	}
 	if p.Looks > 0 {

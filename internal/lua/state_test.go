@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -143,6 +144,32 @@ func TestGiveBackAfterAReset(t *testing.T) {
 			if err != nil || given[0] != 0 || d.at(0, 1).Allowed {
 				t.Errorf("%v: after a %s %v were given back, %v", kind, name, given, err)
 			}
+		}
+	}
+}
+
+// TestUnitsOfOneTimeAreAlike: what a refund took of units that were charged at one time is still given back
+// to each of those who share them.
+func TestUnitsOfOneTimeAreAlike(t *testing.T) {
+	rdb := newClient(t)
+	const now = 1_760_000_000_123_456
+	for _, kind := range algo.Kinds {
+		d := newDecider(t, rdb, kind, 10, 36000*sec, "k")
+		d.at(now, 3)
+		d.at(now, 5) // a refund takes these first
+		back := func(units, at int64) int64 {
+			given, err := d.c.GiveBack(t.Context(), now, "n", []lua.Taken{{Keys: d.keys, Params: d.p, Units: units, Of: 5, At: at, Member: lua.Member("n2", 0), First: 1}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return given[0]
+		}
+		want := []int64{1, 2, 5}
+		if kind == algo.LeakyBucketShaping {
+			want = []int64{0, 0, 0}
+		}
+		if got := []int64{back(1, 0), back(2, 0), back(5, now)}; !slices.Equal(got, want) {
+			t.Errorf("%v: refunds and a reservation gave %v back, want %v", kind, got, want)
 		}
 	}
 }

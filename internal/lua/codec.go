@@ -433,7 +433,8 @@ type Beat struct {
 	Longer int64
 	// Back, which may be empty, is the key of those that sent a heartbeat since a process saw Redis fail and
 	// reached it again; it is in the slot of Key. Since says that this one saw Redis fail so many
-	// µs ago, is back, and waits for the others, for at most Patience; -1 that it is not back yet.
+	// µs ago, is back, and waits for the others, for at most Patience; -1 that it is not back yet. With a
+	// Patience of 0 it saw no failure, and follows those who did.
 	Back            string
 	Since, Patience int64
 

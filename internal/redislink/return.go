@@ -54,7 +54,7 @@ func (l *Link) changed(srv *Server, ch breaker.Change) {
 		srv.away.Store(l.counted(srv) > 1)
 	case ch.To == breaker.Closed && srv.away.Load():
 		lost := srv.lost.Load()
-		l.Background.Start(func(ctx context.Context) { l.comeBack(ctx, srv, lost) })
+		l.Background.Start(func(ctx context.Context) { l.comeBack(ctx, srv, lost, l.patience) })
 	}
 }
 
@@ -111,7 +111,7 @@ func (l *Link) followBack(ctx context.Context, srv *Server, b *lua.Beat, turn *E
 	all := now - l.patience // none of them is back for longer
 	if srv.lost.CompareAndSwap(lost, int64(all)) {
 		srv.away.Store(true)
-		l.comeBack(ctx, srv, int64(all))
+		l.comeBack(ctx, srv, int64(all), 0)
 	}
 }
 
@@ -119,7 +119,8 @@ func (l *Link) followBack(ctx context.Context, srv *Server, b *lua.Beat, turn *E
 // last, and lets decisions be made by the server again: they are back, too, or have used Redis
 // all the time. All processes end that at the same time, as the answers say when the first and the
 // last of them was back. It ends at the latest when those that ask for decisions must have probed.
-func (l *Link) comeBack(ctx context.Context, srv *Server, lost int64) {
+// The set of those who are back lasts for patience from now on; with 0 it ends when there is none.
+func (l *Link) comeBack(ctx context.Context, srv *Server, lost int64, patience time.Duration) {
 	need, end := l.counted(srv), l.Now()+l.patience
 	l.fleet.join()
 	for wait := time.Duration(0); ; wait = min(l.fleet.pace(returnEvery, returnsPerSecond), end-l.Now()) {
@@ -130,10 +131,13 @@ func (l *Link) comeBack(ctx context.Context, srv *Server, lost int64) {
 			break
 		}
 		b := l.heartbeat(l.peersOn(srv))
-		b.Since = (l.Now() - time.Duration(lost)).Microseconds()
+		b.Since, b.Patience = (l.Now() - time.Duration(lost)).Microseconds(), patience.Microseconds()
 		if b.Key != "" && l.Exec(ctx, b.Key, &b) == nil {
 			srv.heard.Store(int64(l.Now()))
 			l.fleet.count(l.beatsOf(srv), b.Alive, time.Now()) // some may be new
+			if b.Fresh == 0 {
+				break
+			}
 			need = max(need, b.Alive)
 			end = min(end, l.Now()+l.patience-micros(b.Oldest))
 			if b.Fresh >= need {

@@ -106,6 +106,31 @@ func TestIdleProcessesReturnWithTheOthers(t *testing.T) {
 	}
 }
 
+// TestReturnEndsForProcessesThatAskRarely: processes that come one after the other, each after a pause, follow
+// those who saw an outage, of whom the last is back in the eighth second, and not one another, also when
+// the clock of Redis steps back.
+func TestReturnEndsForProcessesThatAskRarely(t *testing.T) {
+	standing(t, 1, 8, limiter.GCRA(limiter.PerSecond(400), 40), near, func(t *testing.T, l *lines) {
+		all := processes(8)
+		l.ask(t, 400, 10*time.Second, all...)
+		l.lose(true)
+		l.ask(t, 400, 20*time.Second, all...)
+		l.lose(false)
+		l.ask(t, 400, 3*time.Second, all[:4]...)
+		for second := range 60 {
+			if second == 9 {
+				l.srv.step(-time.Hour)
+			}
+			for range 10 {
+				time.Sleep(100 * time.Millisecond)
+				if res, err := l.limiters[second%8].Allow(t.Context(), "k"); err != nil || second >= 20 && res.Source == limiter.SourceLocal {
+					t.Fatalf("%d s after the return: %v, %+v", second, err, res)
+				}
+			}
+		}
+	})
+}
+
 // TestNewProcessesReturnWithTheOthers: so do those that start when Redis is back.
 func TestNewProcessesReturnWithTheOthers(t *testing.T) {
 	long(t)

@@ -342,14 +342,16 @@ func (r *run) beat(keys, argv []string) []int64 {
 	}
 	heard, listed := back.set[id]
 	waits := since > 0 && heard < from
+	patience := (number(argv[5]) + 999) / 1000 * 1000
+	makes := waits && patience > 0 || since < 0
 	switch {
-	case waits, since == 0 && len(back.set) > 0:
+	case (waits || since == 0) && (makes || len(back.set) > 0):
 		back.set[id] = r.now
 	case since < 0 && !listed:
 		back.set[id] = 0
 	}
-	if waits || since < 0 {
-		back.expires = r.now + (number(argv[5])+999)/1000*1000
+	if makes || patience > 0 && back.expires-r.now > patience {
+		back.expires = r.now + patience
 	}
 	if len(back.set) > 0 {
 		r.changes[keys[1]] = back

@@ -5,7 +5,9 @@
 -- one that saw an outage makes it, so that no heartbeat of before that is in it.
 -- ARGV: now, id, time to live in µs (0 deregisters), how much longer it lives, at most 10
 -- times as long, and for one that is back and waits for others the time since it saw Redis
--- fail (0 for others, -1 for one that is not back yet), and how long it waits at most. Replies
+-- fail (0 for others, -1 for one that is not back yet), and how long it waits at most: 0 for one
+-- that saw no failure and follows those who did. That neither makes the second set nor lets it live
+-- longer, or processes that come one after the other would follow one another for ever. Replies
 -- with the number of processes alive, of those in the second set since that failure, and the
 -- age of the first and the last of these.
 local id, life, since = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])
@@ -29,13 +31,16 @@ if not KEYS[2] then
 end
 local from = since > 0 and int(now - since) or '-inf'
 local waits = since > 0 and tonumber(redis.call('ZSCORE', KEYS[2], id) or 0) < now - since
-if waits or since == 0 and redis.call('ZCARD', KEYS[2]) > 0 then
+local patience = math.ceil(ARGV[6] / 1000)
+local makes = waits and patience > 0 or since < 0
+if (waits or since == 0) and (makes or redis.call('ZCARD', KEYS[2]) > 0) then
   redis.call('ZADD', KEYS[2], int(now), id)
 elseif since < 0 then
   redis.call('ZADD', KEYS[2], 'NX', '0', id)
 end
-if waits or since < 0 then
-  redis.call('PEXPIRE', KEYS[2], int(math.ceil(ARGV[6] / 1000)))
+-- A set that lives for longer is one of before the clock stepped back.
+if makes or patience > 0 and redis.call('PTTL', KEYS[2]) > patience then
+  redis.call('PEXPIRE', KEYS[2], int(patience))
 end
 local first = redis.call('ZRANGEBYSCORE', KEYS[2], from, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
 local last = redis.call('ZREVRANGE', KEYS[2], '0', '0', 'WITHSCORES')

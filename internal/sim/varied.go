@@ -75,7 +75,7 @@ func (p *process) vary(ctx context.Context, rng *rand.Rand, i int, key string, n
 	}
 }
 
-// forgotten notes that a process is told to forget a key: what it has admitted of it by itself, and Redis
+// forgotten notes that a process forgets a key: what it has admitted of it by itself, and Redis
 // what it has (see remove of Server).
 func (l *ledger) forgotten(key string) {
 	l.mu.Lock()
@@ -85,7 +85,7 @@ func (l *ledger) forgotten(key string) {
 	clear(a.blocks)
 }
 
-// perhaps notes units that no caller was told of, but that may have been charged.
+// perhaps notes units that no caller has, but that may have been charged.
 func (l *ledger) perhaps(key string, units int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

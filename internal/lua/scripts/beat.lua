@@ -7,7 +7,7 @@
 -- times as long, and for one that is back and waits for others the time since it saw Redis
 -- fail (0 for others, -1 for one that is not back yet), and how long it waits at most: 0 for one
 -- that saw no failure and follows those who did. That neither makes the second set nor lets it live
--- longer, or processes that come one after the other would follow one another for ever. Replies
+-- longer, or processes that come one after the other would follow one another without end. Replies
 -- with the number of processes alive, of those in the second set since that failure, and the
 -- age of the first and the last of these.
 local id, life, since = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])

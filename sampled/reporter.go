@@ -3,11 +3,11 @@ package sampled
 import (
 	"context"
 	"math"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/random"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
@@ -34,7 +34,7 @@ type reporter struct {
 }
 
 func newReporter(link *redislink.Link, interval time.Duration) *reporter {
-	r := &reporter{redis: link, number: 1 + rand.Int64N(1<<52), interval: interval}
+	r := &reporter{redis: link, number: 1 + int64(random.Uint64()>>12), interval: interval}
 	r.calls.Store(1)
 	r.reported.Store(math.MinInt64 / 2)
 	return r
@@ -73,7 +73,7 @@ func (r *reporter) report(ctx context.Context, asked []lua.Asked, buries bool) b
 		r.redis.Counted(max(1, cmd.Alive))
 	}
 	least, most := r.pause()
-	r.next.Store(int64(r.redis.Now() + least + rand.N(most-least+1)))
+	r.next.Store(int64(r.redis.Now() + least + random.Below(most-least+1)))
 	if err == nil && buries && cmd.Dead > 0 {
 		r.bury(cmd.Dead, false, buriesPerReport, func(cmd lua.Command) bool { return r.redis.Exec(ctx, lua.Sampled, cmd) == nil })
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
-	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/inprocess"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
+	"github.com/holdfast-go/holdfast/internal/random"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 	"github.com/holdfast-go/holdfast/internal/repeat"
 	"github.com/holdfast-go/holdfast/internal/topk"
@@ -69,6 +70,7 @@ type Limiter struct {
 
 	// candidates are keys beyond the top, by the units that were asked for.
 	candidates atomic.Pointer[topk.Sketch[struct{}]]
+	salt       uint64 // of which of their requests are counted
 
 	ticks repeat.Task   // while keys are tracked
 	since time.Duration // the last report
@@ -114,6 +116,7 @@ func newLimiter(rdb redis.UniversalClient, rate limiter.Rate, opts []Option) (*L
 	}
 	s.table.seed, s.table.max = maphash.MakeSeed(), int64(c.TopKeys)
 	s.candidates.Store(s.newCandidates())
+	s.salt = random.Uint64()
 	s.store = inprocess.NewStore(c.MaxLocalKeys)
 	if err := link.Claim("sampled", rate); err != nil {
 		return nil, err
@@ -185,9 +188,8 @@ func (s *Limiter) decide(ctx context.Context, key string, n int) (limiter.Result
 	if k.local.Load() {
 		res.Source = limiter.SourceLocal
 	}
-	k.asked.Add(int64(n))
-	left := int64(0)
-	if t := k.threshold.Load(); t == always || rand.Uint64() < t {
+	asked, left := k.asked.Add(int64(n)), int64(0)
+	if t := k.threshold.Load(); t == always || k.draw(asked) < t {
 		if left = k.left.Add(-int64(n)); left >= 0 {
 			res.Allowed = true
 		} else {
@@ -245,10 +247,9 @@ func (s *Limiter) beyond(key string, h uint64, n int) limiter.Result {
 	if s.policy == fallback.Open {
 		return limiter.Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: limiter.SourceOpen}
 	}
-	if n > 0 && rand.N(candidateEvery) == 0 {
+	if counted := s.counts[1].Add(uint64(n)); n > 0 && random.Of(s.salt+counted)%candidateEvery == 0 {
 		s.candidates.Load().Add(h, key, int64(n))
 	}
-	s.counts[1].Add(uint64(n))
 	d := s.store.Decide(key, s.params.Scale(s.redis.Share()), int64(n))
 	return limiter.Result{
 		Allowed: d.Allowed, Limit: s.limit, Remaining: int(d.Remaining), Source: limiter.SourceLocal,
@@ -403,17 +404,24 @@ func (s *Limiter) choose(all []*sample, own map[*sample]float64, scale float64) 
 	for _, k := range all {
 		if k.idle >= idleIntervals {
 			gone = append(gone, k)
-			s.drop(k)
 		} else {
 			kept = append(kept, k)
 		}
+	}
+	slices.SortFunc(gone, func(a, b *sample) int { return strings.Compare(a.key, b.key) })
+	for _, k := range gone {
+		s.drop(k)
 	}
 	if s.candidates.Load().Len() == 0 {
 		return kept, gone
 	}
 	found, _ := s.candidates.Swap(s.newCandidates()).Items()
-	slices.SortFunc(kept, func(a, b *sample) int { return cmp.Compare(own[b], own[a]) })
-	slices.SortFunc(found, func(a, b topk.Item[struct{}]) int { return cmp.Compare(b.Count, a.Count) })
+	slices.SortFunc(kept, func(a, b *sample) int {
+		return cmp.Or(cmp.Compare(own[b], own[a]), strings.Compare(a.key, b.key))
+	})
+	slices.SortFunc(found, func(a, b topk.Item[struct{}]) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Key, b.Key))
+	})
 	for _, c := range found {
 		rate := float64(c.Count) * candidateEvery * scale
 		if s.table.count.Load() >= s.table.max {

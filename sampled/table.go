@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/internal/random"
 )
 
 const (
@@ -26,6 +27,7 @@ type sample struct {
 
 	// Written once per interval.
 	threshold atomic.Uint64 // what a random number must be below
+	salt      atomic.Uint64 // of the random numbers
 	local     atomic.Bool
 	demand    demand
 	plan      plan // of the last report, of a process that has sent one
@@ -76,6 +78,7 @@ func (t *sampleTable) add(key string, start func(*sample)) (k *sample, made bool
 		return nil, false
 	}
 	k = &sample{key: key, id: lua.EncodeID(key)}
+	k.salt.Store(random.Uint64())
 	start(k)
 	v, there := t.byKey.LoadOrStore(key, k)
 	if there {
@@ -133,4 +136,8 @@ func (k *sample) admit(p float64) {
 		t = uint64(p * (1 << 63) * 2)
 	}
 	k.threshold.Store(t)
+	k.salt.Add(1 << 40) // more than what is asked for in an interval
 }
+
+// draw returns a random number for a decision, by what was asked for in this interval until then.
+func (k *sample) draw(asked int64) uint64 { return random.Of(k.salt.Load() + uint64(asked)) }

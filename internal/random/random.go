@@ -16,6 +16,15 @@ func Uint64() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
+// Of returns a number that looks random of each n, at once: for streams that begin at a Uint64, one
+// number after the other (splitmix64).
+func Of(n uint64) uint64 {
+	n = n*0x9e3779b97f4a7c15 + 0x9e3779b97f4a7c15
+	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
+	n = (n ^ n>>27) * 0x94d049bb133111eb
+	return n ^ n>>31
+}
+
 // Float64 returns a random number in [0, 1).
 func Float64() float64 { return float64(Uint64()>>11) / (1 << 53) }
 

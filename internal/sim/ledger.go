@@ -76,12 +76,16 @@ type ledger struct {
 	checks     int
 	hash       uint64 // of everything that happened, whatever the order within an instant
 	trace      []string
-	waits      map[[3]int]*waiting  // by process, limiter and server
-	refused    map[[3]int]*waiting  // the same, decisions that a breaker kept from Redis
-	nonces     map[string]bool      // of the commands that were executed
-	permits    map[string]*inFlight // by the key in Redis
+	waits      map[[3]int]*waiting      // by process, limiter and server
+	asked      map[[3]int]time.Duration // the same, the fault after which a decision was asked for last
+	askedLast  map[[2]int]time.Duration // by limiter and server, when the last process did so that was late after a fault
+	refused    map[[3]int]*waiting      // the same, decisions that a breaker kept from Redis
+	nonces     map[string]bool          // of the commands that were executed
+	permits    map[string]*inFlight     // by the key in Redis
 	emptied    map[string][]time.Duration
 	windows    windows
+	quiet      [][2]time.Duration
+	samples    map[sampledIn]samples
 	redirects  map[string]int // answers of servers that do not have the keys, by their first word
 }
 
@@ -93,7 +97,7 @@ type waiting struct {
 }
 
 func newLedger(p *Plan, rules map[string]*rule, tracing bool) *ledger {
-	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[3]int]*waiting{}, refused: map[[3]int]*waiting{}, nonces: map[string]bool{}, permits: map[string]*inFlight{}, emptied: map[string][]time.Duration{}, windows: windows{of: map[string]filled{}}, redirects: map[string]int{}}
+	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[3]int]*waiting{}, refused: map[[3]int]*waiting{}, asked: map[[3]int]time.Duration{}, askedLast: map[[2]int]time.Duration{}, nonces: map[string]bool{}, permits: map[string]*inFlight{}, emptied: map[string][]time.Duration{}, samples: map[sampledIn]samples{}, quiet: p.quiet(), windows: windows{of: map[string]filled{}}, redirects: map[string]int{}}
 }
 
 func (l *ledger) now() time.Duration { return time.Since(l.began) }
@@ -297,9 +301,7 @@ func (l *ledger) decided(process, lim, server int, key string, d limiter.Decisio
 	if res.Allowed && units > 0 {
 		l.obeys(process, key, a, l.now()-took)
 	}
-	if err == nil && local && took == 0 && !left {
-		l.returns([3]int{process, lim, server})
-	}
+	l.returns([3]int{process, lim, server}, err == nil && local && took == 0 && !left)
 	l.note("process %d: %s %d %v by %v after %v", process, key, units, res.Allowed, res.Source, took)
 	if a.rule.parts == 1 && a.rule.late == 0 && err == nil && units > 0 {
 		switch {
@@ -320,7 +322,10 @@ func (l *ledger) decided(process, lim, server int, key string, d limiter.Decisio
 // until the breaker opens, and then by one probe at a time. mu is held.
 func (l *ledger) patience(of [3]int, units int64, res limiter.Result, took time.Duration) {
 	w := l.waits[of]
-	if w == nil || res.Source == limiter.SourceRedis && res.Allowed && units > 0 {
+	// A client that hides several servers shows which of them cannot be reached only by its calls: an
+	// answer of another one, also a denial, is one of the same server then.
+	answers := res.Allowed || l.plan.Shape == WrappedCluster
+	if w == nil || res.Source == limiter.SourceRedis && answers && units > 0 {
 		w = &waiting{since: l.now()}
 		l.waits[of] = w
 	}
@@ -336,35 +341,11 @@ func (l *ledger) patience(of [3]int, units int64, res limiter.Result, took time.
 	}
 }
 
-// returnsWithin is how long after a fault every process decides by Redis again: the longest
-// time that a breaker is open, with its jitter, and that a process waits for the others of
-// its fleet; and then no more decisions are local than can be made while a probe is on its way.
-const returnsWithin = 16 * time.Second
-
-// returns checks a decision that was local because a breaker is open. mu is held.
-func (l *ledger) returns(of [3]int) {
-	server := -1
-	if (l.plan.Shape == Cluster || l.plan.Shape == Ring) && l.plan.Limits[of[1]].Parts <= 1 {
-		server = of[2] // a server that is gone takes no decisions from others
-	}
-	calm := l.plan.calmSince(l.now(), server) + returnsWithin
-	if l.now() < calm {
-		return
-	}
-	r := l.refused[of]
-	if r == nil || r.since != calm {
-		r = &waiting{since: calm}
-		l.refused[of] = r
-	}
-	r.n++
-	most := 4 * l.plan.Callers * l.plan.Shape.servers()
-	l.check(r.n <= most, "return", "process %d, limiter %d, server %d: no fault since %v, and %d decisions were not sent to Redis since %v", of[0], of[1], of[2], calm-returnsWithin, r.n, calm)
-}
-
 // finish checks what holds for whole histories.
 func (l *ledger) finish() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.sampledWithin()
 	keys := make([]string, 0, len(l.accounts))
 	for k := range l.accounts {
 		keys = append(keys, k)

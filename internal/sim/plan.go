@@ -40,6 +40,7 @@ type Plan struct {
 	Leaves  []Leave
 	Changes []Change
 	Host    Host
+	Sampled Sampled
 	Options options
 }
 
@@ -108,6 +109,14 @@ type Permits struct {
 	TTL time.Duration
 }
 
+// Sampled is a sampled limiter of each process. The zero value is none.
+type Sampled struct {
+	Rate               limiter.Rate
+	Interval           time.Duration
+	Keys               int // that are asked for
+	TopKeys, LocalKeys int // the most that are tracked, and beside those
+}
+
 // Leave is the end of a process: it closes its limiters, or crashes.
 type Leave struct {
 	At      time.Duration
@@ -174,6 +183,7 @@ func draw(seed uint64, decisions float64, least time.Duration) Plan {
 	p.drawChanges(rand.New(rand.NewPCG(seed, 44)))
 	p.drawRing(rand.New(rand.NewPCG(seed, 45)))
 	p.drawHost(rand.New(rand.NewPCG(seed, 46)))
+	p.drawSampled(rand.New(rand.NewPCG(seed, 48)))
 	p.drawCalendar(rand.New(rand.NewPCG(seed, 47)), decisions)
 	p.drawVaried(rand.New(rand.NewPCG(seed, 48)))
 	return p
@@ -217,6 +227,30 @@ func (p *Plan) drawCalendar(rng *rand.Rand, decisions float64) {
 	}
 	_, end := unit.Window(at)
 	p.Begins = max(0, end.Sub(began)-time.Duration(rng.Float64()*float64(p.Life)))
+}
+
+// drawSampled lets the processes of some fleets have a sampled limiter, too.
+func (p *Plan) drawSampled(rng *rand.Rand) {
+	if rng.IntN(4) > 0 {
+		return
+	}
+	busy := p.Life // for about so long they are, at most
+	if p.Idle > p.Think {
+		busy = min(busy, time.Duration(len(p.Faults)+1)*2*time.Minute)
+	}
+	interval := between(rng, max(100*time.Millisecond, busy/3000), 20*time.Second).Round(time.Millisecond)
+	keys := 1 + rng.IntN(12)
+	pause := p.Think
+	if rng.IntN(2) == 0 { // the limit is that of quiet times
+		pause = p.Idle
+	}
+	asked := sampledPart * float64(p.Processes*p.Callers) / pause.Seconds() * (1 + math.Log(float64(keys))) / float64(keys)
+	period := math.Exp2(7*rng.Float64() - 1)
+	n := max(1, int(asked*period*math.Exp2(4*rng.Float64()-3)))
+	p.Sampled = Sampled{
+		Rate: limiter.Per(n, time.Duration(period*1000)*time.Millisecond), Interval: interval,
+		Keys: keys, TopKeys: 1 + rng.IntN(2*keys), LocalKeys: 1 + rng.IntN(2*keys),
+	}
 }
 
 // drawHost lets some of the fleets call a host.
@@ -481,3 +515,31 @@ func (p *Plan) calmSince(at time.Duration, server int) (since time.Duration) {
 
 // alive is how many processes there are at the end.
 func (p *Plan) alive() int { return p.Processes + len(p.Joins) - len(p.Leaves) }
+
+// quiet lists the times in which no fault, and no process that comes or goes, matters to what a sampled
+// fleet is asked for and to what its processes know of each other.
+func (p *Plan) quiet() (all [][2]time.Duration) {
+	interval := p.Sampled.Interval
+	var ends [][2]time.Duration
+	add := func(at, long time.Duration) { ends = append(ends, [2]time.Duration{at, at + long}) }
+	for _, f := range p.Faults {
+		add(f.At, f.For)
+	}
+	for _, l := range p.Leaves {
+		add(l.At, 0)
+	}
+	for _, at := range p.Joins {
+		add(at, 0)
+	}
+	add(p.Life-rushAfter, rushAfter)
+	slices.SortFunc(ends, func(a, b [2]time.Duration) int { return cmp.Compare(a[0], b[0]) })
+	settles := 15*time.Second + 10*interval // so long an interval is remembered
+	from := settles
+	for _, e := range ends {
+		if to := e[0] - rushBefore; to-from >= max(30*time.Second, 2*settles) {
+			all = append(all, [2]time.Duration{from, to})
+		}
+		from = max(from, e[1]+rushAfter+settles)
+	}
+	return all
+}

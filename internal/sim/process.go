@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/httpclient"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/sampled"
 	"github.com/holdfast-go/holdfast/semaphore"
 )
 
@@ -29,6 +30,7 @@ type process struct {
 	multi     *limiter.Multi // of all of them, where they are several
 	permits   []*semaphore.Semaphore
 	transport *httpclient.Transport // nil without a host
+	sampled   *sampled.Limiter      // nil without
 	callers   sync.WaitGroup
 	end       chan struct{}
 	gone      atomic.Bool
@@ -90,6 +92,10 @@ func (w *World) start(n int) *process {
 	if w.api != nil {
 		p.transport = must(httpclient.New(w.api.of(p), httpclient.WithLimiter(p.limiters[0]), httpclient.WithLogger(logger)))
 	}
+	if s := w.Sampled; s.Keys > 0 {
+		p.sampled = must(sampled.New(p.rdb, s.Rate, limiter.WithPrefix(sampledPrefix), limiter.WithProcess(p.name), limiter.WithLogger(logger),
+			sampled.WithInterval(s.Interval), sampled.WithTopKeys(s.TopKeys), sampled.WithMaxLocalKeys(s.LocalKeys)))
+	}
 	for c := range w.Callers {
 		p.callers.Go(func() { p.call(rand.New(rand.NewPCG(w.Seed, uint64(1_000_000+n*1000+c)))) })
 	}
@@ -107,6 +113,9 @@ func must[T any](made T, err error) T {
 // hostPart is the part of what callers do that is to call the host, where there is one.
 const hostPart = 0.2
 
+// sampledPart is the part that is to ask a sampled limiter, where there is one.
+const sampledPart = 0.3
+
 // call is the life of one caller.
 func (p *process) call(rng *rand.Rand) {
 	w := p.w
@@ -117,6 +126,8 @@ func (p *process) call(rng *rand.Rand) {
 		switch {
 		case p.transport != nil && rng.Float64() < hostPart:
 			p.request(rng)
+		case p.sampled != nil && rng.Float64() < sampledPart:
+			p.sample(rng)
 		case len(p.permits) > 0 && rng.Float64() < 0.1:
 			p.hold(rng)
 		default:
@@ -182,6 +193,21 @@ func (p *process) decide(rng *rand.Rand) {
 	default:
 		_, _ = lim.AllowN(ctx, key, n)
 	}
+}
+
+// sample asks the sampled limiter.
+func (p *process) sample(rng *rand.Rand) {
+	w := p.w
+	key, n := "k"+strconv.Itoa(int(float64(w.Sampled.Keys)*rng.Float64()*rng.Float64())), 1
+	switch u := rng.Float64(); {
+	case u < 0.05:
+		n = 0
+	case u < 0.15:
+		n = 1 + rng.IntN(min(3, p.sampled.Limit().Burst()))
+	}
+	began := w.now()
+	res, err := p.sampled.AllowN(context.Background(), key, n)
+	w.ledger.sampled(p.n, key, int64(n), res, err, w.now()-began)
 }
 
 // key draws one. Low numbers are asked for more often.
@@ -251,6 +277,9 @@ func (p *process) close() {
 	}
 	for _, lim := range p.limiters {
 		_ = lim.Close()
+	}
+	if p.sampled != nil {
+		_ = p.sampled.Close()
 	}
 	_ = p.rdb.Close()
 }

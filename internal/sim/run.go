@@ -139,6 +139,7 @@ func live(p Plan, tracing bool, real Real) Report {
 			pr.close()
 		}
 	}
+	w.left()
 	if w.ring != nil {
 		_ = w.ring.Close()
 	}

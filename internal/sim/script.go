@@ -141,7 +141,7 @@ func (r *run) read(p algo.Params, key string, s *algo.State, n, admitted, count,
 		if is.Blocked > 0 {
 			more = append(more, nr, 1, is.Blocked)
 		} else if n > 0 {
-			r.denials = append(r.denials, charge{key: key, units: n})
+			r.denials = append(r.denials, charge{key: key, units: n + p.Keep})
 		}
 	} else if admitted < count && n > 0 {
 		more = append(more, nr, 2, admitted)

@@ -391,6 +391,10 @@ func (r *run) script(name string, keys, argv []string) (reply []int64, ok bool) 
 		return r.permits(keys, argv), true
 	case name == "permits_keep":
 		return r.keep(keys, argv), true
+	case name == "sampled":
+		return r.report(keys, argv), true
+	case name == "sampled_bury":
+		return r.bury(keys, argv), true
 	case kindOf(kind) == 0:
 		return nil, false
 	case what == "":

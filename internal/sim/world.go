@@ -77,6 +77,7 @@ func (w *World) pause(rng *rand.Rand) time.Duration {
 // settled checks what must hold when all faults have been over for a while: every process
 // decides by Redis again, knows its share, and owes nothing.
 func (w *World) settled() {
+	w.remembered()
 	keys := make([][]string, len(w.processes))
 	for i := range w.processes {
 		keys[i] = w.calmKeys(i)
@@ -103,6 +104,7 @@ func (w *World) settled() {
 			if round >= 20 {
 				w.counted(p)
 			}
+			w.sampled(p, round)
 			for _, sem := range p.permits {
 				if permit, err := sem.TryAcquire(context.Background(), "settled"); err == nil && permit.Allowed {
 					_ = permit.Release()
@@ -164,6 +166,37 @@ func (w *World) countPermits() {
 		}
 		return
 	}
+}
+
+// sampled asks the sampled limiter of a process, which follows a key by Redis in the end if it can
+// keep track of it.
+func (w *World) sampled(p *process, round int) {
+	if p.sampled == nil {
+		return
+	}
+	res, err := p.sampled.Allow(context.Background(), "k0")
+	s := w.Sampled
+	w.ledger.mu.Lock()
+	defer w.ledger.mu.Unlock()
+	w.ledger.check(err == nil, "P3", "process %d: a sampled decision: %v", p.n, err)
+	if round == 29 && s.TopKeys >= s.Keys && s.Interval <= 2*time.Second {
+		w.ledger.check(res.Source == limiter.SourceSampled, "return", "process %d: after all faults a sampled decision is by %v", p.n, res.Source)
+	}
+}
+
+// left checks that the processes which closed their sampled limiters have left the reports, unless
+// they could not reach Redis then.
+func (w *World) left() {
+	if w.Sampled.Keys == 0 {
+		return
+	}
+	s := w.home(sampledProcesses)
+	s.mu.Lock()
+	v := s.get(sampledProcesses)
+	s.mu.Unlock()
+	w.ledger.mu.Lock()
+	defer w.ledger.mu.Unlock()
+	w.ledger.check(v == nil || len(v.set) <= len(w.Leaves), "P8", "all sampled limiters are closed, and %v report", v)
 }
 
 // conserved checks that no permit is lost: all of them can be acquired, and no more.
@@ -305,6 +338,15 @@ func (w *World) change(c Change, rng *rand.Rand) {
 
 // remembered checks how many keys the limiters of each process remember.
 func (w *World) remembered() {
+	for _, p := range w.alive() {
+		if p.sampled == nil {
+			break
+		}
+		n, most := p.sampled.Health().LocalKeys, w.Sampled.TopKeys+w.Sampled.LocalKeys
+		w.ledger.mu.Lock()
+		w.ledger.check(n <= most, "P6", "process %d: its sampled limiter remembers %d keys, at most %d", p.n, n, most)
+		w.ledger.mu.Unlock()
+	}
 	if w.Options.LocalKeys == 0 {
 		return
 	}

@@ -260,7 +260,7 @@ func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, 
 		return a.fallBack(ctx, g, redislink.ErrOpen)
 	}
 	o := d.redis.NewOp()
-	o.ID, o.All, o.Named = r.id, items, a.receipts != nil
+	o.ID, o.All = r.id, items
 	a.items = nil // a call that is left by its caller keeps them
 	err = d.redis.Ask(ctx, r.srv, o, r.budget)
 	end := time.Now()
@@ -318,9 +318,7 @@ func (a *multiDecision) decided(g group, o *redislink.Op, start, end time.Time) 
 		charged := 0
 		if ok {
 			charged = r.n
-			if o.Named {
-				r.rc.fromRedis(o.All[k].Keys, r.n, &redislink.Op{At: o.All[k].At, First: 1, Member: lua.Member(o.Member, o.Place+k)})
-			}
+			r.rc.fromRedis(o.All[k].Keys, r.n, o.All[k].At)
 		}
 		d.decided(r.srv, r.s, r.id, charged, out, int64(charged))
 		a.set(i, count(r.srv, r.s.result(out, SourceRedis)))

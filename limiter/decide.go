@@ -201,7 +201,7 @@ func (d *decider) askAhead(r request, ls *lease.Lease, now time.Time) {
 func (d *decider) refill(r request, ls *lease.Lease) {
 	r.n = 1
 	o := d.op(&r)
-	o.Count, o.Named = ls.Room(time.Now()), r.s.args.Kind == algo.SlidingWindowLog
+	o.Count = ls.Room(time.Now())
 	o.After = func(o *redislink.Op, _ bool) { fill(ls, o, false) }
 	if class, _ := d.redis.Do(context.Background(), r.srv, o, d.redis.Budget); class == breaker.ClassOK {
 		out, units := o.Out, o.Admitted*o.Cost
@@ -222,8 +222,7 @@ func fill(ls *lease.Lease, o *redislink.Op, answered bool) {
 		admitted = max(0, admitted-1)
 	}
 	ls.Fill(lease.Answer{
-		Decision: o.Whole, Behind: o.Behind, Sent: o.Sent, Units: admitted * o.Cost,
-		At: o.At, First: o.First + (o.Admitted-admitted)*o.Cost, Member: o.Member,
+		Decision: o.Whole, Behind: o.Behind, Sent: o.Sent, Units: admitted * o.Cost, At: o.At,
 	})
 }
 
@@ -251,7 +250,6 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 	}
 	asking := d.denials.Ask(r.id)
 	o := d.op(&r)
-	o.Named = s.args.Kind == algo.SlidingWindowLog && (r.rc != nil || r.more != nil)
 	if more := r.more; more != nil {
 		o.Count = max(1, more.Size()/int64(n))
 		o.After = func(o *redislink.Op, answered bool) { fill(more, o, answered) }
@@ -262,7 +260,7 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 	case class == breaker.ClassOK:
 		out, sent, units := o.Out, o.Sent, o.Admitted*o.Cost
 		if out.Allowed {
-			r.rc.fromRedis(o.Keys, n, o)
+			r.rc.fromRedis(o.Keys, n, o.At)
 		}
 		d.redis.Free(o)
 		if out.Remaining < int64(n)+s.args.Keep {
@@ -417,10 +415,8 @@ func (d *decider) giveBack(ctx context.Context, rc *receipt, n int) error {
 	left := int64(n)
 	var err error
 	if t := rc.redis; t.Units > 0 {
-		units := min(left, t.Units)
-		t.First += t.Units - units
-		t.Units = units
-		left -= units
+		t.Units = min(left, t.Units)
+		left -= t.Units
 		err = redislink.CallerError(ctx, rc.key, d.outbox.Return(ctx, t, rc.budget(d.redis.Budget)))
 		d.denials.Forget(t.Keys.ID())
 	}

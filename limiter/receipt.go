@@ -6,7 +6,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/inprocess"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/lua"
-	"github.com/holdfast-go/holdfast/internal/redislink"
 )
 
 // receipt says where the units of one decision were taken. A nil one records nothing.
@@ -44,13 +43,10 @@ func (rc *receipt) forLocal() *inprocess.Receipt {
 	return &rc.local
 }
 
-// fromRedis notes that Redis has charged n units.
-func (rc *receipt) fromRedis(keys lua.Keys, n int, o *redislink.Op) {
+// fromRedis notes that Redis has charged n units at a time.
+func (rc *receipt) fromRedis(keys lua.Keys, n int, at int64) {
 	if rc != nil {
-		rc.redis = lua.Taken{
-			Keys: keys, Params: rc.s.args, Units: int64(n), Of: int64(n),
-			At: o.At, Member: o.Member, First: o.First,
-		}
+		rc.redis = lua.Taken{Keys: keys, Params: rc.s.args, Units: int64(n), Of: int64(n), At: at}
 	}
 }
 

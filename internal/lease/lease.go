@@ -39,12 +39,9 @@ type grant struct {
 	left atomic.Int64
 	_    [56]byte // what is written at every decision, away from what is read
 
-	returned atomic.Int64 // units that were given back, from the last one
-	until    time.Time    // the last moment at which they may be spent
-
-	dropped          bool // not used any more; guarded by Lease.mu
-	total, at, first int64
-	member           string
+	until   time.Time // the last moment at which they may be spent
+	at      int64     // when they were charged, by the server's clock
+	dropped bool      // not used any more; guarded by Lease.mu
 }
 
 // seen is what Redis last said of the key.
@@ -204,10 +201,8 @@ type Answer struct {
 	Decision algo.Decision // what Redis said of the key
 	Behind   int64         // units of Remaining that were charged to others since
 	Sent     time.Time     // when the call was made
-	// Units were admitted for the lease, at At by the server's clock. First is the number
-	// of the first one in the call, and Member names those of a log.
-	Units, At, First int64
-	Member           string
+	// Units were admitted for the lease, at At by the server's clock.
+	Units, At int64
 }
 
 // Fill ends the call for more with what it brought.
@@ -220,7 +215,7 @@ func (ls *Lease) Fill(a Answer) {
 	if a.Units > 0 {
 		g = &grant{
 			until: a.Sent.Add(min(ls.cfg.Age, algo.Duration(ls.params.UntilBorder(d)))),
-			total: a.Units, at: a.At, first: a.First, member: a.Member,
+			at:    a.At,
 		}
 		g.left.Store(a.Units)
 	}
@@ -301,7 +296,7 @@ func (ls *Lease) unspent(of []*grant) (back []lua.Taken) {
 		if units := g.left.Swap(0); units > 0 {
 			back = append(back, lua.Taken{
 				Keys: ls.cfg.Names.KeysOf(ls.params.Kind, ls.id), Params: ls.params, Units: units,
-				At: g.at, Member: g.member, First: g.first + g.total - g.returned.Add(units),
+				At: g.at,
 			})
 		}
 	}

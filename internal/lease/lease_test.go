@@ -32,12 +32,12 @@ func (b *box) GiveBack(items []lua.Taken) bool {
 
 func (b *box) GiveBackSoon(items []lua.Taken) { b.GiveBack(items) }
 
-// units returns the first unit and the number of units of each item, and forgets them.
+// units returns when the units of each item were charged, and how many they are, and forgets them.
 func (b *box) units() (out [][2]int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range b.got {
-		out = append(out, [2]int64{t.First, t.Units})
+		out = append(out, [2]int64{t.At, t.Units})
 	}
 	b.got = nil
 	return out
@@ -74,7 +74,7 @@ func fill(t *testing.T, ls *Lease, n int64) {
 	if !ls.Begin() {
 		t.Fatal("a call is under way")
 	}
-	ls.Fill(Answer{Decision: algo.Decision{Allowed: true, Remaining: 50}, Sent: time.Now(), Units: n, First: 1})
+	ls.Fill(Answer{Decision: algo.Decision{Allowed: true, Remaining: 50}, Sent: time.Now(), Units: n, At: 1})
 }
 
 // TestUnitsAreSpentOnce: units that were taken are not held, those that were put back are,
@@ -112,7 +112,7 @@ func TestUndoAfterTheGrantMovedOn(t *testing.T) {
 	fill(t, ls, 5)
 	fill(t, ls, 5)
 	units.Undo(2)
-	if got, want := b.units(), [][2]int64{{3, 3}, {1, 2}}; !slices.Equal(got, want) {
+	if got, want := b.units(), [][2]int64{{1, 3}, {1, 2}}; !slices.Equal(got, want) {
 		t.Errorf("%v were given back, want %v", got, want)
 	}
 	if held := ls.View(time.Now()).Held; held != 10 {
@@ -131,7 +131,7 @@ func TestDropVoidsWhatIsUnderWay(t *testing.T) {
 		t.Fatal("a call is under way")
 	}
 	table.Drop("k")
-	ls.Fill(Answer{Decision: algo.Decision{Allowed: true}, Sent: time.Now(), Units: 10, First: 1})
+	ls.Fill(Answer{Decision: algo.Decision{Allowed: true}, Sent: time.Now(), Units: 10, At: 1})
 	units.Undo(2)
 	if held, got := ls.View(time.Now()).Held, b.units(); held != 0 || got != nil {
 		t.Errorf("%d are held, %v were given back", held, got)
@@ -192,7 +192,7 @@ func TestLeasesAreSafe(t *testing.T) {
 			for j := range 2000 {
 				ls := table.Find("k", args, true)
 				if (i+j)%4 == 0 && ls.Begin() {
-					ls.Fill(Answer{Decision: algo.Decision{Allowed: true}, Sent: time.Now(), Units: 3, First: 1})
+					ls.Fill(Answer{Decision: algo.Decision{Allowed: true}, Sent: time.Now(), Units: 3, At: 1})
 					in += 3
 				}
 				units, ok := ls.Spend(2, time.Now())

@@ -32,7 +32,7 @@ func TestSmallLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, b, args := newTable(t, time.Hour, 10)
 		ls := table.Find("k", args, true)
-		bring(t, ls, Answer{Units: 1, First: 7})
+		bring(t, ls, Answer{Units: 1, At: 7})
 		now := time.Now()
 		if v := ls.View(now); v.Held != 1 || v.Until != now.Add(time.Hour) {
 			t.Errorf("a lease of 1 unit: %+v", v)
@@ -257,11 +257,11 @@ func TestUndoAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, b, args := newTable(t, time.Hour, 10)
 		ls := table.Find("k", args, true)
-		bring(t, ls, Answer{Units: 5, First: 1})
+		bring(t, ls, Answer{Units: 5, At: 1})
 		units, _ := ls.Spend(2, time.Now())
 		b.GiveBack(table.sweep(time.Now().Add(time.Hour)))
 		units.Undo(2)
-		if got, want := b.units(), [][2]int64{{3, 3}, {1, 2}}; !slices.Equal(got, want) {
+		if got, want := b.units(), [][2]int64{{1, 3}, {1, 2}}; !slices.Equal(got, want) {
 			t.Errorf("%v were given back, want %v", got, want)
 		}
 	})
@@ -343,7 +343,7 @@ func TestALeaseInUseIsKept(t *testing.T) {
 		kept(11*time.Hour-1, true) // was used until less than its age ago
 		kept(11*time.Hour, false)
 		b.units()
-		bring(t, ls, Answer{Units: 4, First: 1, Sent: now.Add(11 * time.Hour)})
+		bring(t, ls, Answer{Units: 4, At: 1, Sent: now.Add(11 * time.Hour)})
 		if got, want := b.units(), [][2]int64{{1, 4}}; !slices.Equal(got, want) {
 			t.Errorf("%v were given back of a lease that is none any more, want %v", got, want)
 		}

@@ -3,7 +3,6 @@ package lua
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 )
 
 // Taken is units of a key that were admitted and not used.
@@ -16,15 +15,7 @@ type Taken struct {
 	// At is when they were taken, by the server's clock. 0 is a refund: now, by
 	// any caller.
 	At int64
-	// Member names those of the sliding window log: see Member. First is the
-	// number of the first of the units, from 1, among all that the call took of
-	// the item.
-	Member string
-	First  int64
 }
-
-// Member names the units that a call with this nonce took for one of its items.
-func Member(nonce string, item int) string { return nonce + ":" + strconv.Itoa(item) }
 
 // GiveBack returns units to their keys, all of one algorithm, and reports how many of each
 // were taken back: see algo.GiveBack. None may be for shaping, which takes nothing back. Redis does
@@ -47,7 +38,7 @@ func (g *GiveBack) request(c *Clock) (*Script, *wire, bool) {
 	w.args = append(w.args, g.Now, g.Nonce)
 	for i := range g.Items {
 		it := &g.Items[i]
-		w.args = append(w.args, it.Units, max(it.Of, it.Units), it.At, it.Params.full, it.Params.windows(cmp.Or(it.At, c.at(g.Now))), it.Member, it.First)
+		w.args = append(w.args, it.Units, max(it.Of, it.Units), it.At, it.Params.full, it.Params.windows(cmp.Or(it.At, c.at(g.Now))))
 	}
 	return backScripts[kind], w, false
 }

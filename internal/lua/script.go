@@ -64,7 +64,7 @@ func general(k algo.Kind) string {
 	}
 	whole, _, _ := strings.Cut(parts(kindFiles[k]), "-- step\n")
 	return fmt.Sprintf("local LOG, WIDTH = %t, %d\n", k == algo.SlidingWindowLog, width(k)) +
-		"local function general(op, key, v, now, a, b, full, tail, c, item, first)\n" + state + whole + "end\n"
+		"local function general(op, key, v, now, a, b, full, tail, c, item)\n" + state + whole + "end\n"
 }
 
 // decide is the script that decides. What is usual stands in its loop, without a function.

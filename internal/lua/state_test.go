@@ -140,7 +140,7 @@ func TestGiveBackAfterAReset(t *testing.T) {
 			if !d.at(0, 10).Allowed {
 				t.Fatalf("%v: denied after a %s", kind, name)
 			}
-			given, err := d.c.GiveBack(t.Context(), 0, "n", []lua.Taken{{Keys: d.keys, Params: d.p, Units: 8, At: item[0].At, Member: lua.Member("first", 0), First: 1}})
+			given, err := d.c.GiveBack(t.Context(), 0, "n", []lua.Taken{{Keys: d.keys, Params: d.p, Units: 8, At: item[0].At}})
 			if err != nil || given[0] != 0 || d.at(0, 1).Allowed {
 				t.Errorf("%v: after a %s %v were given back, %v", kind, name, given, err)
 			}
@@ -158,7 +158,7 @@ func TestUnitsOfOneTimeAreAlike(t *testing.T) {
 		d.at(now, 3)
 		d.at(now, 5) // a refund takes these first
 		back := func(units, at int64) int64 {
-			given, err := d.c.GiveBack(t.Context(), now, "n", []lua.Taken{{Keys: d.keys, Params: d.p, Units: units, Of: 5, At: at, Member: lua.Member("n2", 0), First: 1}})
+			given, err := d.c.GiveBack(t.Context(), now, "n", []lua.Taken{{Keys: d.keys, Params: d.p, Units: units, Of: 5, At: at}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -44,7 +44,7 @@ func (tr *tracer) back(limits map[string]algo.Params, keys ...string) {
 		}
 		delete(tr.taken, key)
 		p, n := limits[key], 1+tr.rng.Int64N(g.units)
-		items = append(items, lua.Taken{Keys: tr.names.KeysOf(p.Kind, key), Params: lua.NewArgs(p), Units: n, Of: g.units, At: g.at, Member: g.member, First: g.units - n + 1})
+		items = append(items, lua.Taken{Keys: tr.names.KeysOf(p.Kind, key), Params: lua.NewArgs(p), Units: n, Of: g.units, At: g.at})
 		of = append(of, key)
 		latest, window = max(latest, g.at), min(window, tr.window(p))
 	}

@@ -53,8 +53,6 @@ type command struct {
 type outcome struct {
 	class breaker.Class
 	err   error
-	nonce string // of the command that it was sent in, and its place there
-	place int
 }
 
 // add makes an item of o.
@@ -162,18 +160,18 @@ func (c *command) put(at []int, piece lua.Command, err error) {
 	class := classify(context.Background(), err, 0, 0)
 	lost := 0
 	for i, k := range at {
-		c.apart[k] = outcome{class: class, err: err}
+		c.apart[k] = outcome{class, err}
 		switch p := piece.(type) {
 		case *lua.Decide:
 			c.decide.Items[k] = p.Items[i]
 			if len(p.Out) == len(p.Items) { // also where a key is broken
-				c.decide.Out[k], c.apart[k] = p.Out[i], outcome{nonce: p.Nonce.(string), place: i}
+				c.decide.Out[k], c.apart[k] = p.Out[i], outcome{}
 			}
 		case *lua.DecideAll:
 			copy(c.set(k), p.Items[i*p.Of:(i+1)*p.Of])
 			if len(p.Out) == len(p.Items) {
 				copy(c.all.Out[k*p.Of:], p.Out[i*p.Of:(i+1)*p.Of])
-				c.apart[k] = outcome{nonce: p.Nonce.(string), place: i}
+				c.apart[k] = outcome{}
 			}
 		case *lua.GiveBack:
 			if err == nil {
@@ -205,14 +203,9 @@ func (c *command) answer(o *Op, at place) {
 	o.fail(breaker.ClassOK, nil)
 	o.Whole = c.decide.Out[at.item]
 	o.Out = o.Whole
-	o.At, o.First = it.At, at.turn*it.Cost+1
+	o.At = it.At
 	o.Admitted = min(max(0, it.Admitted-at.turn), max(1, o.Count))
 	o.Behind = max(0, it.Admitted-at.turn-o.Admitted) * it.Cost
-	if o.Named {
-		if o.Member = lua.Member(string(c.nonce.text), at.item); c.apart != nil {
-			o.Member = lua.Member(c.apart[at.item].nonce, c.apart[at.item].place)
-		}
-	}
 	switch {
 	case it.Count == 1:
 	case at.turn < it.Admitted:
@@ -236,11 +229,4 @@ func (c *command) answerAll(o *Op, at place) {
 	}
 	o.fail(breaker.ClassOK, nil)
 	o.Outs = append(o.Outs, c.all.Out[at.item*c.all.Of:(at.item+1)*c.all.Of]...)
-	switch {
-	case !o.Named:
-	case c.apart != nil:
-		o.Member, o.Place = c.apart[at.item].nonce, c.apart[at.item].place*c.all.Of
-	default:
-		o.Member, o.Place = string(c.nonce.text), at.item*c.all.Of
-	}
 }

@@ -396,7 +396,7 @@ func (f *flight) answer(i int, o *Op) {
 			o.Lost = c.keep.Lost[first : first+len(o.Keep.Callers)]
 		}
 	default:
-		o.Member = string(c.nonce.text)
+		o.Nonce = string(c.nonce.text)
 	}
 }
 

@@ -23,8 +23,6 @@ type Op struct {
 	Cost  int64
 	Age   int64
 	Count int64
-	// Named asks for Member.
-	Named bool
 
 	// Decisions on all of several items or none. Do writes what came of each into them.
 	All []lua.Item
@@ -54,16 +52,12 @@ type Op struct {
 	Whole    algo.Decision
 	Admitted int64
 	Behind   int64
-	// At is when a decision was made, by the server's clock. First is the number of its
-	// first unit among those of the item, and Member names those of a log. Of any other
-	// command, Member is the nonce.
-	At     int64
-	First  int64
-	Member string
-	// Outs are the decisions on All, and Place that of the first of them in its command: of the
-	// i-th item, lua.Member(Member, Place+i) names the units of a log.
-	Outs  []algo.Decision
-	Place int
+	// At is when a decision was made, by the server's clock. Nonce is that of any other
+	// command.
+	At    int64
+	Nonce string
+	// Outs are the decisions on All.
+	Outs []algo.Decision
 	// Given is how many units were taken back.
 	Given int64
 	// Got is the answer to Permits.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -250,11 +251,13 @@ func (rejection) RedisError()     {}
 type doer struct {
 	answers []any // an error, or what is replied
 	calls   int
+	args    [][]any
 }
 
 func (d *doer) Process(_ context.Context, cmd redis.Cmder) error {
 	a := d.answers[min(d.calls, len(d.answers)-1)]
 	d.calls++
+	d.args = append(d.args, slices.Clone(cmd.Args()))
 	if err, ok := a.(error); ok {
 		cmd.SetErr(err)
 		return err
@@ -362,20 +365,6 @@ func TestProbeStopsAtItsFirstFailure(t *testing.T) {
 			t.Errorf("the cause is lost: %v", second.Err)
 		}
 	})
-}
-
-// TestMembersOfOneKeySentApart: two costs on one key of a log, sent apart, are units of
-// different names.
-func TestMembersOfOneKeySentApart(t *testing.T) {
-	l := unused(t, 128)
-	l.wire.lua = lua.NewClient(&doer{answers: []any{rejection("TRYAGAIN"), []int64{1_760_000_000_000_000, 2, 1000, 0}}})
-	a := args(t, algo.SlidingWindowLog)
-	first, second := decision(a, "a", 1), decision(a, "a", 2)
-	first.Named, second.Named = true, true
-	fly(l, first, second)
-	if first.Class != breaker.ClassOK || second.Class != breaker.ClassOK || first.Member == second.Member {
-		t.Errorf("%v %q and %v %q", first.Class, first.Member, second.Class, second.Member)
-	}
 }
 
 // TestScriptsAreLoadedForAll: of commands in one write, those that the server does not
@@ -582,5 +571,23 @@ func TestRequestsForSeveralLimitsShareACommand(t *testing.T) {
 	}
 	if f.keys > callKeys || f.keys+2 <= callKeys || f.used != 3 {
 		t.Errorf("%d requests with %d keys in %d commands", n, f.keys, f.used)
+	}
+}
+
+// TestCommandsOfOneKeySentApart: two costs on one key of a log, sent apart, have nonces of their own, by
+// which their units are named.
+func TestCommandsOfOneKeySentApart(t *testing.T) {
+	l := unused(t, 128)
+	d := &doer{answers: []any{rejection("TRYAGAIN"), []int64{1_760_000_000_000_000, 2, 1000, 0}}}
+	l.wire.lua = lua.NewClient(d)
+	a := args(t, algo.SlidingWindowLog)
+	first, second := decision(a, "a", 1), decision(a, "a", 2)
+	fly(l, first, second)
+	if first.Class != breaker.ClassOK || second.Class != breaker.ClassOK || len(d.args) != 3 {
+		t.Fatalf("%v and %v, %d commands", first.Class, second.Class, len(d.args))
+	}
+	nonce := func(i int) any { return d.args[i][5] } // after the script, one key and the time
+	if nonce(1) == nonce(2) || nonce(1) == "" {
+		t.Errorf("the nonces are %v and %v", nonce(1), nonce(2))
 	}
 }

@@ -278,7 +278,7 @@ func stepAll(asks []algo.Ask, now int64, unknown bool) (out []algo.Decision, ok 
 func (r *run) back(kind algo.Kind, keys, argv []string) []int64 {
 	var reply []int64
 	for i, key := range keys {
-		f := argv[2+7*i:]
+		f := argv[2+5*i:]
 		n, of, at, p := number(f[0]), number(f[1]), number(f[2]), limitOf(kind, f[3], f[4])
 		v := r.load(key, kind)
 		before := v.clone()

@@ -150,12 +150,20 @@ func TestUnreachable(t *testing.T) {
 // TestPiecesOfADebt: what is owed of a log is charged in pieces of which none is large, that of
 // others in one.
 func TestPiecesOfADebt(t *testing.T) {
-	for kind, want := range map[algo.Kind][]int64{
-		algo.GCRA: {-1000}, algo.FixedWindow: {-1000}, algo.SlidingWindowLog: {-debtPiece, -debtPiece},
+	for _, c := range []struct {
+		kind algo.Kind
+		owed int64
+		want []int64
+	}{
+		{algo.GCRA, 1000, []int64{-1000}},
+		{algo.FixedWindow, 1000, []int64{-1000}},
+		{algo.SlidingWindowLog, 2 * debtPiece, []int64{-debtPiece, -debtPiece}},
+		{algo.SlidingWindowLog, debtPiece + 1, []int64{-debtPiece, -1}},
 	} {
 		b, _, local := unreachable(t)
+		kind, want := c.kind, c.want
 		p := limit(t, kind)
-		local.Take("k", &p, 1000, &p, nil)
+		local.Take("k", &p, c.owed, &p, nil)
 		var costs []int64
 		for _, item := range b.debt(local.Debtors()[0]) {
 			costs = append(costs, item.op.Cost)
@@ -289,6 +297,19 @@ func TestOneTurn(t *testing.T) {
 		b.Decided(false)
 		if !b.sending.Load() {
 			t.Error("units that may be what denies are not sent")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for _, of := range local.Debtors() {
+			d, _ := local.TakeDebt(of)
+			local.Settled(d, nil)
+		}
+		for _, blocked := range local.UnsentBlocks() {
+			local.Sent(blocked.Limit.Kind, blocked.ID, local.Unsent(blocked.Limit.Kind, blocked.ID))
+		}
+		b.Decided(true)
+		if local.Owed() > 0 || local.UnsentAny() || !b.sending.Load() {
+			t.Errorf("units alone are not sent: %d owed, a block: %v", local.Owed(), local.UnsentAny())
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()

@@ -144,18 +144,23 @@ func nested(dir string) bool {
 
 // TestDurationsAreMonotonic: what the library measures, it measures by the monotonic
 // clock, so that a clock of the machine that steps silences nothing. Only windows that are
-// aligned to the epoch begin from the wall clock, once, in newClock.
+// aligned to the epoch begin from the wall clock, once, in newClock; and a client says by it which windows
+// of a calendar it sends.
 func TestDurationsAreMonotonic(t *testing.T) {
 	wall := regexp.MustCompile(`\.(Unix|UnixNano|UnixMilli|UnixMicro|Round|Truncate)\(`)
 	allowed := map[string]string{
-		"internal/inprocess/store.go": "base := start.UnixMicro()",
-		"limiter/decide.go":           "until.Round(time.Microsecond)", // a duration
-		"internal/lua/client.go":      "func wall() int64",             // for the windows of a calendar, which Redis checks by its own
-		"limiter/calendar.go":         "unit.Start(number, loc)",       // where a window begins
-		"limiter/errors.go":           "e.Remaining.Round(",            // a duration
+		"internal/inprocess/store.go":  "base := start.UnixMicro()",
+		"limiter/decide.go":            "until.Round(time.Microsecond)",      // a duration
+		"internal/lua/client.go":       "func wall() int64",                  // for the windows of a calendar, which Redis checks by its own
+		"limiter/calendar.go":          "unit.Start(number, loc)",            // where a window begins
+		"limiter/errors.go":            "e.Remaining.Round(",                 // a duration
+		"internal/admission/reason.go": "max(wait, time.Millisecond).Round(", // a duration
+		"internal/discovery/quota.go":  "Truncate(time.Microsecond)",         // durations
+		"grpc/rejection.go":            "down := d.Truncate(",                // a duration
+		"httpclient/said.go":           "time.Now().Add(e.Wait).UnixMilli()", // for SDKs that read a time in a header
 	}
 	seen := 0
-	for _, dir := range []string{"limiter", "semaphore", "sampled", "internal/inprocess", "breaker", "internal/redislink", "internal/lua", "internal/lease", "internal/outbox", "internal/repeat"} {
+	for _, dir := range []string{"limiter", "semaphore", "sampled", "internal/inprocess", "breaker", "internal/redislink", "internal/lua", "internal/lease", "internal/outbox", "internal/repeat", "internal/wait", "internal/admission", "internal/denial", "internal/discovery", "fallback", "httpclient", "middleware", "grpc"} {
 		goFiles(t, dir, func(path string, _ *ast.File) {
 			if strings.HasSuffix(path, "_test.go") || strings.Contains(path, "limitertest") {
 				return

@@ -218,7 +218,7 @@ func (l *ledger) lacked(d charge, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.rules[d.key]
-	if r == nil || r.window == nil || l.plan.Varied > 0 { // also blocks and headroom deny
+	if r == nil || r.window == nil {
 		return
 	}
 	if w := l.windows.charge(d.key, 0, r, now); !w.unsure {

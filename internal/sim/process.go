@@ -36,7 +36,6 @@ type process struct {
 	gone      atomic.Bool
 	dead      atomic.Bool
 	thaw      atomic.Int64 // until when it stands still, in nanoseconds of the world
-	still     atomic.Int64 // how many callers have stood still
 }
 
 // leave ends the process. One that crashes reaches nothing any more; what is left of it
@@ -138,7 +137,9 @@ func (p *process) call(rng *rand.Rand) {
 
 // pause waits, and reports whether the process still lives.
 func (p *process) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
+	at := p.w.instants.take(p.w.now() + max(1, d))
+	defer p.w.instants.pass(at)
+	timer := time.NewTimer(at - p.w.now())
 	defer timer.Stop()
 	select {
 	case <-p.w.done:
@@ -148,8 +149,7 @@ func (p *process) pause(d time.Duration) bool {
 	case <-timer.C:
 	}
 	if more := time.Duration(p.thaw.Load()) - p.w.now(); more > 0 {
-		// No two go on at one time.
-		return p.pause(more + time.Duration(p.still.Add(1))*time.Microsecond)
+		return p.pause(more)
 	}
 	return true
 }

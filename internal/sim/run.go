@@ -53,7 +53,7 @@ func RunReal(t *testing.T, p Plan, tracing bool, real Real) (rep Report) {
 
 func live(p Plan, tracing bool, real Real) Report {
 	time.Sleep(p.Begins)
-	w := &World{Plan: p, real: real, began: time.Now(), rules: map[string]*rule{}, done: make(chan struct{})}
+	w := &World{Plan: p, real: real, began: time.Now(), rules: map[string]*rule{}, done: make(chan struct{}), instants: instants{taken: map[time.Duration]bool{}}}
 	w.processes = make([]*process, p.Processes+len(p.Joins))
 	w.ledger = newLedger(&w.Plan, w.rules, tracing)
 	w.net = newNetwork(p.Seed, 200*time.Microsecond)

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/denial"
 	"github.com/holdfast-go/holdfast/internal/inprocess"
@@ -24,8 +25,11 @@ type Limiter struct {
 	limits limits
 	hook   decisionHook
 	engine engine
-	redis  *shared // the engine of New; nil of NewLocal
-	lines  wait.Lines[lineOf]
+	// One of both is nil: the engine of New, and that of NewLocal. They decide without an interface, by
+	// which a Result would be copied again and again.
+	redis *shared
+	alone *local
+	lines wait.Lines[lineOf]
 }
 
 var _ Allower = (*Limiter)(nil)
@@ -35,9 +39,6 @@ type engine interface {
 	keeper
 	// enter rejects what must not be decided, and everything once the engine is closed.
 	enter(ctx context.Context, s *spec, key string, n int) error
-	// decide decides on what has entered. With fewer, it may admit fewer units than n, and says
-	// how many.
-	decide(ctx context.Context, s *spec, key string, n int, fewer bool, rc *receipt) (Result, error)
 	refund(ctx context.Context, s *spec, key string, n int64) error
 	block(ctx context.Context, s *spec, key string, us int64) error
 	reset(ctx context.Context, s *spec, key string) error
@@ -105,7 +106,8 @@ func NewLocal(limit Limit, opts ...LocalOption) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{hook: c.Decision, engine: &local{store: inprocess.NewStore(c.MaxLocalKeys), closed: make(chan struct{})}}
+	alone := &local{store: inprocess.NewStore(c.MaxLocalKeys), closed: make(chan struct{})}
+	l := &Limiter{hook: c.Decision, engine: alone, alone: alone}
 	return l, l.limits.configure(limit, c)
 }
 
@@ -214,15 +216,25 @@ func (l *Limiter) reserve(ctx context.Context, c call, key string) (*Reservation
 // decide decides on a call, under its limit or that of the key or the limiter's own, and calls
 // the hook.
 func (l *Limiter) decide(ctx context.Context, c call, key string, rc *receipt) (res Result, err error) {
-	s, err := l.limits.use(ctx, l.limits.choose(ctx, key, c.limit))
-	if err != nil {
-		return Result{}, err
+	s := l.limits.live.Load()
+	if c.limit.kind != 0 || l.limits.of != nil || s.critical != nil {
+		if s, err = l.limits.use(ctx, l.limits.choose(ctx, key, c.limit)); err != nil {
+			return Result{}, err
+		}
 	}
-	c = c.within(s)
-	s = s.boundedBy(ctx, l.engine.answers())
+	if c.fewer {
+		c = c.within(s)
+	}
+	if s.args.Kind == algo.LeakyBucketShaping {
+		s = s.boundedBy(ctx, l.engine.answers())
+	}
 	start := l.hook.begin(c.n)
-	if err = l.engine.enter(ctx, s, key, c.n); err == nil {
-		res, err = l.engine.decide(ctx, s, key, c.n, c.fewer, rc)
+	if l.alone != nil {
+		if err = l.alone.enter(ctx, s, key, c.n); err == nil {
+			l.alone.decide(s, key, c.n, c.fewer, rc, &res)
+		}
+	} else if err = l.redis.enter(ctx, s, key, c.n); err == nil {
+		res, err = l.redis.decide(ctx, s, key, c.n, c.fewer, rc)
 	}
 	switch {
 	case !res.Allowed:

@@ -36,12 +36,18 @@ func (e *local) open() error {
 	}
 }
 
-func (e *local) decide(_ context.Context, s *spec, key string, n int, fewer bool, rc *receipt) (Result, error) {
+// decide decides on what has entered. With fewer, it may admit fewer units than n, and says
+// how many.
+func (e *local) decide(s *spec, key string, n int, fewer bool, rc *receipt, res *Result) {
 	rc.of(s, key)
-	out, units := take(e.store, key, &s.args.Params, n, fewer, nil, rc)
-	res := s.result(out, SourceLocal)
-	res.Admitted = units
-	return res, nil
+	if fewer {
+		var out algo.Decision
+		out, n = take(e.store, key, &s.args.Params, n, fewer, nil, rc)
+		s.tell(res, out, SourceLocal)
+		res.Admitted = n
+		return
+	}
+	s.tell(res, e.store.Take(key, &s.args.Params, int64(n), nil, rc.forLocal()), SourceLocal)
 }
 
 // take charges n units in a store, or fewer where they will do, and returns how many.

@@ -201,20 +201,23 @@ func (s *spec) local(claim float64, phase int64) algo.Params {
 }
 
 // result turns a decision in microseconds into a Result.
-func (s *spec) result(d algo.Decision, from Source) Result {
-	res := Result{
-		Allowed:    d.Allowed,
-		Limit:      s.limit,
-		Remaining:  int(max(0, d.Remaining-s.args.Keep)),
-		RetryAfter: algo.Duration(d.RetryAfter),
-		ResetAfter: algo.Duration(d.ResetAfter),
-		Delay:      algo.Duration(d.Delay),
-		Source:     from,
-	}
+func (s *spec) result(d algo.Decision, from Source) (res Result) {
+	s.tell(&res, d, from)
+	return res
+}
+
+// tell is result into one that is empty.
+func (s *spec) tell(res *Result, d algo.Decision, from Source) {
+	res.Allowed = d.Allowed
+	res.Limit = s.limit
+	res.Remaining = int(max(0, d.Remaining-s.args.Keep))
+	res.RetryAfter = algo.Duration(d.RetryAfter)
+	res.ResetAfter = algo.Duration(d.ResetAfter)
+	res.Delay = algo.Duration(d.Delay)
+	res.Source = from
 	if most := s.args.MaxDelay; most > 0 && !d.Allowed && d.ResetAfter > most {
 		res.RetryAfter = res.ResetAfter + s.answer // it would start as late if it asked again
 	}
-	return res
 }
 
 // limits holds the limit of a limiter, which may change.

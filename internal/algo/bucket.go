@@ -23,6 +23,13 @@ func stepBucket(p *Params, s *State, now, n int64) Decision {
 	if n > 0 && (allowed || rebased) {
 		p.store(s, now, after, empty)
 	}
+	if allowed && p.Kind != LeakyBucketShaping { // as answerBucket, which is a call
+		d := Decision{Allowed: true, Remaining: p.Full() - after, ResetAfter: empty}
+		if p.Den > 1 {
+			d.Remaining /= p.Den
+		}
+		return d
+	}
 	return p.answerBucket(after, empty, n, allowed)
 }
 

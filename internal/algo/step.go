@@ -31,6 +31,21 @@ func Decide(p Params, s *State, now, n int64) Decision { return p.Decide(s, now,
 
 // Decide is Decide without a copy of p, which takes as long as a step.
 func (p *Params) Decide(s *State, now, n int64) Decision {
+	if s.Until != 0 || p.Keep != 0 { // as few are
+		return decideKeeping(p, s, now, n)
+	}
+	// As step, without one more call.
+	switch {
+	case !p.Kind.Windowed():
+		return stepBucket(p, s, now, n)
+	case p.Kind == FixedWindow:
+		return stepFixedWindow(p, s, now, n)
+	}
+	return step(p, s, now, n)
+}
+
+// decideKeeping is Decide.
+func decideKeeping(p *Params, s *State, now, n int64) Decision {
 	left := s.Blocked(now)
 	if left == 0 {
 		return stepKeeping(p, s, now, n)

@@ -13,12 +13,18 @@ import (
 type entry struct {
 	id     string
 	kind   algo.Kind
+	age    uint32 // raised when the state begins again
 	state  algo.State
 	bucket *rate.Limiter // of a token bucket, whose state has the limit of it and the block
 	idleAt int64
 	rank   int64  // idleAt when the heap last saw it: never later than idleAt
-	age    uint32 // raised when the state begins again
+	lost   int64  // since when this process decides alone; 0: Redis decides
+	next   *entry // of the same hash
+	*outside
+}
 
+// outside is what a key has where there is a Redis.
+type outside struct {
 	// What Redis said last, if that is newer than the state: how much was left
 	// of which limit, and until when that matters. restart says that the state
 	// begins again from it; otherwise it is only lowered to it.
@@ -28,27 +34,39 @@ type entry struct {
 	unsent                       *algo.Params // the limit in Redis of a block that Redis does not know
 }
 
+// out returns the outside of e, which it gets if it has none.
+func (e *entry) out() *outside {
+	if e.outside == nil {
+		e.outside = new(outside)
+	}
+	return e.outside
+}
+
+// restarts reports that the state begins again from what Redis said.
+func (e *entry) restarts() bool { return e.outside != nil && e.restart }
+
 // part is what counts at now of a process's part p of a limit, and the time until it has another
 // whole unit, 0 if it never has. e is nil for a key that is not known.
 func (e *entry) part(p *algo.Params, now int64) (part algo.Params, more int64) {
 	since := now
-	if e != nil && e.grants.lost != 0 {
-		since = e.grants.lost
+	if e != nil && e.lost != 0 {
+		since = e.lost
 	}
 	return p.In(now, since)
 }
 
 // alone notes that this process decides alone.
 func (e *entry) alone(now int64) {
-	if e.grants.lost == 0 {
-		e.grants.lost = now
+	if e.lost == 0 {
+		e.lost = now
 	}
 }
 
 // decide charges n to the entry, or only peeks when it is blocked.
-func (e *entry) decide(p *algo.Params, now, n int64) algo.Decision {
-	e.revive(p, now)
-	var d algo.Decision
+func (e *entry) decide(p *algo.Params, now, n int64) (d algo.Decision) {
+	if e.outside != nil {
+		e.revive(p, now)
+	}
 	if p.Kind == algo.TokenBucket {
 		d = e.tokenBucket(p, now, n, e.state.Blocked(now))
 	} else {
@@ -60,7 +78,9 @@ func (e *entry) decide(p *algo.Params, now, n int64) algo.Decision {
 
 // debit charges as much of n as there is room for, also when it is blocked.
 func (e *entry) debit(p *algo.Params, now, n int64) {
-	e.revive(p, now)
+	if e.outside != nil {
+		e.revive(p, now)
+	}
 	var d algo.Decision
 	if p.Kind == algo.TokenBucket {
 		left := min(n, e.tokenBucket(p, now, 0, 0).Remaining)

@@ -13,37 +13,36 @@ type grants struct {
 	units float64
 	most  float64 // the most that units can be in Redis, of the limit that they count for
 	at    int64   // when units weighed as much
-	lost  int64   // since when this process decides alone; 0: Redis decides
 }
 
-// add adds units that Redis granted.
-func (g *grants) add(p algo.Params, units, now int64) {
-	if g.lost != 0 {
-		g.at, g.lost = g.at+now-g.lost, 0
+// add adds units that Redis granted. Since lost, if it is not 0, this process has decided alone.
+func (g *grants) add(p algo.Params, units, now, lost int64) {
+	if lost != 0 {
+		g.at += now - lost
 	}
 	_, most := p.Grants()
-	g.units, g.at, g.most = g.weigh(p, now)+float64(units), now, most
+	g.units, g.at, g.most = g.weigh(p, now, 0)+float64(units), now, most
 }
 
 // give takes units back that others may be granted now.
 func (g *grants) give(units int64) { g.units = max(0, g.units-float64(units)) }
 
 // weigh is what the units weigh under a limit. Those of another limit weigh nothing.
-func (g *grants) weigh(p algo.Params, now int64) float64 {
+func (g *grants) weigh(p algo.Params, now, lost int64) float64 {
 	length, most := p.Grants()
 	if g.most != most {
 		return 0
 	}
-	if g.lost != 0 {
-		now = g.lost
+	if lost != 0 {
+		now = lost
 	}
 	return g.units * math.Exp(-float64(max(0, now-g.at))/length)
 }
 
 // part is the part of a limit that was granted, at most 1. It is rounded down by less than
 // 0.2 %, so that keys have few different ones.
-func (g *grants) part(p algo.Params, now int64) float64 {
-	units := g.weigh(p, now)
+func (g *grants) part(p algo.Params, now, lost int64) float64 {
+	units := g.weigh(p, now, lost)
 	if units == 0 {
 		return 0
 	}

@@ -1,6 +1,7 @@
 package inprocess
 
 import (
+	"hash/maphash"
 	"math"
 	"math/bits"
 
@@ -76,8 +77,7 @@ func (st *stripe) room(hash uint64, until int64) *seen {
 }
 
 // see notes what Redis said of a key without an entry: see Store.Observe.
-func (st *stripe) see(id string, p *algo.Params, d algo.Decision, granted, now int64) {
-	hash := st.hash(p.Kind, id)
+func (st *stripe) see(hash uint64, p *algo.Params, d algo.Decision, granted, now int64) {
 	x := st.seen.find(hash)
 	if x == nil {
 		if d.ResetAfter == 0 {
@@ -92,30 +92,31 @@ func (st *stripe) see(id string, p *algo.Params, d algo.Decision, granted, now i
 	x.cap, x.left, x.until = p.Cap, left, max(1, now+d.ResetAfter)
 	if granted > 0 {
 		g := x.grants()
-		g.add(*p, granted, now)
+		g.add(*p, granted, now, 0)
 		x.keep(g)
 	}
 }
 
 // retire keeps what was granted of a key whose entry is forgotten, where a place is free.
 func (st *stripe) retire(e *entry, now int64) {
-	g := e.grants
-	if g.units == 0 {
+	if e.outside == nil || e.grants.units == 0 {
 		return
 	}
-	if g.lost != 0 { // the time in which this process decided alone does not count
-		g.at += now - g.lost
+	g := e.grants
+	if e.lost != 0 { // the time in which this process decided alone does not count
+		g.at += now - e.lost
 	}
-	if x := st.room(st.hash(e.kind, e.id), now); x != nil {
+	if x := st.room(hashOf(e.kind, maphash.String(st.seed, e.id)), now); x != nil {
 		x.until = 1 // it is fully reset
 		x.keep(g)
 	}
 }
 
 // recall lets e begin with what Redis said of its key, and returns that.
-func (st *stripe) recall(e *entry, id string) *seen {
-	x := st.seen.find(st.hash(e.kind, id))
+func (st *stripe) recall(e *entry, hash uint64) *seen {
+	x := st.seen.find(hash)
 	if x != nil {
+		e.outside = new(outside)
 		e.seenCap, e.seenLeft, e.seenUntil, e.restart, e.grants = x.cap, x.left, x.until, true, x.grants()
 		e.idleAt = max(e.idleAt, x.until)
 	}

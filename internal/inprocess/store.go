@@ -50,13 +50,13 @@ func newStore(maxKeys int, now func() int64) *Store {
 	return s
 }
 
-// lock returns the stripe of an id, locked, and the time.
-func (s *Store) lock(id string) (*stripe, int64) {
-	now := s.now()
-	i, _ := bits.Mul64(maphash.String(s.seed, id), uint64(len(s.stripes))) // a part of the range of the hash each
+// lock returns the stripe of an id, locked, the hash of the id, and the time.
+func (s *Store) lock(id string) (*stripe, uint64, int64) {
+	now, h := s.now(), maphash.String(s.seed, id)
+	i, _ := bits.Mul64(h, uint64(len(s.stripes))) // a part of the range of the hash each
 	st := &s.stripes[i]
 	st.mu.Lock()
-	return st, now
+	return st, h, now
 }
 
 // each calls fn with each stripe, locked.
@@ -78,11 +78,11 @@ func (s *Store) Decide(id string, p algo.Params, n int64) algo.Decision {
 // Peek returns what Decide would return, and changes nothing. What would be admitted has
 // the Remaining of now.
 func (s *Store) Peek(id string, p algo.Params, n int64) algo.Decision {
-	st, now := s.lock(id)
+	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
-	e := st.find(p.Kind, id, now)
+	e := st.find(p.Kind, id, h, now)
 	p, more := e.part(&p, now)
-	e = st.at(e, id, &p, now, 0)
+	e = st.at(e, id, h, &p, now, 0)
 	d := e.decide(&p, now, 0)
 	if n == 0 || d.Allowed && d.Remaining >= n+p.Keep {
 		return d
@@ -93,10 +93,10 @@ func (s *Store) Peek(id string, p algo.Params, n int64) algo.Decision {
 // Take is Decide with two more uses. With home, the limit in Redis, what is admitted is a
 // debt under that limit, until it is taken by TakeDebt. With rc, it can be given back.
 func (s *Store) Take(id string, p *algo.Params, n int64, home *algo.Params, rc *Receipt) algo.Decision {
-	st, now := s.lock(id)
+	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
 
-	e := st.find(p.Kind, id, now)
+	e := st.find(p.Kind, id, h, now)
 	var more, unit int64
 	if p.Frac != 0 {
 		var part algo.Params
@@ -105,11 +105,19 @@ func (s *Store) Take(id string, p *algo.Params, n int64, home *algo.Params, rc *
 		p = &part
 	}
 	if n > 0 && n+p.Keep > p.Cap {
-		return st.at(e, id, p, now, 0).denied(p, now, n, more)
+		return st.at(e, id, h, p, now, 0).denied(p, now, n, more)
 	}
-	e = st.at(e, id, p, now, n)
+	if e == nil {
+		e = st.at(e, id, h, p, now, n)
+	}
 	e.alone(now)
-	d := e.decide(p, now, n)
+	var d algo.Decision
+	if e.outside != nil || p.Kind == algo.TokenBucket {
+		d = e.decide(p, now, n)
+	} else { // the same without a call
+		d = p.Decide(&e.state, now, n)
+		e.idleAt = max(e.idleAt, now+d.ResetAfter)
+	}
 	if !d.Allowed || n == 0 {
 		return d
 	}
@@ -126,24 +134,23 @@ func (s *Store) Take(id string, p *algo.Params, n int64, home *algo.Params, rc *
 
 // Reset forgets id: its state and its block under every algorithm.
 func (s *Store) Reset(id string) {
-	st, _ := s.lock(id)
+	st, h, _ := s.lock(id)
 	defer st.mu.Unlock()
-	for kind := range st.keys {
-		if x := st.seen.find(st.hash(algo.Kind(kind), id)); x != nil {
+	for _, kind := range algo.Kinds {
+		if x := st.seen.find(hashOf(kind, h)); x != nil {
 			*x = seen{}
 		}
-		if d := (debtKey{algo.Kind(kind), id}); st.debts[d] != nil { // also of a key without an entry
+		if d := (debtKey{kind, id}); st.debts[d] != nil { // also of a key without an entry
 			delete(st.debts, d)
 			s.totals.owed.Add(-1)
 		}
-		e := st.keys[kind][id]
+		e := st.get(kind, id, h)
 		if e == nil {
 			continue
 		}
 		// The entry stays in the heap as one that costs nothing to forget.
-		e.state, e.bucket, e.idleAt, e.seenUntil, e.restart = algo.State{}, nil, 0, 0, false
-		e.grants = grants{}
 		st.sent(e)
+		e.state, e.bucket, e.idleAt, e.lost, e.outside = algo.State{}, nil, 0, 0, nil
 		e.age++
 		st.idle.lower(e)
 	}
@@ -174,13 +181,13 @@ func (s *Store) GiveBack(id string, rc *Receipt, n int64) int64 {
 	if rc.entry == nil {
 		return 0
 	}
-	st, now := s.lock(id)
+	st, _, now := s.lock(id)
 	defer st.mu.Unlock()
 	if d := rc.debt; d != nil && st.debts[debtKey{rc.params.Kind, id}] == d {
 		d.forgive(now, rc.at, rc.units, n)
 	}
 	e := rc.entry
-	if e.age != rc.age || e.restart {
+	if e.age != rc.age || e.restarts() {
 		return 0
 	}
 	return e.giveBack(&rc.params, now, rc.at, rc.units, n)
@@ -188,14 +195,14 @@ func (s *Store) GiveBack(id string, rc *Receipt, n int64) int64 {
 
 // Refund returns n units of id, under p, that were taken just now by any caller.
 func (s *Store) Refund(id string, p algo.Params, n int64) {
-	st, now := s.lock(id)
+	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
 	if d := st.debts[debtKey{p.Kind, id}]; d != nil {
 		d.forgive(now, now, n, n)
 	}
-	e := st.keys[p.Kind][id]
+	e := st.get(p.Kind, id, h)
 	switch {
-	case e == nil || e.restart:
+	case e == nil || e.restarts():
 	case p.Kind == algo.TokenBucket:
 		e.giveBack(&p, now, now, n, n)
 	default:
@@ -206,12 +213,12 @@ func (s *Store) Refund(id string, p algo.Params, n int64) {
 // Charge takes up to n units of id, as many as there is room for, whatever they
 // are kept for. With a home all of them are owed.
 func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
-	st, now := s.lock(id)
+	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
-	e, unit := st.find(p.Kind, id, now), p.Unit(now)
+	e, unit := st.find(p.Kind, id, h, now), p.Unit(now)
 	p, _ = e.part(&p, now)
 	p.Keep, p.MaxDelay = 0, 0
-	e = st.at(e, id, &p, now, min(n, p.Cap))
+	e = st.at(e, id, h, &p, now, min(n, p.Cap))
 	e.alone(now)
 	e.debit(&p, now, n)
 	e.idleAt = max(e.idleAt, now+unit)
@@ -229,52 +236,59 @@ func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 // is left here, and never raises it: Redis may be answering reads alone.
 func (s *Store) Observe(id string, p algo.Params, d algo.Decision, granted int64) {
 	charged := granted > 0
-	st, now := s.lock(id)
+	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
-	e := st.keys[p.Kind][id]
+	e := st.get(p.Kind, id, h)
 	if e == nil {
 		if idle := st.idle.idleAt(now); idle != nil {
 			st.forget(idle, now) // of an outage
 		}
-		st.see(id, &p, d, granted, now)
+		st.see(hashOf(p.Kind, h), &p, d, granted, now)
 		return
 	}
+	o := e.out()
 	if charged && (st.debts == nil || st.debts[debtKey{p.Kind, id}] == nil) {
-		e.restart = true
+		o.restart = true
 	}
 	left := d.Remaining
-	if !charged && e.restart && e.seenUntil > now && e.seenCap == p.Cap {
-		left = min(left, e.seenLeft) // a replica may be behind
+	if !charged && o.restart && o.seenUntil > now && o.seenCap == p.Cap {
+		left = min(left, o.seenLeft) // a replica may be behind
 	}
-	e.seenCap, e.seenLeft, e.seenUntil = p.Cap, left, max(1, now+d.ResetAfter)
+	o.seenCap, o.seenLeft, o.seenUntil = p.Cap, left, max(1, now+d.ResetAfter)
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 	if charged {
-		e.grants.add(p, granted, now)
+		o.grants.add(p, granted, now, e.lost)
+		e.lost = 0
 	}
 }
 
 // Granted returns the part of the limit p of id that Redis granted this process lately, or
 // had granted when this process began to decide alone. It errs low: what is forgotten is 0.
 func (s *Store) Granted(id string, p algo.Params) float64 {
-	st, now := s.lock(id)
+	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
-	if e := st.keys[p.Kind][id]; e != nil {
-		return e.grants.part(p, now)
+	if e := st.get(p.Kind, id, h); e != nil {
+		if e.outside == nil {
+			return 0
+		}
+		return e.grants.part(p, now, e.lost)
 	}
-	if x := st.seen.find(st.hash(p.Kind, id)); x != nil {
+	if x := st.seen.find(hashOf(p.Kind, h)); x != nil {
 		g := x.grants()
-		return g.part(p, now)
+		return g.part(p, now, 0)
 	}
 	return 0
 }
 
 // Returned notes that n units of id, which Redis granted this process, were given back.
 func (s *Store) Returned(kind algo.Kind, id string, n int64) {
-	st, _ := s.lock(id)
+	st, h, _ := s.lock(id)
 	defer st.mu.Unlock()
-	if e := st.keys[kind][id]; e != nil {
-		e.grants.give(n)
-	} else if x := st.seen.find(st.hash(kind, id)); x != nil {
+	if e := st.get(kind, id, h); e != nil {
+		if e.outside != nil {
+			e.grants.give(n)
+		}
+	} else if x := st.seen.find(hashOf(kind, h)); x != nil {
 		g := x.grants()
 		g.give(n)
 		x.keep(g)
@@ -286,11 +300,11 @@ func (s *Store) Returned(kind algo.Kind, id string, n int64) {
 // While every remembered key is in use, a block of a key not among them is not
 // remembered: 0.
 func (s *Store) Block(id string, p algo.Params, d int64) int64 {
-	st, now := s.lock(id)
+	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
-	e := st.keys[p.Kind][id]
+	e := st.get(p.Kind, id, h)
 	if e == nil {
-		if e = st.add(p.Kind, id, now); e == nil {
+		if e = st.add(p.Kind, id, h, now); e == nil {
 			return 0
 		}
 	}
@@ -298,10 +312,11 @@ func (s *Store) Block(id string, p algo.Params, d int64) int64 {
 	left := algo.Block(&e.state, now, d)
 	e.idleAt = max(e.idleAt, now+left)
 	if longer {
-		if e.unsent == nil {
+		o := e.out()
+		if o.unsent == nil {
 			s.totals.unsent.Add(1)
 		}
-		e.unsent = &p
+		o.unsent = &p
 	}
 	return left
 }
@@ -309,9 +324,9 @@ func (s *Store) Block(id string, p algo.Params, d int64) int64 {
 // Sent notes that Redis blocks id for another left µs. A block that is longer here is
 // still to be sent.
 func (s *Store) Sent(kind algo.Kind, id string, left int64) {
-	st, now := s.lock(id)
+	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
-	if e := st.keys[kind][id]; e != nil && left >= e.state.Blocked(now) {
+	if e := st.get(kind, id, h); e != nil && left >= e.state.Blocked(now) {
 		st.sent(e)
 	}
 }
@@ -322,10 +337,10 @@ func (s *Store) Unsent(kind algo.Kind, id string) int64 {
 	if s.totals.unsent.Load() == 0 {
 		return 0
 	}
-	st, now := s.lock(id)
+	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
-	e := st.keys[kind][id]
-	if e == nil || e.unsent == nil {
+	e := st.get(kind, id, h)
+	if e == nil || e.outside == nil || e.unsent == nil {
 		return 0
 	}
 	left := e.state.Blocked(now)
@@ -350,11 +365,9 @@ func (s *Store) UnsentBlocks() (out []Blocked) {
 		return nil
 	}
 	s.each(func(st *stripe) {
-		for _, byID := range st.keys {
-			for id, e := range byID {
-				if e.unsent != nil {
-					out = append(out, Blocked{id, *e.unsent})
-				}
+		for _, e := range st.idle {
+			if e.outside != nil && e.unsent != nil {
+				out = append(out, Blocked{e.id, *e.unsent})
 			}
 		}
 	})
@@ -384,7 +397,7 @@ func (s *Store) Debtors() []Debtor {
 // TakeDebt returns the debt of a key if it still weighs, to be charged. What was taken is
 // not owed any more, but Redis does not know of it until Settled.
 func (s *Store) TakeDebt(of Debtor) (Debt, bool) {
-	st, now := s.lock(of.k.id)
+	st, _, now := s.lock(of.k.id)
 	defer st.mu.Unlock()
 	d := st.debts[of.k]
 	if d == nil {
@@ -403,7 +416,7 @@ func (s *Store) TakeDebt(of Debtor) (Debt, bool) {
 // Settled says what came of a debt that was taken: some of it was not charged, and is owed
 // again.
 func (s *Store) Settled(d Debt, back []algo.Use) {
-	st, now := s.lock(d.ID)
+	st, _, now := s.lock(d.ID)
 	defer st.mu.Unlock()
 	k := debtKey{d.own.Kind, d.ID}
 	if st.debts[k] == nil {

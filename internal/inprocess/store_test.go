@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -149,11 +150,11 @@ func TestIdleKeysMakeRoom(t *testing.T) {
 	s := storeAt(t, 1, &now)
 	s.Decide("a", p, 3)
 	now += 3*sec - 1
-	if s.Decide("b", p, 1); s.stripes[0].keys[algo.GCRA]["b"] != nil {
+	if s.Decide("b", p, 1); s.get(algo.GCRA, "b") != nil {
 		t.Error("a key that is not idle yet was forgotten")
 	}
 	now++
-	if s.Decide("b", p, 1); s.stripes[0].keys[algo.GCRA]["b"] == nil {
+	if s.Decide("b", p, 1); s.get(algo.GCRA, "b") == nil {
 		t.Error("an idle key kept its place")
 	}
 }
@@ -328,11 +329,11 @@ func TestKeysComeAndGo(t *testing.T) {
 	for round := range 50 {
 		for i := range limit {
 			id := fmt.Sprint(round, "-", i)
-			if d := s.Decide(id, p, 1); !d.Allowed || sh.keys[algo.GCRA][id] == nil {
+			if d := s.Decide(id, p, 1); !d.Allowed || s.get(algo.GCRA, id) == nil {
 				t.Fatalf("round %d, key %d has no place: %+v", round, i, d)
 			}
 		}
-		if n := len(sh.keys[algo.GCRA]); n > limit || s.Len() != n {
+		if n := len(sh.keys); n > limit || s.Len() != n {
 			t.Fatalf("round %d: %d keys in the map, %d in the heap", round, n, s.Len())
 		}
 		now += sec
@@ -351,7 +352,7 @@ func TestWhichKeyMakesRoom(t *testing.T) {
 	s.Decide("a", p, 5) // 6 s
 	has := func() (ids string) {
 		for _, id := range []string{"a", "b", "c", "d", "e", "f"} {
-			if s.stripes[0].keys[algo.GCRA][id] != nil {
+			if s.get(algo.GCRA, id) != nil {
 				ids += id
 			}
 		}
@@ -367,7 +368,7 @@ func TestWhichKeyMakesRoom(t *testing.T) {
 			t.Errorf("after %d µs: %s, want %s", step.at, got, step.want)
 		}
 		if step.add == "e" && step.want == "abde" {
-			s.stripes[0].keys[algo.GCRA]["e"].idleAt = now // as one that was reset
+			s.get(algo.GCRA, "e").idleAt = now // as one that was reset
 		}
 	}
 }
@@ -418,5 +419,45 @@ func TestRefundForgivesADebt(t *testing.T) {
 		if d, ok := s.TakeDebt(of[0]); !ok || units(d) != 4 {
 			t.Errorf("%v: %d units are owed, want 4", kind, units(d))
 		}
+	}
+}
+
+// get returns the entry of an id, nil without.
+func (s *Store) get(kind algo.Kind, id string) *entry {
+	st, h, _ := s.lock(id)
+	defer st.mu.Unlock()
+	return st.get(kind, id, h)
+}
+
+// TestKeysOfOneHash: keys whose hashes are the same are still different keys.
+func TestKeysOfOneHash(t *testing.T) {
+	const h = 42
+	ids := []string{"a", "b", "c"}
+	for first := range ids {
+		st := &NewStore(100).stripes[0]
+		for _, id := range ids {
+			st.add(algo.GCRA, id, h, 1)
+		}
+		here := map[string]bool{"a": true, "b": true, "c": true}
+		for i := range ids {
+			for _, id := range ids {
+				if e := st.get(algo.GCRA, id, h); (e != nil) != here[id] || e != nil && e.id != id {
+					t.Fatalf("%s: %+v, of those left %v", id, e, here)
+				}
+			}
+			gone := ids[(first+i)%len(ids)]
+			st.unlink(st.get(algo.GCRA, gone, h), hashOf(algo.GCRA, h))
+			here[gone] = false
+		}
+		if len(st.keys) > 0 {
+			t.Errorf("left: %v", st.keys)
+		}
+	}
+}
+
+// TestSizeOfAKey: with its places in the map and the heap, a key takes less than 200 bytes.
+func TestSizeOfAKey(t *testing.T) {
+	if n := unsafe.Sizeof(entry{}); n > 160 {
+		t.Errorf("%d bytes", n)
 	}
 }

@@ -29,16 +29,25 @@ type stripe struct {
 	mu       sync.Mutex
 	max      int
 	debts    map[debtKey]*debt
-	keys     [len(algo.Kinds) + 1]map[string]*entry // by algorithm
+	keys     map[uint64]*entry // by hashOf
 	idle     idleHeap
 	overflow [len(algo.Kinds) + 1]*entry
 	_        [64]byte // keeps the locks of neighbours on different cache lines
 }
 
+// get returns the entry of an id, by its hash, nil without.
+func (st *stripe) get(kind algo.Kind, id string, h uint64) *entry {
+	e := st.keys[hashOf(kind, h)]
+	for e != nil && (e.id != id || e.kind != kind) {
+		e = e.next
+	}
+	return e
+}
+
 // find returns the entry of id: its own, or the shared one where every key is in use, or nil where
 // it would be a new one.
-func (st *stripe) find(kind algo.Kind, id string, now int64) *entry {
-	e := st.keys[kind][id]
+func (st *stripe) find(kind algo.Kind, id string, h uint64, now int64) *entry {
+	e := st.get(kind, id, h)
 	if e != nil || len(st.idle) < st.max || st.idle.idleAt(now) != nil {
 		return e
 	}
@@ -50,20 +59,20 @@ func (st *stripe) find(kind algo.Kind, id string, now int64) *entry {
 
 // at returns e, or a new entry of id where find returned none. A peek, with a cost of 0, leaves no
 // entry behind.
-func (st *stripe) at(e *entry, id string, p *algo.Params, now, n int64) *entry {
+func (st *stripe) at(e *entry, id string, h uint64, p *algo.Params, now, n int64) *entry {
 	switch {
 	case e != nil:
 		return e
 	case n > 0:
-		return st.add(p.Kind, id, now)
+		return st.add(p.Kind, id, h, now)
 	}
 	e = &entry{kind: p.Kind}
-	st.recall(e, id)
+	st.recall(e, hashOf(p.Kind, h))
 	return e
 }
 
 // add makes room for one more key, or returns nil when every key is in use.
-func (st *stripe) add(kind algo.Kind, id string, now int64) *entry {
+func (st *stripe) add(kind algo.Kind, id string, h uint64, now int64) *entry {
 	if len(st.idle) >= st.max {
 		old := st.idle.idleAt(now)
 		if old == nil {
@@ -71,14 +80,15 @@ func (st *stripe) add(kind algo.Kind, id string, now int64) *entry {
 		}
 		st.forget(old, now)
 	}
-	if st.keys[kind] == nil {
-		st.keys[kind] = make(map[string]*entry)
+	if st.keys == nil {
+		st.keys = make(map[uint64]*entry)
 	}
-	e := &entry{id: id, kind: kind, idleAt: now, rank: now}
-	if x := st.recall(e, id); x != nil {
+	h = hashOf(kind, h)
+	e := &entry{id: id, kind: kind, idleAt: now, rank: now, next: st.keys[h]}
+	if x := st.recall(e, h); x != nil {
 		*x = seen{}
 	}
-	st.keys[kind][id] = e
+	st.keys[h] = e
 	st.idle.push(e)
 	return e
 }
@@ -87,18 +97,32 @@ func (st *stripe) add(kind algo.Kind, id string, now int64) *entry {
 func (st *stripe) forget(top *entry, now int64) {
 	st.retire(top, now)
 	st.idle.pop()
-	delete(st.keys[top.kind], top.id)
+	st.unlink(top, hashOf(top.kind, maphash.String(st.seed, top.id)))
 	st.sent(top)
 }
 
-// hash is that of an id under an algorithm, never 0.
-func (st *stripe) hash(kind algo.Kind, id string) uint64 {
-	return max(1, maphash.String(st.seed, id)^uint64(kind)<<32)
+// unlink takes an entry out of those of its hash.
+func (st *stripe) unlink(e *entry, h uint64) {
+	before := st.keys[h]
+	switch {
+	case before != e:
+		for before.next != e {
+			before = before.next
+		}
+		before.next = e.next
+	case e.next != nil:
+		st.keys[h] = e.next
+	default:
+		delete(st.keys, h)
+	}
 }
+
+// hashOf is that of an id with hash h under an algorithm, never 0.
+func hashOf(kind algo.Kind, h uint64) uint64 { return max(1, h^uint64(kind)<<32) }
 
 // sent notes that the block of an entry need not be sent any more.
 func (st *stripe) sent(e *entry) {
-	if e.unsent != nil {
+	if e.outside != nil && e.unsent != nil {
 		e.unsent = nil
 		st.totals.unsent.Add(-1)
 	}

@@ -147,7 +147,7 @@ func TestCallerThatLeavesABatchLeavesTheOthers(t *testing.T) {
 func TestBrokenKeyInABatch(t *testing.T) {
 	srv := redistest.Start(t)
 	proxy, rdb := behind(t, srv, redis.Options{})
-	lim := newLimiter(t, rdb, good, limiter.WithBudget(2*time.Second), limiter.WithPrefix("p"))
+	lim := newLimiter(t, rdb, good, limiter.WithBudget(patience), limiter.WithPrefix("p"))
 	if _, err := lim.Allow(t.Context(), "warm"); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestClusterBehindAPlainClient(t *testing.T) {
 			keys = append(keys, key) // it is this node's
 		}
 	}
-	lim := newLimiter(t, rdb, good, limiter.WithShare(1), limiter.WithBudget(2*time.Second))
+	lim := newLimiter(t, rdb, good, patient())
 	for range 3 {
 		for i, a := range together(len(keys), func(i int) (limiter.Result, error) {
 			return lim.Allow(t.Context(), keys[i])

@@ -208,10 +208,10 @@ func TestMultiUnderLoad(t *testing.T) {
 func TestMultiInACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: patience, WriteTimeout: patience})
 	t.Cleanup(func() { _ = rdb.Close() })
 	limits := []limiter.Limit{of("fixed window")(50), of("gcra")(20), of("sliding window log")(40)}
-	parts := layers(t, []redis.UniversalClient{rdb}, limits, limiter.WithBudget(2*time.Second), limiter.WithShare(1))
+	parts := layers(t, []redis.UniversalClient{rdb}, limits, patient())
 	apart := newMulti(t, parts...)
 	for i := range parts {
 		parts[i].Key = nil

@@ -132,7 +132,7 @@ func TestKeyShardsRetryAfter(t *testing.T) {
 		t.Run(limit.Algorithm(), func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
-			lim := newLimiter(t, redistest.Client(t, srv), limit, limiter.WithShare(1), limiter.WithKeyShards(3), limiter.WithBudget(time.Second))
+			lim := newLimiter(t, redistest.Client(t, srv), limit, limiter.WithShare(1), limiter.WithKeyShards(3), limiter.WithBudget(patience))
 			denials := 0
 			for i := 0; i < 200 && denials < 5; i++ {
 				res, err := lim.AllowN(t.Context(), "k", 3)

@@ -79,7 +79,7 @@ func StartSentinel(t testing.TB, replicas, sentinels int) *redisproc.Sentinel {
 
 // parallel is how many tests run at once that say that they may: most wait for servers and
 // for time, few compute.
-const parallel = "8"
+const parallel = "4"
 
 // VerifyNoLeaks runs the tests of a package and fails when a goroutine is left.
 // Two of go-redis itself sleep for up to a second after their client is closed: one

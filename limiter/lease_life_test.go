@@ -26,7 +26,7 @@ func TestLeaseEnds(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
 			rdb := redistest.Client(t, srv)
-			opts := []limiter.Option{patient(), limiter.WithLease(40, time.Second)}
+			opts := []limiter.Option{patient(), limiter.WithLease(40, 3*time.Second)}
 			lim, other := newLimiter(t, rdb, limit, opts...), newLimiter(t, rdb, limit, opts...)
 			for range 2 {
 				res, err := lim.Allow(t.Context(), "k")
@@ -49,7 +49,7 @@ func TestLeaseEnds(t *testing.T) {
 			}
 			// Slow use asks for more before the age is over.
 			for i := range 30 {
-				time.Sleep(50 * time.Millisecond)
+				time.Sleep(150 * time.Millisecond)
 				if res, err := lim.Allow(t.Context(), "k"); err != nil || !res.Allowed || res.Source != limiter.SourceLease {
 					t.Fatalf("decision %d: %+v, %v", i, res, err)
 				}

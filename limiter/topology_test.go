@@ -203,8 +203,8 @@ func everyOperation(t *testing.T, lim *limiter.Limiter) {
 // The minimum permissions of a Redis user. docs/operations.md quotes them.
 const (
 	handshake = "+hello"
-	inScripts = "+time +get +set +setrange +mget +pexpire +zcount +zadd +zrem +zcard +zscore +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"
-	inPermits = "+zrank +zrange +pttl" // in addition, for a semaphore
+	inScripts = "+time +get +set +setrange +mget +pexpire +pttl +zcount +zadd +zrem +zcard +zscore +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"
+	inPermits = "+zrank +zrange" // in addition, for a semaphore
 	inSampled = "+exists +hget +hmget +hset +hdel +hscan"
 	evalUser  = "user limiter on >secret ~holdfast:* -@all " + handshake + " +evalsha +evalsha_ro +eval +eval_ro +del " + inScripts
 	fcallUser = "user limiter on >secret ~holdfast:* -@all " + handshake + " +fcall +fcall_ro +function|load +del " + inScripts
@@ -335,7 +335,7 @@ func TestLeastPermissionsBeyondOneLimit(t *testing.T) {
 func TestPermissionsAreAllNeeded(t *testing.T) {
 	t.Parallel()
 	for _, right := range strings.Fields("+evalsha +eval " + inScripts) {
-		if right == "+zrem" || right == "+zcard" || right == "+zscore" || right == "+evalsha_ro" {
+		if right == "+zrem" || right == "+zcard" || right == "+zscore" || right == "+pttl" || right == "+evalsha_ro" {
 			continue // of the heartbeat: see TestLeastPermissionsOfAFleet
 		}
 		rdb := limitedUser(t, strings.Replace(evalUser+" ", right+" ", "", 1), false)

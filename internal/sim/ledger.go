@@ -329,11 +329,13 @@ func (l *ledger) patience(of [3]int, units int64, res limiter.Result, took time.
 		w = &waiting{since: l.now()}
 		l.waits[of] = w
 	}
-	if res.Source == limiter.SourceLocal && took > 0 {
+	split := l.plan.Limits[of[1]].Parts > 1
+	// Where one part denied without Redis, and then another one by it, the answer may be that of the first.
+	if res.Source == limiter.SourceLocal && took > 0 && (res.Allowed || !split) {
 		w.n++
 		breakers := 1
 		// Another server may be meant, of a part or before a process knows where a slot is.
-		if (l.plan.Shape == Cluster || l.plan.Shape == Ring) && (l.plan.Limits[of[1]].Parts > 1 || l.plan.migrated(l.now())) {
+		if (l.plan.Shape == Cluster || l.plan.Shape == Ring) && (split || l.plan.migrated(l.now())) {
 			breakers = l.plan.Shape.servers()
 		}
 		most := breakers * (10 + 2*l.plan.Callers + int((l.now()-w.since)/(400*time.Millisecond)))

@@ -77,8 +77,8 @@ func (a *answering) Process(_ context.Context, cmd redis.Cmder) error {
 			reply = append(reply, 1e9)
 		case strings.HasPrefix(id, "back"):
 			reply = append(reply, 1)
-		default: // a heartbeat, as a probe sends one, too
-			reply = []int64{2, 0, 0, 0}
+		default: // a heartbeat, or that of a probe: of two processes this one is back
+			reply = []int64{2, 1, 0, 0}
 		}
 	}
 	a.commands = append(a.commands, ids)

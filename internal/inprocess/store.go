@@ -14,7 +14,7 @@ import (
 )
 
 // DefaultMaxKeys is how many keys a store remembers by default: at
-// about 250 bytes each, 25 MB. The sliding window log needs 16 more for each time
+// about 200 bytes each, 20 MB. The sliding window log needs 16 more for each time
 // at which it admitted something within the window.
 const DefaultMaxKeys = 100_000
 

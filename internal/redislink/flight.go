@@ -395,8 +395,6 @@ func (f *flight) answer(i int, o *Op) {
 			first := c.keep.First(at.item)
 			o.Lost = c.keep.Lost[first : first+len(o.Keep.Callers)]
 		}
-	default:
-		o.Nonce = string(c.nonce.text)
 	}
 }
 

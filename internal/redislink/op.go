@@ -52,10 +52,8 @@ type Op struct {
 	Whole    algo.Decision
 	Admitted int64
 	Behind   int64
-	// At is when a decision was made, by the server's clock. Nonce is that of any other
-	// command.
-	At    int64
-	Nonce string
+	// At is when a decision was made, by the server's clock.
+	At int64
 	// Outs are the decisions on All.
 	Outs []algo.Decision
 	// Given is how many units were taken back.

@@ -237,6 +237,13 @@ func TestDenials(t *testing.T) {
 	const places = `[...document.querySelectorAll(".card")].map(c => [...c.querySelectorAll(".buttons button")].map(b =>
 		(b.getBoundingClientRect().top - c.getBoundingClientRect().top).toFixed(1)).join(" ")).join()`
 	before := p.eval(places)
+	p.run(`document.querySelectorAll("[data-show=source]").forEach(e => { e.textContent = "cache, under 0.1 ms" })`) // is the longest
+	if after := p.eval(places); after != before {
+		t.Errorf("buttons moved for the longest words:\n%s\n%s", before, after)
+	}
+	if p.eval(`[...document.querySelectorAll(".facts")].some(f => f.scrollWidth > f.clientWidth)`) != "false" {
+		t.Error("the longest words do not fit into a card")
+	}
 	p.click("#reset")
 	p.wait(number("gcra", "denied") + " === 0")
 	if after := p.eval(places); after != before {

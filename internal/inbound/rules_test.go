@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/semaphore"
 )
 
-// TestProblems: what an error of a limiter means, and what the sender is told of it.
+// TestProblems: what an error of a limiter means, and what the sender reads of it.
 func TestProblems(t *testing.T) {
 	secret := errors.New("what Redis says")
 	for _, c := range []struct {

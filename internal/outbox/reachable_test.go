@@ -196,7 +196,7 @@ func TestFailureEndsTheTurn(t *testing.T) {
 	})
 }
 
-// TestBucketsWaitForTheReturn: while a Redis that answers makes no decisions yet, it is told of the
+// TestBucketsWaitForTheReturn: while a Redis that answers makes no decisions yet, it receives the
 // use of windows, and not of that of buckets, which it would refill meanwhile.
 func TestBucketsWaitForTheReturn(t *testing.T) {
 	for kind, want := range map[algo.Kind]int{algo.FixedWindow: debts, algo.GCRA: 0} {

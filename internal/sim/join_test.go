@@ -131,6 +131,34 @@ func TestReturnEndsForProcessesThatAskRarely(t *testing.T) {
 	})
 }
 
+// TestFollowersLetNoReturnLast: processes that come one after the other, each for longer than until the next one,
+// follow those who saw an outage for as long as these return, and are not followed themselves.
+func TestFollowersLetNoReturnLast(t *testing.T) {
+	const fleet, every, busy = 16, 3 * time.Second, 8 * time.Second
+	standing(t, 1, fleet, limiter.GCRA(limiter.PerSecond(400), 40), near, func(t *testing.T, l *lines) {
+		all := processes(fleet)
+		l.ask(t, 400, 10*time.Second, all...)
+		l.lose(true)
+		l.ask(t, 400, 20*time.Second, all...)
+		l.lose(false)
+		l.ask(t, 400, 3*time.Second, all...)
+		began := time.Now()
+		var wg sync.WaitGroup
+		for i := range fleet {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i)*every + time.Duration(i)*time.Millisecond)
+				for end := time.Now().Add(busy); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+					res, err := l.limiters[i].Allow(t.Context(), "k")
+					if err != nil || res.Source == limiter.SourceLocal && time.Since(began) > 10*time.Second {
+						t.Errorf("process %d, %v after the return: %v, %+v", i, time.Since(began), err, res)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
 // TestNewProcessesReturnWithTheOthers: so do those that start when Redis is back.
 func TestNewProcessesReturnWithTheOthers(t *testing.T) {
 	long(t)

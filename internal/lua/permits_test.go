@@ -348,6 +348,31 @@ func TestPermitsTogether(t *testing.T) {
 	}
 }
 
+// TestAsksOfOneCommandAreTheirOwn: what one ask of a command says of permits and callers does not count for the
+// next one.
+func TestAsksOfOneCommandAreTheirOwn(t *testing.T) {
+	rdb := newClient(t)
+	names, c := lua.NewNamer("permits"), lua.NewClient(rdb)
+	for name, first := range map[string]lua.PermitAsk{
+		"kept for critical callers": {Most: 2, TTL: 10 * second},
+		"critical":                  {Most: 2, Keep: 1, TTL: 10 * second, Critical: true},
+		"time to live":              {Most: 2, Keep: 1, TTL: 3600 * second},
+		"number":                    {Most: 9, Keep: 1, TTL: 10 * second},
+	} {
+		first.ID, first.Key, first.Callers = "first", names.Permits(name+"1"), []string{"1"}
+		ask := func(callers ...string) lua.PermitItem {
+			return lua.PermitItem{Ask: &lua.PermitAsk{ID: "second", Key: names.Permits(name + "2"), Most: 2, Keep: 1, TTL: 10 * second, Callers: callers}}
+		}
+		p := lua.Permits{Nonce: "n", Items: []lua.PermitItem{{Ask: &first}, ask("2", "3")}}
+		if err := c.One(t.Context(), &p); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Items[1].Got; !slices.Equal(got.Granted, []bool{true, false}) || got.NextEnd > 10*second {
+			t.Errorf("after one of another %s: %+v", name, got)
+		}
+	}
+}
+
 // TestRoomWithoutMemory: when Redis is out of memory, permits are still given back, together with others that are
 // asked for.
 func TestRoomWithoutMemory(t *testing.T) {

@@ -255,7 +255,6 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 		o.After = func(o *redislink.Op, answered bool) { fill(more, o, answered) }
 	}
 	class, err := d.redis.Do(ctx, r.srv, o, r.budget)
-	end := time.Now()
 	switch {
 	case class == breaker.ClassOK:
 		out, sent, units := o.Out, o.Sent, o.Admitted*o.Cost
@@ -264,7 +263,7 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 		}
 		d.redis.Free(o)
 		if out.Remaining < int64(n)+s.args.Keep {
-			d.remember(asking, s, n, out, sent, end)
+			d.remember(asking, s, n, out, sent, time.Now())
 		}
 		d.decided(r.srv, s, r.id, n, out, units)
 		return count(r.srv, s.result(out, SourceRedis)), nil

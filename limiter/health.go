@@ -54,4 +54,8 @@ type ServerHealth struct {
 	RetryAt time.Time
 	// Decisions counts those on its keys since New, by source.
 	Decisions map[Source]uint64
+	// Overloaded counts the calls since New that this process decided itself because it asks for
+	// more than the server, or the client's connections to it, can answer within the budget: each
+	// call that was sent was answered, and these waited for their turn until their time was over.
+	Overloaded uint64
 }

@@ -16,6 +16,7 @@
 //	holdfast.limiter.decisions           {decision}    counter: policy, outcome, source, error.type
 //	holdfast.limiter.decision.duration   s             histogram: the same
 //	holdfast.redis.call.duration         s             histogram: policy, server, error.type
+//	holdfast.redis.overloaded            {call}        counter: policy, server; decided locally, see limiter.ServerHealth
 //	holdfast.breaker.transitions         {transition}  counter: policy, server, breaker.state, cause
 //	holdfast.breaker.state               {breaker}     gauge: policy, server, breaker.state
 //	holdfast.limiter.share               1             gauge: policy, share.origin

@@ -32,6 +32,7 @@ type limiters struct {
 	keys        metric.Int64ObservableGauge
 	owed        metric.Int64ObservableGauge
 	reconciled  metric.Int64ObservableCounter
+	overloaded  metric.Int64ObservableCounter
 }
 
 func newLimiters(m *maker, tracer trace.Tracer) *limiters {
@@ -52,6 +53,9 @@ func newLimiters(m *maker, tracer trace.Tracer) *limiters {
 	m.note(err)
 	ls.reconciled, err = m.meter.Int64ObservableCounter("holdfast.fallback.reconciled", metric.WithUnit("{key}"),
 		metric.WithDescription("Keys whose use in an outage was charged in Redis afterwards."))
+	m.note(err)
+	ls.overloaded, err = m.meter.Int64ObservableCounter("holdfast.redis.overloaded", metric.WithUnit("{call}"),
+		metric.WithDescription("Calls that were decided locally because Redis answers fewer within the budget."))
 	m.note(err)
 	return ls
 }
@@ -82,6 +86,7 @@ func (ls *limiters) observe(label attribute.KeyValue, health func() limiter.Heal
 				}
 				o.ObserveInt64(ls.states, is, metric.WithAttributes(label, serverKey.String(srv.Name), stateKey.String(s.String())))
 			}
+			o.ObserveInt64(ls.overloaded, int64(srv.Overloaded), with(label, serverKey.String(srv.Name)))
 		}
 		o.ObserveFloat64(ls.share, h.Share, with(label, originKey.String(h.ShareOrigin)))
 		o.ObserveInt64(ls.processes, int64(h.Processes), own)
@@ -89,7 +94,7 @@ func (ls *limiters) observe(label attribute.KeyValue, health func() limiter.Heal
 		o.ObserveInt64(ls.owed, int64(h.Owed), own)
 		o.ObserveInt64(ls.reconciled, int64(h.Reconciled), own)
 		return nil
-	}, ls.states, ls.share, ls.processes, ls.keys, ls.owed, ls.reconciled)
+	}, ls.states, ls.share, ls.processes, ls.keys, ls.owed, ls.reconciled, ls.overloaded)
 	if err != nil {
 		return nil, fmt.Errorf("holdfastotel: %w", err)
 	}

@@ -155,6 +155,7 @@ func TestPrometheusSeesALimiter(t *testing.T) {
 		"limiter_processes{policy=per-customer}":                                                   1,
 		"fallback_owed{policy=per-customer}":                                                       0,
 		"fallback_reconciled_total{policy=per-customer}":                                           0,
+		"redis_overloaded_total{policy=per-customer,server=shop}":                                  0,
 	})
 	if text := string(s.text()); strings.Contains(text, "somebody") {
 		t.Errorf("a key in\n%s", text)
@@ -164,6 +165,20 @@ func TestPrometheusSeesALimiter(t *testing.T) {
 	if _, there := s.series()["limiter_share_ratio{policy=per-customer,share_origin=fixed}"]; there {
 		t.Error("a limiter that is not observed any more still reports its share")
 	}
+}
+
+// overloaded is a limiter of whose server too much is asked.
+type overloaded struct{}
+
+func (overloaded) Health() limiter.Health {
+	return limiter.Health{Servers: []limiter.ServerHealth{{Name: "shop", Overloaded: 7}}}
+}
+
+// TestPrometheusSeesOverload: calls that found no turn are counted by server.
+func TestPrometheusSeesOverload(t *testing.T) {
+	s := observed(t)
+	s.observe("p", overloaded{})
+	s.expect(map[string]float64{"redis_overloaded_total{policy=p,server=shop}": 7})
 }
 
 // TestPrometheusSeesAnOutage: the breaker, the fallback, and what was settled later.

@@ -130,6 +130,9 @@ func run(out, only, loadsOf string, rounds int, length time.Duration) error {
 		if err := b.fair(&doc); err != nil {
 			return err
 		}
+		if err := b.crowd(&doc); err != nil {
+			return err
+		}
 	}
 	head := watch.Line("make bench-redis")
 	if len(unsteady) > 0 {

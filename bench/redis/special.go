@@ -69,6 +69,35 @@ func poisson(lim *limiter.Limiter, rate float64, length time.Duration) (denied, 
 	return d.Load(), n, err
 }
 
+// crowd measures 10,000 callers of as many keys, each with a limiter's usual settings: how many
+// have a decision of Redis within its budget, and what Health says of the others.
+func (b *bench) crowd(doc *bytes.Buffer) error {
+	const callers = 10_000
+	doc.WriteString("**10,000 callers of 10,000 keys**, who ask again when they have a decision\n\n| budget | decisions/s | by Redis | overloaded, of the others | p50 | p99 | p99.9 |\n|---|---|---|---|---|---|---|\n")
+	for _, budget := range []time.Duration{50 * time.Millisecond, 250 * time.Millisecond} {
+		rdb := redis.NewClient(&redis.Options{Addr: b.srv.Addr()})
+		b.made++
+		lim, err := limiter.New(rdb, gcra(usual), limiter.WithPrefix(fmt.Sprint("crowd", b.made)), limiter.WithBudget(budget))
+		if err != nil {
+			return err
+		}
+		others(lim, 0, callers, b.length) // warms up
+		before := lim.Health()
+		length := b.length * time.Duration(b.rounds)
+		took := others(lim, 0, callers, length)
+		h := lim.Health()
+		lim.Close()
+		rdb.Close()
+		at := func(q float64) time.Duration { return took[int(q*float64(len(took)-1))] }
+		n := float64(len(took))
+		byRedis := float64(h.Decisions[limiter.SourceRedis] - before.Decisions[limiter.SourceRedis])
+		overloaded := float64(h.Servers[0].Overloaded - before.Servers[0].Overloaded)
+		fmt.Fprintf(doc, "| %v | %.0f | %.1f %% | %.1f %% | %v | %v | %v |\n", budget, n/length.Seconds(), 100*byRedis/n, 100*overloaded/max(1, n-byRedis), short(at(0.5)), short(at(0.99)), short(at(0.999)))
+	}
+	doc.WriteString("\n")
+	return nil
+}
+
 // fair measures 511 callers of as many keys, without and with a hot key that
 // three times as many ask for at once.
 func (b *bench) fair(doc *bytes.Buffer) error {
@@ -82,7 +111,7 @@ func (b *bench) fair(doc *bytes.Buffer) error {
 		if err != nil {
 			return err
 		}
-		took := others(lim, hot, b.length*time.Duration(b.rounds))
+		took := others(lim, hot, 511, b.length*time.Duration(b.rounds))
 		lim.Close()
 		at := func(q float64) time.Duration { return took[int(q*float64(len(took)-1))] }
 		name := "without"
@@ -98,11 +127,11 @@ func (b *bench) fair(doc *bytes.Buffer) error {
 	return nil
 }
 
-// others are the sorted times of 511 callers next to those of a hot key.
-func others(lim *limiter.Limiter, hot int, length time.Duration) []time.Duration {
+// others are the sorted times of callers of keys of their own next to those of a hot key.
+func others(lim *limiter.Limiter, hot, callers int, length time.Duration) []time.Duration {
 	var stop atomic.Bool
 	var wg sync.WaitGroup
-	took := make([][]time.Duration, 511)
+	took := make([][]time.Duration, callers)
 	ask := func(key string, each func(time.Duration)) {
 		for !stop.Load() {
 			begin := time.Now()

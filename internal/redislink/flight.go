@@ -41,7 +41,6 @@ type flight struct {
 	work     int64
 	last     map[string]place // the last place of an id
 	peeks    bool             // nothing but peeks
-	after    bool             // an Op of it has After
 	frees    bool             // an Op of it gives a permit back: it is sent also when all callers have left
 
 	cmds    []lua.Command
@@ -85,7 +84,7 @@ func (f *flight) clear() {
 	clear(f.errs)
 	f.ops, f.of, f.cmds, f.errs = f.ops[:0], f.of[:0], f.cmds[:0], f.errs[:0]
 	f.used, f.keys, f.work, f.took, f.answered, f.crossedSlots = 0, 0, 0, 0, false, false
-	f.peeks, f.after, f.frees, f.own = true, false, false, false
+	f.peeks, f.frees, f.own = true, false, false
 	f.ticket, f.deadline = breaker.Ticket{}, time.Time{}
 	f.sending.state.Store(unsent)
 }
@@ -112,7 +111,7 @@ func (f *flight) add(o *Op) bool {
 	}
 	f.commands[at.command].work += work
 	f.work += work
-	f.peeks, f.after, f.frees = f.peeks && o.peeks(), f.after || o.After != nil, f.frees || o.Leave != nil
+	f.peeks, f.frees = f.peeks && o.peeks(), f.frees || o.Leave != nil
 	f.ops, f.of = append(f.ops, o), append(f.of, at)
 	o.state, o.flight = flying, f
 	return true

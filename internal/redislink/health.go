@@ -15,6 +15,7 @@ type ServerHealth[S ~uint8] struct {
 	LastFailure breaker.Class
 	RetryAt     time.Time
 	Decisions   map[S]uint64
+	Overloaded  uint64
 }
 
 // Health returns the state of the servers in use, and the decisions on all that were. A
@@ -24,7 +25,7 @@ func Health[S ~uint8](l *Link) (servers []ServerHealth[S], decisions map[S]uint6
 	decisions = make(map[S]uint64)
 	for _, srv := range l.Servers() {
 		snap := srv.Breaker.Snapshot()
-		h := ServerHealth[S]{srv.Name, snap.State, snap.Since, snap.LastFailure, snap.OpenUntil, make(map[S]uint64)}
+		h := ServerHealth[S]{srv.Name, snap.State, snap.Since, snap.LastFailure, snap.OpenUntil, make(map[S]uint64), srv.queue.overloaded.Load()}
 		for i := range srv.Counts {
 			if n := srv.Counts[i].Load(); n > 0 {
 				h.Decisions[S(i)] = n

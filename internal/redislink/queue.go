@@ -3,8 +3,10 @@ package redislink
 import (
 	"cmp"
 	"context"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
@@ -41,11 +43,14 @@ type queue struct {
 	clock   lua.Clock // of the server
 	max     int       // calls in flight, those included whose callers have left
 	unused  sync.Pool // flights
+	// overloaded counts the requests whose time was over before their turn came, while every call
+	// was answered.
+	overloaded atomic.Uint64
 
 	mu      sync.Mutex
 	flights []*flight // those in flight
 	stuck   int       // of those, how many have lost all their callers
-	landing int       // calls that have ended, and whose After is being called
+	landing int       // calls that have ended, and whose callers are being answered
 	waiting fifo
 	timer   *time.Timer
 	wake    time.Time     // when it fires; zero when it does not
@@ -230,7 +235,7 @@ func (q *queue) depart(o *Op, why error) departure {
 	o.state = left
 	if d.unsent {
 		if why == errBudget { //nolint:errorlint // it is not wrapped
-			d.why = errNoTurn
+			d.why = q.noTurn()
 		}
 		return d
 	}
@@ -245,6 +250,14 @@ func (q *queue) depart(o *Op, why error) departure {
 		q.stuck++
 	}
 	return d
+}
+
+// noTurn is why a request was not sent in its time. mu is held.
+func (q *queue) noTurn() error {
+	if q.stuck == 0 {
+		q.overloaded.Add(1)
+	}
+	return errNoTurn
 }
 
 // report says what a departure means, to the breaker too.
@@ -281,7 +294,7 @@ func (q *queue) leave(ctx context.Context, o *Op, why error) (breaker.Class, err
 // when all who ask could have a connection each; some connections are left to others. mu is
 // held.
 func (q *queue) ready() bool {
-	flying, most := len(q.flights)-q.stuck, q.wire.connections*3/4
+	flying, most := len(q.flights)-q.stuck+q.landing, q.wire.connections*3/4
 	switch {
 	case len(q.flights) >= q.max:
 		return false
@@ -323,7 +336,7 @@ func (q *queue) next() (f *flight, late []*Op) {
 			return q.gather(o), late
 		}
 		o.state = answered
-		o.fail(breaker.ClassAborted, errNoTurn)
+		o.fail(breaker.ClassAborted, q.noTurn())
 		late = append(late, o)
 	}
 	return nil, late
@@ -401,7 +414,9 @@ func (q *queue) begin(f *flight, ticket breaker.Ticket) bool {
 	return f.callers > 0
 }
 
-// finish answers the callers, and returns the call to make next.
+// finish answers the callers, and returns the call to make next. Callers who were answered
+// together run first, so that what they ask next leaves with it: else the next call would
+// leave with the few that came meanwhile, and they would make one more.
 func (q *queue) finish(f *flight) *flight {
 	q.mu.Lock()
 	whole := f.callers == len(f.ops)
@@ -421,24 +436,21 @@ func (q *queue) finish(f *flight) *flight {
 	}
 	i := slices.Index(q.flights, f)
 	q.flights = slices.Delete(q.flights, i, i+1)
-	after := f.after
-	if after {
-		q.landing++
-	}
-	next, late := q.next()
-	q.landed.Broadcast()
+	q.landing++
 	q.mu.Unlock()
-	q.sendOff(nil, late)
 	for i, o := range f.ops {
 		f.answer(i, o)
 		o.finished(f.waits[i])
 	}
-	if after { // Close waits for what After does, too
-		q.mu.Lock()
-		q.landing--
-		q.landed.Broadcast()
-		q.mu.Unlock()
+	if len(f.ops) > 1 {
+		runtime.Gosched()
 	}
+	q.mu.Lock()
+	q.landing--
+	next, late := q.next()
+	q.landed.Broadcast()
+	q.mu.Unlock()
+	q.sendOff(nil, late)
 	if whole {
 		f.clear()
 		q.unused.Put(f)

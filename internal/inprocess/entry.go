@@ -129,9 +129,8 @@ func (e *entry) tokenBucket(p *algo.Params, now, n, blocked int64) algo.Decision
 	switch {
 	case e.bucket == nil:
 		e.bucket = rate.NewLimiter(limit, int(p.Cap))
-		if used := p.Cap - e.state.V; e.state.W != 0 && used > 0 {
-			// Started warm: the state holds what was left.
-			e.bucket.AllowN(t, int(used))
+		if e.state.W != 0 { // Started warm: the state holds what was left.
+			e.bucket.AllowN(t, int(p.Cap-e.state.V))
 		}
 		e.fill(p)
 	case e.state.Num != p.Num || e.state.W != p.Den || e.state.Cap != p.Cap:
@@ -171,7 +170,7 @@ func (e *entry) tokenBucket(p *algo.Params, now, n, blocked int64) algo.Decision
 // fill notes the limit of the bucket in the state, as a bucket of package algo does: asking the
 // bucket for its limit takes two locks.
 func (e *entry) fill(p *algo.Params) {
-	e.state.V, e.state.Num, e.state.W, e.state.Cap = 0, p.Num, p.Den, p.Cap
+	e.state.Num, e.state.W, e.state.Cap = p.Num, p.Den, p.Cap
 }
 
 func (e *entry) giveBack(p *algo.Params, now, at, taken, n int64) int64 {

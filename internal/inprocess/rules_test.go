@@ -43,8 +43,10 @@ func TestBlocksThatRedisDoesNotKnow(t *testing.T) {
 		t.Error("a block that was reset is to be sent")
 	}
 	now += 60*sec - 1
-	if s.Unsent(algo.GCRA, "c") != 1 {
-		t.Error("a block is over too early")
+	for range 2 {
+		if s.Unsent(algo.GCRA, "c") != 1 {
+			t.Error("a block is over too early")
+		}
 	}
 	now++
 	if s.Unsent(algo.GCRA, "c") != 0 || s.UnsentAny() {

@@ -89,7 +89,7 @@ func (st *stripe) see(hash uint64, p *algo.Params, d algo.Decision, granted, now
 	if granted <= 0 && x.until > now && x.cap == p.Cap {
 		left = min(left, x.left) // a replica may be behind
 	}
-	x.cap, x.left, x.until = p.Cap, left, max(1, now+d.ResetAfter)
+	x.cap, x.left, x.until = p.Cap, left, now+d.ResetAfter
 	if granted > 0 {
 		g := x.grants()
 		g.add(*p, granted, now, 0)

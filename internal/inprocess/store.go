@@ -217,7 +217,7 @@ func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 	defer st.mu.Unlock()
 	e, unit := st.find(p.Kind, id, h, now), p.Unit(now)
 	p, _ = e.part(&p, now)
-	p.Keep, p.MaxDelay = 0, 0
+	p.Keep = 0
 	e = st.at(e, id, h, &p, now, min(n, p.Cap))
 	e.alone(now)
 	e.debit(&p, now, n)
@@ -254,7 +254,7 @@ func (s *Store) Observe(id string, p algo.Params, d algo.Decision, granted int64
 	if !charged && o.restart && o.seenUntil > now && o.seenCap == p.Cap {
 		left = min(left, o.seenLeft) // a replica may be behind
 	}
-	o.seenCap, o.seenLeft, o.seenUntil = p.Cap, left, max(1, now+d.ResetAfter)
+	o.seenCap, o.seenLeft, o.seenUntil = p.Cap, left, now+d.ResetAfter
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 	if charged {
 		o.grants.add(p, granted, now, e.lost)

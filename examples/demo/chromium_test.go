@@ -20,7 +20,7 @@ import (
 
 // patience is for a slow machine that does other things too; nothing takes this long
 // where it works.
-const patience = 40 * time.Second
+const patience = 2 * time.Minute
 
 // chromium returns the path of a browser, or skips the test, or fails it where there
 // has to be one.

@@ -24,7 +24,7 @@ import (
 
 type config struct {
 	max, programs, exports int
-	each, ttl              time.Duration
+	each, ttl, budget      time.Duration
 }
 
 func main() {
@@ -34,6 +34,7 @@ func main() {
 	flag.IntVar(&cfg.exports, "exports", 6, "exports that each of them makes")
 	flag.DurationVar(&cfg.each, "each", 200*time.Millisecond, "how long an export takes")
 	flag.DurationVar(&cfg.ttl, "ttl", 2*time.Second, "time to live of a permit")
+	flag.DurationVar(&cfg.budget, "budget", 50*time.Millisecond, "how long a call may wait for Redis before it is decided locally")
 	demo.Main("permits", &cfg, run)
 }
 
@@ -51,7 +52,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	defer rdb.Close()
 	prefix := fmt.Sprint("permits-demo:", time.Now().UnixNano())
 	newProgram := func(name string) (*semaphore.Semaphore, error) {
-		return semaphore.New(rdb, cfg.max, limiter.WithPrefix(prefix), limiter.WithProcess(name), semaphore.WithTTL(cfg.ttl))
+		return semaphore.New(rdb, cfg.max, limiter.WithPrefix(prefix), limiter.WithProcess(name), limiter.WithBudget(cfg.budget), semaphore.WithTTL(cfg.ttl))
 	}
 
 	dies, err := newProgram("the one that dies")

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestChanges: which changes are made of a package, and which of them its test finds.
@@ -53,6 +55,26 @@ func TestChanges(t *testing.T) {
 	}
 	for id := range want {
 		t.Errorf("%q is not made", id)
+	}
+}
+
+// TestShortTestsRunFirst: what a short test finds does not wait for the long ones, and the rounds
+// have all tests, each once.
+func TestShortTestsRunFirst(t *testing.T) {
+	b := &binary{
+		took:  map[string]time.Duration{"a": time.Millisecond, "b": 900 * time.Millisecond, "c": time.Second, "d": time.Second, "e": time.Minute, "f": time.Minute},
+		reach: map[int][]string{1: {"a", "b", "c", "d", "e", "f"}},
+	}
+	var got []string
+	for round, limit := range b.rounds(1) {
+		got = append(got, fmt.Sprint(round, limit))
+	}
+	want := []string{"[a b] 13.604s", "[c] 14s", "[d] 14s", "[e] 4m10s", "[f] 4m10s"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for round := range b.rounds(2) {
+		t.Errorf("%v reach a change that none reaches", round)
 	}
 }
 

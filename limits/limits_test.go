@@ -21,7 +21,7 @@ import (
 // again when it is removed.
 func TestTableChangesTheFleet(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Client(t, redistest.Start(t))
+	rdb, _ := inMemory(t)
 	a, b := watch(t, rdb), watch(t, rdb)
 	for _, w := range []*watched{a, b} {
 		w.want(t, "gold", gold)
@@ -62,7 +62,7 @@ func TestIntervals(t *testing.T) {
 // once. Others are obeyed.
 func TestBadValues(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Client(t, redistest.Start(t))
+	rdb, _ := inMemory(t)
 	w := watch(t, rdb, limits.WithCheck(func(_ string, l limiter.Limit) error {
 		if l.Burst() > 100 {
 			return fmt.Errorf("more than a hundred")
@@ -142,7 +142,7 @@ func TestStartsWithoutRedis(t *testing.T) {
 // and that is logged. A version that is lower than before is obeyed like any other.
 func TestLostTable(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Client(t, redistest.Start(t))
+	rdb, _ := inMemory(t)
 	w := watch(t, rdb)
 	for range 3 {
 		_, err := w.Put(t.Context(), "gold", more)
@@ -189,9 +189,10 @@ func TestTwoWriters(t *testing.T) {
 // TestMostNames: a table stays small.
 func TestMostNames(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Client(t, redistest.Start(t))
+	rdb, _ := inMemory(t)
 	w := watch(t, rdb)
 	p := rdb.Pipeline()
+	p.HSet(t.Context(), "holdfast:v1:limits:{plans}", "%version", "100")
 	for i := range limits.MaxNames - 1 {
 		p.HSet(t.Context(), "holdfast:v1:limits:{plans}", fmt.Sprint("n", i), "1/s")
 	}
@@ -199,11 +200,14 @@ func TestMostNames(t *testing.T) {
 	must(t, err)
 	_, err = w.Put(t.Context(), "last", free)
 	must(t, err)
-	if _, err := w.Put(t.Context(), "more", free); !errors.Is(err, limiter.ErrInvalidConfig) {
-		t.Errorf("one name too many: %v", err)
+	if v, err := w.Put(t.Context(), "more", free); v != 0 || !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), "which has 1000,") {
+		t.Errorf("one name too many: version %d, %v", v, err)
 	}
 	_, err = w.Put(t.Context(), "last", gold)
 	must(t, err)
+	if h := w.reads(t).Health(); h.Version != 102 || len(h.Limits) != limits.MaxNames+len(own) {
+		t.Errorf("version %d with %d limits", h.Version, len(h.Limits))
+	}
 }
 
 // TestCluster: the table is one key, wherever it is.

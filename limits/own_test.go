@@ -16,7 +16,7 @@ import (
 // TestWithoutOwnLimits: a program without limits of its own knows those of the table.
 func TestWithoutOwnLimits(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Client(t, redistest.Start(t))
+	rdb, _ := inMemory(t)
 	table, err := limits.New(rdb, "plans")
 	must(t, err)
 	_, err = table.Put(t.Context(), "gold", gold)
@@ -35,7 +35,7 @@ func TestWithoutOwnLimits(t *testing.T) {
 // TestOwnLimitsAreCopied: what the caller does with its map, and with that of Health, changes nothing.
 func TestOwnLimitsAreCopied(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Client(t, redistest.Start(t))
+	rdb, _ := inMemory(t)
 	table, err := limits.New(rdb, "plans")
 	must(t, err)
 	mine := map[string]limiter.Limit{"gold": gold}
@@ -57,7 +57,7 @@ func TestOwnLimitsAreCopied(t *testing.T) {
 // either, and leaves that of the program.
 func TestRejectedNewName(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Client(t, redistest.Start(t))
+	rdb, _ := inMemory(t)
 	w := watch(t, rdb, limits.WithCheck(func(name string, _ limiter.Limit) error { return fmt.Errorf("%s: no", name) }))
 	for _, name := range []string{"gold", "new"} {
 		_, err := w.Put(t.Context(), name, more)

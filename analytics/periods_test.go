@@ -1,6 +1,7 @@
 package analytics_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -49,6 +50,71 @@ func TestPeriods(t *testing.T) {
 			}
 			if r.Since.Location() != time.UTC {
 				t.Errorf("since %v", r.Since)
+			}
+		}
+	})
+}
+
+// TestBothPeriodsErr: what is certain of a key, and what may be too much, adds up over both periods: a key that
+// one of them has not kept may have been denied there as often as the least that it has.
+func TestBothPeriodsErr(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		top := newTop(t, 1) // of which there are several, by hash: all that is here is a bound
+		truth := map[string]int64{}
+		for period := range 3 {
+			for i := range 400 {
+				key := fmt.Sprint("k", (i*7+period*13)%40)
+				if i%3 == 0 {
+					key = "often"
+				}
+				tell(top, key, 1, false)
+				if period > 0 {
+					truth[key]++
+				}
+			}
+			last := time.Now()
+			if period < 2 {
+				time.Sleep(analytics.DefaultPeriod)
+			}
+			r := top.Report(1)
+			k := r.Keys[0]
+			if period == 2 && (r.Denied != 800 || k.Denied < truth[k.Key] || k.Denied-k.Error > truth[k.Key]) {
+				t.Errorf("%+v, but it was %d", k, truth[k.Key])
+			}
+			if !k.LastDenied.Equal(last) {
+				t.Errorf("last denied at %v, want %v", k.LastDenied, last)
+			}
+		}
+	})
+}
+
+// TestDefaultPeriod: what is denied is reported for 10 to 20 minutes.
+func TestDefaultPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		top := newTop(t, 1)
+		tell(top, "k", 1, false)
+		time.Sleep(20*time.Minute - time.Nanosecond)
+		if r := top.Report(1); r.Denied != 1 {
+			t.Errorf("%+v", r)
+		}
+		time.Sleep(time.Nanosecond)
+		if r := top.Report(1); r.Denied != 0 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// TestLastDenialToTheMillisecond: it is noted at the first denial, and again a millisecond later.
+func TestLastDenialToTheMillisecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin, top := time.Now(), newTop(t, 1)
+		for _, c := range []struct{ at, last time.Duration }{
+			{700 * time.Microsecond, time.Millisecond}, {1699 * time.Microsecond, time.Millisecond}, {1700 * time.Microsecond, 2 * time.Millisecond}, {10 * time.Millisecond, 10 * time.Millisecond},
+		} {
+			time.Sleep(c.at - time.Since(begin))
+			tell(top, "k", 1, false)
+			if last := top.Report(1).Keys[0].LastDenied.Sub(begin); last != c.last {
+				t.Errorf("after %v: %v, want %v", c.at, last, c.last)
 			}
 		}
 	})

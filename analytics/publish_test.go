@@ -140,7 +140,7 @@ func TestPublishWithoutRedis(t *testing.T) {
 // TestShownKey: what an operator types is shown as a report of the process shows it.
 func TestShownKey(t *testing.T) {
 	t.Parallel()
-	for _, key := range []string{"customer:42", strings.Repeat("long", 60)} {
+	for _, key := range []string{"customer:42", strings.Repeat("long", 32), strings.Repeat("long", 32) + "e", strings.Repeat("long", 60)} {
 		for _, secret := range [][]byte{nil, []byte("secret")} {
 			var opts []analytics.Option
 			if secret != nil {
@@ -148,6 +148,9 @@ func TestShownKey(t *testing.T) {
 			}
 			top := newTop(t, 1, opts...)
 			deny(top, key)
+			if secret == nil && (analytics.ShownKey(key, nil) == key) != (len(key) <= 128) {
+				t.Errorf("of %d bytes: %q", len(key), analytics.ShownKey(key, nil))
+			}
 			if want := top.Report(1).Keys[0].Key; analytics.ShownKey(key, secret) != want {
 				t.Errorf("%q, want %q", analytics.ShownKey(key, secret), want)
 			}

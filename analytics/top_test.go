@@ -160,11 +160,11 @@ func TestThousandCallers(t *testing.T) {
 // TestConfiguration: what is refused, by name, and the limits of what is not.
 func TestConfiguration(t *testing.T) {
 	for want, make := range map[string]func() (*analytics.Top, error){
-		"capacity is 0":     func() (*analytics.Top, error) { return analytics.New(0) },
-		"capacity is -1":    func() (*analytics.Top, error) { return analytics.New(-1) },
-		"capacity is 10001": func() (*analytics.Top, error) { return analytics.New(10_001) },
-		"period is 999ms":   func() (*analytics.Top, error) { return analytics.New(1, analytics.WithPeriod(999*time.Millisecond)) },
-		"period is 24h0m1s": func() (*analytics.Top, error) {
+		"capacity is 0":                         func() (*analytics.Top, error) { return analytics.New(0) },
+		"capacity is -1":                        func() (*analytics.Top, error) { return analytics.New(-1) },
+		"capacity is 10001: must be 1 to 10000": func() (*analytics.Top, error) { return analytics.New(10_001) },
+		"period is 999ms":                       func() (*analytics.Top, error) { return analytics.New(1, analytics.WithPeriod(999*time.Millisecond)) },
+		"period is 24h0m1s: must be between 1s and 24h0m0s": func() (*analytics.Top, error) {
 			return analytics.New(1, analytics.WithPeriod(24*time.Hour+time.Second))
 		},
 		"option is nil":       func() (*analytics.Top, error) { return analytics.New(1, nil) },

@@ -211,8 +211,8 @@ func (s *Server) clock() int64 {
 
 // receive takes bytes of a connection.
 func (s *Server) receive(c *conn, b []byte) {
-	c.request = append(c.request, b...)
 	s.mu.Lock()
+	c.request = append(c.request, b...)
 	for {
 		args, rest, ok := parse(c.request)
 		if !ok {

@@ -61,6 +61,7 @@ var users = map[string][]string{
 	"internal/inbound":   {"middleware"},
 	"internal/lease":     {"limiter"},
 	"internal/outbox":    {"limiter"},
+	"internal/redislink": {"limiter", "semaphore"},
 	"internal/wait":      {"internal/admission"},
 }
 

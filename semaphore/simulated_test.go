@@ -1,0 +1,389 @@
+package semaphore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/sim"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
+)
+
+// simulated runs a test in a bubble, with a Redis that is simulated.
+func simulated(t *testing.T, test func(*testing.T, *sim.Redis)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // connections that are being made end by their timeouts
+		test(t, sim.NewRedis())
+	})
+}
+
+// process is a semaphore of a process of its own.
+func process(t *testing.T, r *sim.Redis, name string, n int, opts ...semaphore.Option) *semaphore.Semaphore {
+	t.Helper()
+	rdb := r.Client(name, redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return newSemaphore(t, rdb, n, append([]semaphore.Option{limiter.WithProcess(name), limiter.WithShare(0.5)}, opts...)...)
+}
+
+func deny(t *testing.T, c *semaphore.Semaphore, key string) *semaphore.Permit {
+	t.Helper()
+	p, err := c.TryAcquire(t.Context(), key)
+	must(t, err)
+	if p.Allowed {
+		t.Fatalf("a permit: %+v", p.Result)
+	}
+	return p
+}
+
+// isLost reports whether a permit is known to be lost.
+func isLost(p *semaphore.Permit) bool {
+	select {
+	case <-p.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+// TestDenialSaysWhenOneEnds: within a second, or when the next permit ends, if that is sooner.
+func TestDenialSaysWhenOneEnds(t *testing.T) {
+	simulated(t, func(t *testing.T, r *sim.Redis) {
+		c := process(t, r, "a", 1, semaphore.WithTTL(2*time.Second))
+		acquire(t, c, "k")
+		if p := deny(t, c, "k"); p.RetryAfter != time.Second || p.Source != limiter.SourceRedis {
+			t.Errorf("%+v", p.Result)
+		}
+		r.SetPath("a", func(p *sim.Path) { p.Lost = true }) // no heartbeat any more
+		time.Sleep(1500 * time.Millisecond)
+		other := process(t, r, "b", 1, semaphore.WithTTL(2*time.Second))
+		if p := deny(t, other, "k"); p.RetryAfter <= 400*time.Millisecond || p.RetryAfter > 500*time.Millisecond {
+			t.Errorf("%+v", p.Result)
+		}
+		time.Sleep(510 * time.Millisecond)
+		acquire(t, other, "k")
+	})
+}
+
+// TestPermitsEndWithTheirProcess: after their time to live, by default 15 s, and not before; those of a process
+// that lives stay, with three heartbeats in that time as long as permits are held, and none after.
+func TestPermitsEndWithTheirProcess(t *testing.T) {
+	for _, ttl := range []time.Duration{0, 3 * time.Second} {
+		simulated(t, func(t *testing.T, r *sim.Redis) {
+			var opts []semaphore.Option
+			if ttl > 0 {
+				opts = append(opts, semaphore.WithTTL(ttl))
+			}
+			life := ttl
+			if ttl == 0 {
+				life = 15 * time.Second
+			}
+			dies, lives := process(t, r, "dies", 2, opts...), process(t, r, "lives", 2, opts...)
+			lost, kept := acquire(t, dies, "k"), acquire(t, lives, "k")
+			r.SetPath("dies", func(p *sim.Path) { p.Lost = true })
+			time.Sleep(life - 10*time.Millisecond)
+			deny(t, lives, "k")
+			time.Sleep(20 * time.Millisecond)
+			acquire(t, lives, "k")
+			before := r.Commands()
+			time.Sleep(10 * life)
+			if n := r.Commands() - before; n < 28 || n > 32 {
+				t.Errorf("%d heartbeats in ten times the time to live", n)
+			}
+			if n := inFlight(t, lives, "k"); n != 2 || isLost(kept) || isLost(lost) {
+				t.Errorf("%d in flight; lost %v and %v", n, isLost(kept), isLost(lost))
+			}
+			r.SetPath("dies", func(p *sim.Path) { p.Lost = false })
+			time.Sleep(2 * life)
+			if !isLost(lost) || isLost(kept) {
+				t.Errorf("whose process was cut off: %v, whose was not: %v", isLost(lost), isLost(kept))
+			}
+		})
+	}
+}
+
+// TestNoHeartbeatWithoutPermits: it ends when the last one is released, and begins again with the next.
+func TestNoHeartbeatWithoutPermits(t *testing.T) {
+	simulated(t, func(t *testing.T, r *sim.Redis) {
+		c := process(t, r, "a", 2)
+		for range 2 {
+			a, b := acquire(t, c, "k"), acquire(t, c, "j")
+			before := r.Commands()
+			must(t, a.Release())
+			time.Sleep(time.Minute)
+			if n := r.Commands() - before; n < 13 || n > 14 { // the release, one in five seconds, and a connection
+				t.Errorf("%d commands while one is held", n)
+			}
+			must(t, b.Release())
+			time.Sleep(20 * time.Second)
+			before = r.Commands()
+			time.Sleep(time.Hour)
+			if n := r.Commands() - before; n != 0 {
+				t.Errorf("%d commands while none is held", n)
+			}
+		}
+	})
+}
+
+// TestAcquireInTurn: each gets a permit when one is released, in the order in which they came, critical
+// ones first, whatever process they are of; and within 200 ms.
+func TestAcquireInTurn(t *testing.T) {
+	simulated(t, func(t *testing.T, r *sim.Redis) {
+		a, b := process(t, r, "a", 1), process(t, r, "b", 1)
+		held := acquire(t, a, "k")
+		var mu sync.Mutex
+		var order []string
+		var came []time.Duration
+		began := time.Now()
+		var wg sync.WaitGroup
+		for i := range 12 {
+			of, name, ctx := a, "a", t.Context()
+			if i%2 == 1 {
+				of, name = b, "b"
+			}
+			if i >= 8 {
+				ctx, name = limiter.Critical(ctx), "critical "+name
+			}
+			wg.Go(func() {
+				p, err := of.Acquire(ctx, "k")
+				if err != nil || !p.Allowed || p.Remaining != 0 || p.Source != limiter.SourceRedis {
+					t.Errorf("%+v, %v", p, err)
+					return
+				}
+				mu.Lock()
+				order, came = append(order, fmt.Sprint(name, i)), append(came, time.Since(began))
+				mu.Unlock()
+				time.Sleep(time.Second)
+				must(t, p.Release())
+			})
+			time.Sleep(300 * time.Millisecond)
+		}
+		mu.Lock()
+		if len(order) != 0 {
+			t.Errorf("%v before one was released", order)
+		}
+		mu.Unlock()
+		if deny(t, a, "k"); inFlight(t, b, "k") != 1 {
+			t.Error("those who wait are in flight")
+		}
+		must(t, held.Release())
+		began = time.Now()
+		wg.Wait()
+		want := []string{"critical a8", "critical b9", "critical a10", "critical b11", "a0", "b1", "a2", "b3", "a4", "b5", "a6", "b7"}
+		if !slices.Equal(order, want) {
+			t.Errorf("%v, want %v", order, want)
+		}
+		for i, at := range came {
+			if late := at - time.Duration(i)*time.Second; late < 0 || late > time.Duration(i+1)*210*time.Millisecond {
+				t.Errorf("the permit %d was there %v after the release", i, late)
+			}
+		}
+	})
+}
+
+// TestWhoLeavesTheQueueIsGone: its place is free at once, whether it leaves by itself, or its process closes.
+func TestWhoLeavesTheQueueIsGone(t *testing.T) {
+	for _, closes := range []bool{false, true} {
+		simulated(t, func(t *testing.T, r *sim.Redis) {
+			a, b := process(t, r, "a", 1), process(t, r, "b", 1)
+			held := acquire(t, b, "k")
+			ctx, leave := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() {
+					_, err := a.Acquire(ctx, "k")
+					if !closes && !errors.Is(err, context.Canceled) || closes && !errors.Is(err, limiter.ErrClosed) {
+						t.Error(err)
+					}
+				})
+				time.Sleep(time.Second)
+			}
+			const key = "holdfast:v1:permits:{k}"
+			if n := len(r.Members(key)); n != 7 { // a permit, and two for each place
+				t.Errorf("%d members: %v", n, r.Members(key))
+			}
+			defer leave()
+			if closes {
+				must(t, a.Close())
+			} else {
+				leave()
+			}
+			wg.Wait()
+			time.Sleep(20 * time.Millisecond)
+			if n := len(r.Members(key)); n != 1 {
+				t.Errorf("left are %v", r.Members(key))
+			}
+			must(t, held.Release())
+			acquire(t, b, "k")
+		})
+	}
+}
+
+// TestPermitsOfEachPolicy: by the policy. What a process grants in an outage counts in Redis
+// from its next heartbeat.
+func TestPermitsOfEachPolicy(t *testing.T) {
+	for policy, c := range map[fallback.Policy]struct {
+		granted int // of ten who ask
+		source  limiter.Source
+		err     error
+	}{
+		fallback.Local:  {4, limiter.SourceLocal, nil},
+		fallback.Open:   {10, limiter.SourceOpen, nil},
+		fallback.Closed: {0, limiter.SourceClosed, limiter.ErrUnavailable},
+	} {
+		simulated(t, func(t *testing.T, r *sim.Redis) {
+			opts := []semaphore.Option{limiter.WithFallback(policy)}
+			if policy == fallback.Local {
+				opts = append(opts, limiter.WithShare(0.5))
+			}
+			rdb := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+			defer rdb.Close()
+			s := newSemaphore(t, rdb, 8, opts...)
+			defer s.Close()
+			r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+			granted := 0
+			var last *semaphore.Permit
+			for range 10 {
+				p, err := s.TryAcquire(t.Context(), "k")
+				if !errors.Is(err, c.err) || p.Source != c.source {
+					t.Errorf("%v: %+v, %v", policy, p, err)
+				}
+				if p.Allowed {
+					granted++
+					last = p
+				} else if p.RetryAfter != time.Second {
+					t.Errorf("%v: again after %v", policy, p.RetryAfter)
+				}
+			}
+			if granted != c.granted {
+				t.Errorf("%v: %d granted", policy, granted)
+			}
+			n, err := s.InFlight(t.Context(), "k")
+			if local := policy == fallback.Local; !errors.Is(err, limiter.ErrUnavailable) || local && n != 4 || !local && n != 0 {
+				t.Errorf("%v: %d in flight, %v", policy, n, err)
+			}
+			r.SetPath("a", func(p *sim.Path) { p.Refused = false })
+			time.Sleep(30 * time.Second)
+			if policy == fallback.Local {
+				if n := inFlight(t, s, "k"); n != 4 || isLost(last) {
+					t.Errorf("%d in flight after the outage; lost %v", n, isLost(last))
+				}
+				r.Lose("permits")
+				time.Sleep(30 * time.Second)
+				if n := inFlight(t, s, "k"); n != 4 || !isLost(last) {
+					t.Errorf("%d in flight when Redis has lost them; lost %v", n, isLost(last))
+				}
+			}
+			if last != nil {
+				must(t, last.Release())
+				if err := last.Release(); policy == fallback.Local && !errors.Is(err, semaphore.ErrReleased) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestHeadroomOfPermits: calls that are not critical leave the part of those that are, rounded up, also of what a
+// process has alone.
+func TestHeadroomOfPermits(t *testing.T) {
+	for _, c := range []struct {
+		n          int
+		headroom   float64
+		plain, all int
+		alone      [2]int // by a share of a half
+	}{
+		{10, 0.3, 7, 10, [2]int{3, 5}},
+		{10, 0.25, 7, 10, [2]int{3, 5}},
+		{3, 0.5, 1, 3, [2]int{1, 1}},
+		{7, 1.0 / 7, 6, 7, [2]int{2, 3}},
+		{20, 0.1, 18, 20, [2]int{9, 10}},
+	} {
+		for _, down := range []bool{false, true} {
+			simulated(t, func(t *testing.T, r *sim.Redis) {
+				s := process(t, r, "a", c.n, semaphore.WithCriticalHeadroom(c.headroom))
+				want := [2]int{c.plain, c.all}
+				if down {
+					r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+					want = c.alone
+				}
+				got := [2]int{}
+				for i, ctx := range []context.Context{t.Context(), limiter.Critical(t.Context())} {
+					for range 50 {
+						p, err := s.TryAcquire(ctx, "k")
+						must(t, err)
+						if p.Allowed {
+							got[i]++
+						}
+					}
+				}
+				if got[1] += got[0]; got != want {
+					t.Errorf("%d, headroom %v, down %v: %v, want %v", c.n, c.headroom, down, got, want)
+				}
+			})
+		}
+	}
+}
+
+// TestManyPermits: heartbeats extend all of them, however many, in a few commands.
+func TestManyPermits(t *testing.T) {
+	simulated(t, func(t *testing.T, r *sim.Redis) {
+		s := process(t, r, "a", 3000, limiter.WithBudget(time.Second))
+		var all []*semaphore.Permit
+		for i := range 2500 {
+			all = append(all, acquire(t, s, "k"))
+			if i%10 == 0 {
+				all = append(all, acquire(t, s, fmt.Sprint("k", i)))
+			}
+		}
+		for range 20 {
+			before := r.Commands()
+			time.Sleep(10 * time.Second)
+			if n := r.Commands() - before; n > 40 {
+				t.Errorf("%d commands in an interval", n)
+			}
+		}
+		if n := inFlight(t, s, "k"); n != 2500 {
+			t.Errorf("%d in flight", n)
+		}
+		for _, p := range all {
+			if isLost(p) {
+				t.Fatal("lost")
+			}
+		}
+	})
+}
+
+// TestHealthOfASemaphore: what was decided, and by whom.
+func TestHealthOfASemaphore(t *testing.T) {
+	simulated(t, func(t *testing.T, r *sim.Redis) {
+		s := process(t, r, "a", 2)
+		for range 2 {
+			acquire(t, s, "k")
+		}
+		deny(t, s, "k")
+		r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+		deny(t, s, "k")
+		acquire(t, s, "other")
+		h := s.Health()
+		if h.Share != 0.5 || h.ShareOrigin != "fixed" || h.Processes != 2 || len(h.Servers) != 1 || h.FunctionsError != nil || h.PeerCountError != nil {
+			t.Errorf("%+v", h)
+		}
+		if h.Decisions[limiter.SourceRedis] != 3 || h.Decisions[limiter.SourceLocal] != 2 || h.Servers[0].Decisions[limiter.SourceRedis] != 3 || !strings.HasPrefix(h.Servers[0].Name, "holdfast") {
+			t.Errorf("%+v", h)
+		}
+		if s.Permits() != 2 {
+			t.Error(s.Permits())
+		}
+	})
+}

@@ -143,8 +143,7 @@ func TestAcquireInTurn(t *testing.T) {
 		held := acquire(t, a, "k")
 		var mu sync.Mutex
 		var order []string
-		var came []time.Duration
-		began := time.Now()
+		var came []time.Time
 		var wg sync.WaitGroup
 		for i := range 12 {
 			of, name, ctx := a, "a", t.Context()
@@ -161,7 +160,7 @@ func TestAcquireInTurn(t *testing.T) {
 					return
 				}
 				mu.Lock()
-				order, came = append(order, fmt.Sprint(name, i)), append(came, time.Since(began))
+				order, came = append(order, fmt.Sprint(name, i)), append(came, time.Now())
 				mu.Unlock()
 				time.Sleep(time.Second)
 				must(t, p.Release())
@@ -177,14 +176,14 @@ func TestAcquireInTurn(t *testing.T) {
 			t.Error("those who wait are in flight")
 		}
 		must(t, held.Release())
-		began = time.Now()
+		began := time.Now()
 		wg.Wait()
 		want := []string{"critical a8", "critical b9", "critical a10", "critical b11", "a0", "b1", "a2", "b3", "a4", "b5", "a6", "b7"}
 		if !slices.Equal(order, want) {
 			t.Errorf("%v, want %v", order, want)
 		}
 		for i, at := range came {
-			if late := at - time.Duration(i)*time.Second; late < 0 || late > time.Duration(i+1)*210*time.Millisecond {
+			if late := at.Sub(began) - time.Duration(i)*time.Second; late < 0 || late > time.Duration(i+1)*210*time.Millisecond {
 				t.Errorf("the permit %d was there %v after the release", i, late)
 			}
 		}

@@ -75,7 +75,6 @@ func Forgive(p Params, s *State, now, at, admitted, n int64) {
 		}
 		return
 	case p.Kind.Windowed():
-		p.Kind = SlidingWindowCounter
 		giveBackWindow(p, s, now, at, n)
 		return
 	}

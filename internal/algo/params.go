@@ -55,9 +55,7 @@ func (p Params) In(now, since int64) (q Params, more int64) {
 		q.Cap++
 	}
 	next := max(window+1, none)
-	if x := p.at(next); x < wholes-p.Frac {
-		next += ceilDiv(wholes-p.Frac-x, p.Frac)
-	}
+	next += ceilDiv(max(0, wholes-p.Frac-p.at(next)), p.Frac)
 	return q, p.until(next, now, window)
 }
 
@@ -161,9 +159,6 @@ func (p Params) Part(i, n int64) (Params, error) {
 	}
 	g := gcd(p.Num, n)
 	q.Num = p.Num / g
-	if p.Den > MaxExact/(n/g) {
-		return p, configerr.New("burst", p.Cap, "at %d parts the period leaves 2^53", n)
-	}
 	q.Den = p.Den * (n / g)
 	switch {
 	case !q.exact():

@@ -119,9 +119,9 @@ func TestWindowsOfACalendar(t *testing.T) {
 		Start:  func(n int64) int64 { return 10 * n },
 		Least:  10,
 	}
-	for now, want := range map[int64]string{40: "30:40:50:60", 49: "30:40:50:60"} {
-		if got := c.List(now); got != want {
-			t.Errorf("at %d: %s, want %s", now, got, want)
+	for _, now := range []int64{49, 40, 49} {
+		if got := c.List(now); got != "30:40:50:60" {
+			t.Errorf("at %d: %s", now, got)
 		}
 	}
 	if asked != 3 {

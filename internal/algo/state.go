@@ -70,9 +70,6 @@ func Block(s *State, now, d int64) int64 {
 		s.Until, s.Length, left = now+d, d, d
 	case s.Until-now > left:
 		s.Until = now + left
-	default:
-		return left
 	}
-	s.touch(now)
 	return left
 }

@@ -55,7 +55,6 @@ func decideKeeping(p *Params, s *State, now, n int64) Decision {
 	reset := step(p, s, now, 0).ResetAfter
 	if n > 0 && s.Until-now > left {
 		s.Until = now + left
-		s.touch(now)
 	}
 	return Decision{RetryAfter: max(retry, left), ResetAfter: max(reset, left)}
 }

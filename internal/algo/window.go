@@ -93,13 +93,12 @@ func stepLog(p *Params, s *State, now, n, age int64) Decision {
 	return d
 }
 
-// withoutOldest returns a copy of the log without its n oldest units.
+// withoutOldest returns the log without its n oldest units.
 func withoutOldest(log []Cell, n int64) []Cell {
 	for n >= log[0].V {
 		n -= log[0].V
 		log = log[1:]
 	}
-	log = slices.Clone(log)
 	log[0].V -= n
 	return log
 }

@@ -180,7 +180,7 @@ func (k Ticket) Report(c Class, proof Proof, took time.Duration) {
 	b.mu.Lock()
 	// gobreaker must not receive a result of the past: any result makes it read the
 	// time and move from open to half-open.
-	if t.use == k.use && t.done != nil && t.generation == b.generation {
+	if t.use == k.use && t.generation == b.generation {
 		if t == b.probe && !c.Failure() && b.now() >= b.gate.Load() {
 			c = ClassSlow // too late, although no other call has given it up
 		}
@@ -206,8 +206,6 @@ func (b *Breaker) free() *admitted {
 
 // report passes a result of the current generation on. mu is held.
 func (b *Breaker) report(t *admitted, c Class, proof Proof) {
-	done := t.done
-	t.done = nil
 	if t == b.probe {
 		b.probe = nil
 		b.gate.Store(0) // the next caller is the probe, unless this one opens it again
@@ -217,13 +215,13 @@ func (b *Breaker) report(t *admitted, c Class, proof Proof) {
 		b.doubt(c, proof)
 		b.last = c
 		b.consecutive++
-		done(errFailure)
+		t.done(errFailure)
 	case c == ClassOK && b.proven(proof):
 		b.failed = time.Time{}
 		b.consecutive = 0
-		done(nil)
+		t.done(nil)
 	default:
-		done(errNeutral)
+		t.done(errNeutral)
 	}
 }
 
@@ -235,7 +233,7 @@ func (b *Breaker) doubt(c Class, asked Proof) {
 		need = ProofWrite
 	}
 	now := time.Now()
-	if !b.proven(need) && b.need < need {
+	if !b.proven(need) {
 		need = b.need
 	}
 	b.need, b.failed = need, now

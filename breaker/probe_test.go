@@ -149,3 +149,29 @@ func TestLateProbeFailed(t *testing.T) {
 		})
 	}
 }
+
+// TestTicketsOfProbes: the ticket of the call that shows if Redis is back says so until it is reported;
+// no other does, also not one that was reported before.
+func TestTicketsOfProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreaker(t, breaker.Settings{})
+		old := acquire(t, b)
+		if old.Probe() || (breaker.Ticket{}).Probe() {
+			t.Error("a probe of a closed breaker")
+		}
+		old.Done(breaker.ClassCaller, 0)
+		trip(t, b)
+		for range 3 {
+			sleepOpen(t, b)
+			p := acquire(t, b)
+			if !p.Probe() || old.Probe() {
+				t.Errorf("probe %v, an earlier ticket %v", p.Probe(), old.Probe())
+			}
+			p.Done(breaker.ClassUnavailable, 0)
+			if p.Probe() {
+				t.Error("a probe after its report")
+			}
+			old = p
+		}
+	})
+}

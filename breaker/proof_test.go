@@ -94,3 +94,60 @@ func TestDoubtEnds(t *testing.T) {
 		}
 	})
 }
+
+// TestFailuresOfSeveralKinds: of failures within a window of each other, the one that takes more to be
+// over is not over before; of those before it, or of what is over, nothing is left.
+func TestFailuresOfSeveralKinds(t *testing.T) {
+	const window = 10 * time.Second
+	for name, c := range map[string]struct {
+		first  func(report func(breaker.Class, breaker.Proof))
+		pause  time.Duration
+		closed bool // with denials between slow calls
+	}{
+		"slow calls alone": {func(func(breaker.Class, breaker.Proof)) {}, 0, true},
+		"a rejected write": {func(report func(breaker.Class, breaker.Proof)) {
+			report(breaker.ClassReadOnly, breaker.ProofRun)
+		}, 0, false},
+		"a rejected write, a window ago": {func(report func(breaker.Class, breaker.Proof)) {
+			report(breaker.ClassReadOnly, breaker.ProofRun)
+		}, window, false},
+		"a rejected write, longer ago": {func(report func(breaker.Class, breaker.Proof)) {
+			report(breaker.ClassReadOnly, breaker.ProofRun)
+		}, window + 1, true},
+		"a rejected write that is over": {func(report func(breaker.Class, breaker.Proof)) {
+			report(breaker.ClassReadOnly, breaker.ProofRun)
+			report(breaker.ClassOK, breaker.ProofWrite)
+		}, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBreaker(t, breaker.Settings{MinRequests: 1000, Window: window})
+				report := func(class breaker.Class, proof breaker.Proof) {
+					if p, ok := b.Acquire(); ok {
+						p.Report(class, proof, 0)
+					}
+				}
+				c.first(report)
+				time.Sleep(c.pause)
+				for range 10 {
+					report(breaker.ClassOK, breaker.ProofRun)
+					report(breaker.ClassSlow, breaker.ProofRun)
+				}
+				if closed := b.State() == breaker.Closed; closed != c.closed {
+					t.Errorf("closed is %v", closed)
+				}
+			})
+		})
+	}
+}
+
+// TestDoneProvesEverything, also that writes are accepted again.
+func TestDoneProvesEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreaker(t, breaker.Settings{})
+		results(t, b, 10, breaker.ClassReadOnly)
+		sleepOpen(t, b)
+		acquire(t, b).Done(breaker.ClassOK, 0)
+		isState(t, b, breaker.Closed)
+	})
+}

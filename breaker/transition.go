@@ -39,7 +39,6 @@ func (b *Breaker) onStateChange(_ string, from, to gobreaker.State) {
 		ch.Cause, ch.OpenFor = b.last, b.openFor
 	}
 	b.generation++
-	b.consecutive = 0
 	b.state = ch.To
 	b.since = now
 	if b.cfg.OnChange != nil {

@@ -204,6 +204,17 @@ func TestTimesOfABucket(t *testing.T) {
 		if !asks(one) || asks(one) {
 			t.Error("room for one")
 		}
+		soon := New()
+		put(soon, algo.Decision{RetryAfter: 1, ResetAfter: 1})
+		if d, ok := soon.Get(a, &p, 3); !ok || d.RetryAfter != 1 || d.ResetAfter != 1 {
+			t.Errorf("a microsecond before it is fully reset: %+v, %v", d, ok)
+		}
+		// Admitted, and there is room for as many more in a microsecond: one caller may ask.
+		next := New()
+		put(next, algo.Decision{Allowed: true, ResetAfter: 60_001})
+		if !asks(next) || asks(next) {
+			t.Error("not one asks when there is room in a microsecond")
+		}
 		if d, _ := one.Get(a, &p, 3); d.RetryAfter != 20_000 {
 			t.Errorf("the next one after %d µs", d.RetryAfter)
 		}

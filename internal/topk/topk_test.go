@@ -1,6 +1,7 @@
 package topk
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
@@ -206,6 +207,34 @@ func TestKept(t *testing.T) {
 	}{{0, false}, {1, true}, {9, true}, {10, false}, {-1, false}} {
 		if got := Kept("0123456789", c.longest); (got != "0123456789") != c.hashed {
 			t.Errorf("longest %d: %q", c.longest, got)
+		}
+	}
+}
+
+// TestDigests are the SHA-256 of the whole key, of any length.
+func TestDigests(t *testing.T) {
+	for _, n := range []int{1, 2, 255, 256, 257, 511, 512, 513, 1000} {
+		key := strings.Repeat("k", n-1) + "!"
+		if got, want := Kept(key, 0), key; got != want {
+			t.Errorf("%d bytes, kept as they are: %q", n, got)
+		}
+		d := digest(key)
+		if want := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(key))); string(d[:]) != want {
+			t.Errorf("%d bytes: %s, want %s", n, d, want)
+		}
+	}
+}
+
+// TestLengthsOfKeys: a key is found, whatever the longest is, and counted once.
+func TestLengthsOfKeys(t *testing.T) {
+	for _, longest := range []int{0, 1, 2, 70, 71, 72} {
+		s := New[int](100, longest)
+		for n := 1; n < 80; n++ {
+			key := strings.Repeat("k", n)
+			e := s.Add(hashOf(key), key, 1)
+			if s.Find(hashOf(key), key) != e || s.Add(hashOf(key), key, 1) != e {
+				t.Errorf("at most %d bytes: a key of %d is not found", longest, n)
+			}
 		}
 	}
 }

@@ -1,0 +1,304 @@
+package sampled_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/sim"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/sampled"
+)
+
+// simulated runs a test in a bubble, with a Redis that is simulated.
+func simulated(t *testing.T, test func(*testing.T, *sim.Redis)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // connections that are being made end by their timeouts
+		test(t, sim.NewRedis())
+	})
+}
+
+// process is a limiter of a process of its own.
+func process(t *testing.T, r *sim.Redis, name string, rate limiter.Rate, opts ...sampled.Option) *sampled.Limiter {
+	t.Helper()
+	rdb := r.Client(name, redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return newSampled(t, rdb, rate, append([]sampled.Option{limiter.WithProcess(name)}, opts...)...)
+}
+
+// ask asks for a key so often in a second, evenly, and returns how much was admitted in each of some seconds.
+func ask(t *testing.T, s *sampled.Limiter, key string, perSecond, seconds int) (admitted []int) {
+	for range seconds {
+		got := 0
+		for range perSecond {
+			res, err := s.Allow(t.Context(), key)
+			if err != nil && !errors.Is(err, limiter.ErrUnavailable) {
+				t.Error(err)
+			}
+			if res.Allowed {
+				got++
+			}
+			time.Sleep(time.Second / time.Duration(perSecond))
+		}
+		admitted = append(admitted, got)
+	}
+	return admitted
+}
+
+func sumOf(all []int) (sum int) {
+	for _, n := range all {
+		sum += n
+	}
+	return sum
+}
+
+// TestFleetSharesTheRate: what processes admit together is the rate when they are asked for more, each in
+// proportion to what it is asked for, and all of it when they are not.
+func TestFleetSharesTheRate(t *testing.T) {
+	for name, asked := range map[string][]int{"even": {100, 100, 100}, "uneven": {400, 50, 10}, "less": {40, 20, 10}, "alone": {300}} {
+		simulated(t, func(t *testing.T, r *sim.Redis) {
+			got := make([]int, len(asked))
+			var wg sync.WaitGroup
+			var all []*sampled.Limiter
+			for i, perSecond := range asked {
+				s := process(t, r, fmt.Sprint("p", i), limiter.PerSecond(100))
+				all = append(all, s)
+				wg.Go(func() {
+					ask(t, s, "k", perSecond, 10)
+					got[i] = sumOf(ask(t, s, "k", perSecond, 60))
+				})
+			}
+			wg.Wait()
+			sum, total := 0, 0
+			for i, n := range got {
+				sum, total = sum+n, total+60*asked[i]
+			}
+			want := min(6000, total)
+			if float64(sum) < 0.95*float64(want) || float64(sum) > 1.04*float64(want) {
+				t.Errorf("%s: %d admitted of %d, want about %d", name, sum, total, want)
+			}
+			for i, n := range got {
+				if part := float64(want) * float64(60*asked[i]) / float64(total); math.Abs(float64(n)-part) > 0.1*part+40 {
+					t.Errorf("%s: process %d admitted %d, want about %v", name, i, n, part)
+				}
+			}
+			for _, s := range all {
+				h := s.Health()
+				if h.Processes != len(asked) || h.Share != 1/float64(len(asked)) || h.ShareOrigin != "learnt" || h.LocalKeys < 1 || h.LocalKeys > 2 || len(h.Servers) != 1 {
+					t.Errorf("%s: %+v", name, h)
+				}
+			}
+			if h := all[0].Health(); math.Abs(float64(h.Decisions[limiter.SourceSampled]+h.Decisions[limiter.SourceLocal])-float64(70*asked[0])) > float64(asked[0])+20 || h.Decisions[limiter.SourceLocal] > uint64(5*asked[0]) {
+				t.Errorf("%s: %v of %d", name, h.Decisions, 70*asked[0])
+			}
+		})
+	}
+}
+
+// TestSampledResults: what results and errors say.
+func TestSampledResults(t *testing.T) {
+	simulated(t, func(t *testing.T, r *sim.Redis) {
+		var told []limiter.DecisionInfo
+		s := process(t, r, "a", limiter.PerSecond(10), sampled.WithInterval(2*time.Second), limiter.WithShare(1),
+			limiter.WithHooks(limiter.Hooks{Decision: func(_ context.Context, d limiter.DecisionInfo) { told = append(told, d) }}))
+		if s.Limit() != limiter.TokenBucket(limiter.PerSecond(10), 20) {
+			t.Error(s.Limit())
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		for _, c := range []struct {
+			ctx context.Context
+			key string
+			n   int
+			err error
+		}{
+			{t.Context(), "", 1, limiter.ErrInvalidKey}, {t.Context(), "k", -1, limiter.ErrInvalidCost},
+			{t.Context(), "k", 21, limiter.ErrCostExceedsLimit}, {ended, "k", 1, context.Canceled},
+			{ended, "k", 21, limiter.ErrCostExceedsLimit}, {t.Context(), "big", 20, nil},
+		} {
+			if res, err := s.AllowN(c.ctx, c.key, c.n); !errors.Is(err, c.err) || res.Allowed != (c.err == nil) {
+				t.Errorf("%q, %d: %+v, %v, want %v", c.key, c.n, res, err, c.err)
+			}
+		}
+		if len(told) != 6 || told[5].Key != "big" || told[5].Cost != 20 || !told[5].Result.Allowed || told[2].Err == nil {
+			t.Errorf("%+v", told)
+		}
+		told = nil
+		if res, err := s.AllowN(t.Context(), "peeked", 0); err != nil || res.Allowed && res.Remaining != 20 || len(told) != 0 {
+			t.Errorf("a peek: %+v, %v; %d told", res, err, len(told))
+		}
+		for i := range 21 {
+			res, err := s.Allow(t.Context(), "k")
+			want := limiter.Result{Allowed: i < 20, Limit: s.Limit(), Remaining: max(0, 19-i), ResetAfter: 2 * time.Second, Source: limiter.SourceLocal}
+			if i == 20 {
+				want.RetryAfter = 2 * time.Second
+			}
+			if err != nil || res != want {
+				t.Errorf("%d: %+v, %v, want %+v", i, res, err, want)
+			}
+		}
+		if res, err := s.AllowN(t.Context(), "k", 0); err != nil || res.Remaining != 0 || res.RetryAfter != 0 && res.Allowed {
+			t.Errorf("a peek: %+v, %v", res, err)
+		}
+		ask(t, s, "k", 30, 9)
+		if res, err := s.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceSampled {
+			t.Errorf("%+v, %v", res, err)
+		}
+		must(t, s.Close())
+		if _, err := s.Allow(t.Context(), "k"); !errors.Is(err, limiter.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSampledOutages: without Redis each policy holds from three reports on, and until Redis answers again.
+func TestSampledOutages(t *testing.T) {
+	for policy, c := range map[fallback.Policy]struct {
+		source      limiter.Source
+		least, most int // of 100 a second, by a rate of 40 and a share of a half
+	}{
+		fallback.Local:  {limiter.SourceLocal, 18, 22},
+		fallback.Open:   {limiter.SourceLocal, 100, 100},
+		fallback.Closed: {limiter.SourceClosed, 0, 0},
+	} {
+		simulated(t, func(t *testing.T, r *sim.Redis) {
+			var all []*sampled.Limiter
+			var wg sync.WaitGroup
+			for i := range 2 {
+				all = append(all, process(t, r, fmt.Sprint("p", i), limiter.PerSecond(40), sampled.WithTopKeys(2), limiter.WithFallback(policy)))
+			}
+			both := func(seconds int) (got [2][]int) {
+				for i, s := range all {
+					wg.Go(func() { got[i] = ask(t, s, "k", 100, seconds) })
+				}
+				wg.Wait()
+				return got
+			}
+			mean := func(all []int) float64 { return float64(sumOf(all)) / float64(len(all)) }
+			for round := range 2 {
+				got := both(10)
+				if m := mean(got[0][4:]) + mean(got[1][4:]); m < 36 || m > 43 {
+					t.Errorf("%v: %v a second by Redis", policy, m)
+				}
+				if round == 1 {
+					break
+				}
+				for i := range 2 {
+					r.SetPath(fmt.Sprint("p", i), func(p *sim.Path) { p.Refused = true })
+				}
+				both(5)
+				got = both(20)
+				for i := range 2 {
+					if m := mean(got[i]); m < float64(c.least) || m > float64(c.most) {
+						t.Errorf("%v: %v a second of process %d in the outage", policy, m, i)
+					}
+				}
+				res, err := all[0].Allow(t.Context(), "k")
+				if res.Source != c.source || errors.Is(err, limiter.ErrUnavailable) != (policy == fallback.Closed) || policy == fallback.Closed && res.RetryAfter != time.Second {
+					t.Errorf("%v: %+v, %v", policy, res, err)
+				}
+				for i := range 2 {
+					r.SetPath(fmt.Sprint("p", i), func(p *sim.Path) { p.Refused = false })
+				}
+				both(10)
+			}
+		})
+	}
+}
+
+// TestKeysBeyondTheTop: they have the rate of a share from the local state, and the ones that are asked for most become
+// those that are tracked.
+func TestKeysBeyondTheTop(t *testing.T) {
+	simulated(t, func(t *testing.T, r *sim.Redis) {
+		s := process(t, r, "a", limiter.PerSecond(20), sampled.WithTopKeys(2), limiter.WithShare(1))
+		for _, key := range []string{"x", "y"} {
+			ask(t, s, key, 1, 1)
+		}
+		for i := range 25 {
+			res, err := s.Allow(t.Context(), "beyond")
+			if err != nil || res.Source != limiter.SourceLocal || res.Allowed != (i < 20) || res.Limit != s.Limit() || res.Remaining != max(0, 19-i) || res.Allowed != (res.RetryAfter == 0) || res.RetryAfter > 50*time.Millisecond || res.ResetAfter <= 0 {
+				t.Errorf("%d: %+v, %v", i, res, err)
+			}
+		}
+		if h := s.Health(); h.LocalKeys < 3 || h.Decisions[limiter.SourceLocal] < 25 {
+			t.Errorf("%+v", h)
+		}
+		var wg sync.WaitGroup
+		for key, perSecond := range map[string]int{"hot": 300, "warm": 200, "x": 1, "y": 1, "cold": 3} {
+			wg.Go(func() { ask(t, s, key, perSecond, 40) })
+		}
+		wg.Wait()
+		for _, key := range []string{"hot", "warm"} {
+			if res, _ := s.Allow(t.Context(), key); res.Source != limiter.SourceSampled {
+				t.Errorf("%s is not tracked: %+v", key, res)
+			}
+		}
+		if res, _ := s.Allow(t.Context(), "cold"); res.Source != limiter.SourceLocal {
+			t.Errorf("cold is tracked: %+v", res)
+		}
+	})
+}
+
+// TestNoReportsWithoutTraffic: they end when no key is asked for any more, and begin with the next call.
+func TestNoReportsWithoutTraffic(t *testing.T) {
+	simulated(t, func(t *testing.T, r *sim.Redis) {
+		s := process(t, r, "a", limiter.PerSecond(20))
+		for range 2 {
+			ask(t, s, "k", 10, 5)
+			before := r.Commands()
+			ask(t, s, "k", 10, 20)
+			if n := r.Commands() - before; n < 18 || n > 22 {
+				t.Errorf("%d commands in 20 s", n)
+			}
+			time.Sleep(2 * time.Minute)
+			before = r.Commands()
+			time.Sleep(time.Hour)
+			if n := r.Commands() - before; n != 0 {
+				t.Errorf("%d commands without traffic", n)
+			}
+			if h := s.Health(); h.LocalKeys > 1 {
+				t.Errorf("%+v", h)
+			}
+		}
+	})
+}
+
+// TestProcessThatDiesLeavesTheSums: what it was asked for counts for three reports, and the others have the rate then.
+func TestProcessThatDiesLeavesTheSums(t *testing.T) {
+	for _, closes := range []bool{false, true} {
+		simulated(t, func(t *testing.T, r *sim.Redis) {
+			lives, dies := process(t, r, "lives", limiter.PerSecond(50)), process(t, r, "dies", limiter.PerSecond(50))
+			var wg sync.WaitGroup
+			wg.Go(func() { ask(t, dies, "k", 100, 10) })
+			got := sumOf(ask(t, lives, "k", 100, 10)[5:])
+			wg.Wait()
+			if got < 100 || got > 150 {
+				t.Errorf("%d admitted in 5 s by one of two", got)
+			}
+			if closes {
+				must(t, dies.Close())
+			} else {
+				r.SetPath("dies", func(p *sim.Path) { p.Lost, p.Gone = true, true })
+			}
+			after := ask(t, lives, "k", 100, 20)
+			if soon := sumOf(after[2:4]); closes && soon < 85 {
+				t.Errorf("%d admitted in 2 s after the other one has left: %v", soon, after)
+			}
+			if n := sumOf(after[10:]); n < 480 || n > 520 {
+				t.Errorf("%d admitted in 10 s by the one that is left: %v", n, after)
+			}
+			if h := lives.Health(); h.Processes != 1 {
+				t.Errorf("%d processes", h.Processes)
+			}
+		})
+	}
+}

@@ -1,0 +1,333 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/sim"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// simulated runs a test in a bubble, with a Redis that is simulated.
+func simulated(t *testing.T, test func(*testing.T, *sim.Redis)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // connections that are being made end by their timeouts
+		test(t, sim.NewRedis())
+	})
+}
+
+// simulatedLimiter is a limiter of a process of its own, with what its hook was told.
+func simulatedLimiter(t *testing.T, r *sim.Redis, name string, limit limiter.Limit, opts ...limiter.Option) (*limiter.Limiter, *[]limiter.DecisionInfo) {
+	t.Helper()
+	rdb := r.Client(name, redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	told := new([]limiter.DecisionInfo)
+	var mu sync.Mutex
+	hooks := limiter.WithHooks(limiter.Hooks{Decision: func(_ context.Context, d limiter.DecisionInfo) {
+		mu.Lock()
+		defer mu.Unlock()
+		*told = append(*told, d)
+	}})
+	return newLimiter(t, rdb, limit, append([]limiter.Option{limiter.WithProcess(name), hooks}, opts...)...), told
+}
+
+// shapes are limiters whose counts are the same, however they keep them.
+var shapes = map[string][]limiter.Option{
+	"plain":           nil,
+	"no denials":      {limiter.WithoutDenialCache()},
+	"headroom":        {limiter.WithCriticalHeadroom(0.25)},
+	"split":           {limiter.WithKeyShards(4)},
+	"lease":           {limiter.WithLease(5, time.Minute)},
+	"lease and split": {limiter.WithLease(2, time.Minute), limiter.WithKeyShards(4)},
+}
+
+// TestUnitsAreKept: whatever is taken, given back, refunded, settled and reset of a window, no unit is lost or
+// made: what is held at the end, and what can be taken then, are the limit. Each decision is counted
+// once, and told once.
+func TestUnitsAreKept(t *testing.T) {
+	const limit, keys = 80, 3
+	for name, opts := range shapes {
+		for seed := range uint64(4) {
+			simulated(t, func(t *testing.T, r *sim.Redis) {
+				rng := rand.New(rand.NewPCG(seed, 5))
+				lim, told := simulatedLimiter(t, r, "a", limiter.FixedWindow(limiter.Rate{N: limit, Per: 24 * time.Hour}), append(opts, limiter.WithShare(1))...)
+				held, decisions := [keys]int{}, uint64(0)
+				check := func(k int, res limiter.Result, asked int, fewer bool) {
+					t.Helper()
+					decisions++
+					got := asked
+					if fewer {
+						got = res.Admitted
+					}
+					if !res.Allowed {
+						got = 0
+					}
+					if held[k] += got; held[k] > limit || got > asked || res.Allowed && asked > 0 && got == 0 || res.Source != limiter.SourceCache && res.Remaining > limit-held[k] || res.Remaining < 0 {
+						t.Fatalf("%s, %d: %+v of %d asked; %d held", name, seed, res, asked, held[k])
+					}
+					if !res.Allowed && res.RetryAfter <= 0 || res.Allowed && res.RetryAfter != 0 || res.Limit != lim.Limit() {
+						t.Fatalf("%s, %d: %+v", name, seed, res)
+					}
+				}
+				ctx := limiter.Critical(t.Context())
+				for range 400 {
+					k, n := rng.IntN(keys), 1+rng.IntN(4)
+					key := fmt.Sprint("k", k)
+					switch what := rng.IntN(12); what {
+					case 0:
+						res, err := lim.Peek(ctx, key)
+						if err != nil || res.Remaining > limit-held[k] {
+							t.Fatalf("%s: a peek: %+v, %v; %d held", name, res, err, held[k])
+						}
+						decisions++
+					case 1:
+						if n = min(n, held[k]); n > 0 {
+							if err := lim.Refund(ctx, key, n); err != nil {
+								t.Fatal(err)
+							}
+							held[k] -= n
+						}
+					case 2:
+						if rng.IntN(4) == 0 {
+							time.Sleep(10 * time.Millisecond) // or what a call under way gets for a lease is void
+							if err := lim.Reset(ctx, key); err != nil {
+								t.Fatal(err)
+							}
+							held[k] = 0
+						}
+					case 3, 4, 5:
+						res, err := lim.Reserve(ctx, key, limiter.Cost(n))
+						if err != nil {
+							t.Fatal(err)
+						}
+						check(k, res.Result, n, false)
+						cost := rng.IntN(n + 1)
+						switch err := res.Settle(ctx, cost); {
+						case !res.Allowed && !errors.Is(err, limiter.ErrSettled), res.Allowed && err != nil:
+							t.Fatalf("%s: %v", name, err)
+						case res.Allowed:
+							held[k] -= n - cost
+						}
+					case 6, 7:
+						res, err := lim.Allow(ctx, key, limiter.AtMost(3*n))
+						if err != nil {
+							t.Fatal(err)
+						}
+						check(k, res, 3*n, true)
+					default:
+						res, err := lim.Allow(ctx, key, limiter.Cost(n))
+						if err != nil {
+							t.Fatal(err)
+						}
+						check(k, res, n, false)
+					}
+					if rng.IntN(5) == 0 {
+						time.Sleep(time.Duration(rng.IntN(2000)) * time.Millisecond)
+					}
+				}
+				counted := uint64(0)
+				for _, n := range lim.Health().Decisions {
+					counted += n
+				}
+				if counted != decisions {
+					t.Errorf("%s, %d: %d decisions are counted of %d: %v", name, seed, counted, decisions, lim.Health().Decisions)
+				}
+				for _, d := range *told {
+					if d.Err != nil || d.NotCharged || d.Took < 0 || d.Took > 50*time.Millisecond {
+						t.Errorf("%s: %+v", name, d)
+					}
+				}
+				if n := uint64(len(*told)); n > decisions || n < decisions*8/10 { // peeks are not
+					t.Errorf("%s: %d decisions are told of %d", name, n, decisions)
+				}
+				for k := range keys {
+					for range 40 * limit {
+						if held[k] == limit {
+							break
+						}
+						time.Sleep(10 * time.Millisecond) // what a lease gives back needs a moment, and so do remembered denials
+						res, err := lim.Allow(ctx, fmt.Sprint("k", k))
+						if err != nil {
+							t.Fatal(err)
+						}
+						check(k, res, 1, false)
+					}
+					if held[k] != limit {
+						t.Errorf("%s, %d: %d of %d can be held", name, seed, held[k], limit)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestMultiTakesAllOrNothing: of each limit what was admitted, and nothing of what another one denied, whatever
+// the limiters are.
+func TestMultiTakesAllOrNothing(t *testing.T) {
+	for first, a := range shapes {
+		for second, b := range shapes {
+			simulated(t, func(t *testing.T, r *sim.Redis) {
+				rdb := r.Client("p", redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+				defer rdb.Close()
+				one := newLimiter(t, rdb, limiter.FixedWindow(limiter.Rate{N: 40, Per: 24 * time.Hour}), append(a, limiter.WithPrefix("one"), limiter.WithShare(1))...)
+				two := newLimiter(t, rdb, limiter.FixedWindow(limiter.Rate{N: 24, Per: 24 * time.Hour}), append(b, limiter.WithPrefix("two"), limiter.WithShare(1))...)
+				m, err := limiter.NewMulti(limiter.Part{Name: "one", Limiter: one}, limiter.Part{Name: "two", Limiter: two})
+				must(t, err)
+				ctx, held := limiter.Critical(t.Context()), 0
+				for more, n := 100, 0; more > 0 && n < 3000; n++ { // and some more when all are taken
+					if held >= 24 {
+						more--
+					}
+					res, err := m.Allow(ctx, "k", limiter.Cost(1), limiter.Cost(1))
+					must(t, err)
+					if res.Allowed {
+						held++
+					}
+					if !res.Allowed && (res.RetryAfter <= 0 || res.Denied == "" || len(res.Parts) == 0) {
+						t.Fatalf("%+v", res)
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+				if held != 24 {
+					t.Errorf("%s and %s: %d admitted, want 24", first, second, held)
+				}
+				rest := 0
+				for more, n := 50, 0; more > 0 && n < 3000; n++ {
+					if rest >= 16 {
+						more--
+					}
+					res, err := one.Allow(ctx, "k")
+					must(t, err)
+					if res.Allowed {
+						rest++
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+				if rest != 16 {
+					t.Errorf("%s and %s: %d are left of the first one, want 16", first, second, rest)
+				}
+			})
+		}
+	}
+}
+
+// TestDecisionsInAnOutage: by the policy, in the budget, each counted once; afterwards Redis decides again, and what was
+// admitted without it was charged.
+func TestDecisionsInAnOutage(t *testing.T) {
+	const limit = 100
+	for policy, c := range map[fallback.Policy]struct {
+		source   limiter.Source
+		admitted int // of 120 in the outage
+		left     int // of the limit, afterwards
+	}{
+		fallback.Local:  {limiter.SourceLocal, 50, 30}, // a share of a half; 20 were used before
+		fallback.Open:   {limiter.SourceOpen, 120, 80},
+		fallback.Closed: {limiter.SourceClosed, 0, 80},
+	} {
+		for name, opts := range shapes {
+			if name != "plain" && name != "no denials" {
+				continue // what is held, and parts, have claims of their own
+			}
+			simulated(t, func(t *testing.T, r *sim.Redis) {
+				opts := append(opts, limiter.WithFallback(policy))
+				if policy == fallback.Local {
+					opts = append(opts, limiter.WithShare(0.5))
+				}
+				lim, told := simulatedLimiter(t, r, "a", limiter.FixedWindow(limiter.Rate{N: limit, Per: 24 * time.Hour}), opts...)
+				try := func(key string, n int) (admitted int) {
+					for range n {
+						began := time.Now()
+						res, err := lim.Allow(t.Context(), key)
+						if took := time.Since(began); took > 50*time.Millisecond {
+							t.Errorf("%v: %v", policy, took)
+						}
+						if errors.Is(err, limiter.ErrUnavailable) != (res.Source == limiter.SourceClosed) || err != nil && policy != fallback.Closed {
+							t.Errorf("%v: %+v, %v", policy, res, err)
+						}
+						if res.Source == limiter.SourceClosed && res.RetryAfter < 50*time.Millisecond {
+							t.Errorf("again after %v", res.RetryAfter)
+						}
+						if res.Source == limiter.SourceOpen && res.Remaining != limit {
+							t.Errorf("%+v", res)
+						}
+						if res.Allowed {
+							admitted++
+						}
+						time.Sleep(10 * time.Millisecond)
+					}
+					return admitted
+				}
+				if n := try("used", 20); n != 20 {
+					t.Errorf("%v, %s: %d of 20", policy, name, n)
+				}
+				r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+				n := try("new", 120)
+				if n != c.admitted {
+					t.Errorf("%v, %s: %d admitted of a new key, want %d", policy, name, n, c.admitted)
+				}
+				counts := lim.Health().Decisions
+				if counts[limiter.SourceRedis] != 20 || counts[c.source] != 120 || len(*told) != 140 {
+					t.Errorf("%v, %s: %v, %d told", policy, name, counts, len(*told))
+				}
+				h := lim.Health()
+				if owed := h.Owed; (policy == fallback.Local) != (owed == 1) || h.Servers[0].State.String() == "closed" || h.Reconciled != 0 {
+					t.Errorf("%v, %s: %+v", policy, name, h)
+				}
+				r.SetPath("a", func(p *sim.Path) { p.Refused = false })
+				time.Sleep(time.Second)
+				try("other", 30) // the breaker closes, and what is owed is charged
+				left := try("new", limit+20)
+				if want := limit - c.admitted; policy == fallback.Local && left != want || policy != fallback.Local && left != limit {
+					t.Errorf("%v, %s: %d are left of what was admitted in the outage", policy, name, left)
+				}
+				if left := try("used", limit); left != 80 {
+					t.Errorf("%v, %s: %d are left of what was used before", policy, name, left)
+				}
+				if h := lim.Health(); h.Owed != 0 || (policy == fallback.Local) != (h.Reconciled == 1) || h.Servers[0].State.String() != "closed" {
+					t.Errorf("%v, %s: %+v", policy, name, h)
+				}
+			})
+		}
+	}
+}
+
+// TestWaitersGetTheRate: those who wait are served at the rate, one after the other, and each within what its context
+// leaves; who cannot be served in time is told at once.
+func TestWaitersGetTheRate(t *testing.T) {
+	simulated(t, func(t *testing.T, r *sim.Redis) {
+		lim, _ := simulatedLimiter(t, r, "a", limiter.TokenBucket(limiter.PerSecond(10), 5), limiter.WithShare(1))
+		began := time.Now()
+		done := make(chan time.Duration, 40)
+		for i := range 40 {
+			go func() {
+				time.Sleep(time.Duration(i) * time.Microsecond)
+				if _, err := lim.Wait(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
+				done <- time.Since(began)
+			}()
+		}
+		for i := range 40 {
+			at, due := <-done, time.Duration(max(0, i-4))*100*time.Millisecond
+			if at < due || at > due+350*time.Millisecond {
+				t.Errorf("%d is served after %v, want %v", i, at, due)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		asked := time.Now()
+		if _, err := lim.Wait(ctx, "k", limiter.Cost(5)); err == nil || time.Since(asked) > 20*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(asked))
+		}
+	})
+}

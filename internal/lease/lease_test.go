@@ -215,3 +215,24 @@ func TestLeasesAreSafe(t *testing.T) {
 		t.Errorf("%d units were spent of %d", out, in)
 	}
 }
+
+// TestViewsTakeNoLock while nothing is put in, also after several answers, with units and without.
+func TestViewsTakeNoLock(t *testing.T) {
+	table, _, args := newTable(t, time.Hour, 10)
+	ls := table.Find("k", args, true)
+	for i := range int64(4) {
+		fill(t, ls, i)
+		ls.mu.Lock()
+		view := make(chan View, 1)
+		go func() { view <- ls.View(time.Now()) }()
+		select {
+		case v := <-view:
+			if v.Remaining != 50 {
+				t.Errorf("%+v", v)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("a view waits for the lock")
+		}
+		ls.mu.Unlock()
+	}
+}

@@ -269,6 +269,15 @@ func TestOneTurn(t *testing.T) {
 		if sent != 4 {
 			t.Errorf("%d were sent in 4 periods", sent)
 		}
+		for turn := range 40 {
+			time.Sleep(every)
+			b.sendSoon(note)
+			time.Sleep(spread)
+			synctest.Wait()
+			if sent != 5+turn {
+				t.Fatalf("%d were sent in %d periods", sent, 5+turn)
+			}
+		}
 		time.Sleep(every)
 		b.Decided(true)
 		b.Decided(false)

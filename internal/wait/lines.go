@@ -123,11 +123,7 @@ func (ls *Lines[K]) Stand(key K, n int, critical bool, ahead Ahead, a Answer, w 
 			ls.join(key, p)
 			continue
 		}
-		if d := ls.denied(p, a, stale); d != 0 {
-			if err := w.Sleep(d, p.called); err != nil {
-				return err
-			}
-		}
+		ls.denied(p, a, stale)
 	}
 }
 
@@ -188,7 +184,6 @@ func (ls *Lines[K]) join(key K, p *place) {
 	if l.first() == p {
 		if was != nil && was.turn {
 			l.take(was)
-			was.call() // it may be asleep, as the first one
 		}
 		p.turn = true
 		l.turns++
@@ -246,9 +241,9 @@ func (ls *Lines[K]) due(p *place) time.Duration {
 	return max(0, time.Until(l.until(p)))
 }
 
-// denied is due for one who has just received an answer that denies. It asks again at once if
-// the line was called since it asked, or if stale says so.
-func (ls *Lines[K]) denied(p *place, a Answer, stale bool) time.Duration {
+// denied notes an answer that denies p. It asks again at once if the line was called since it
+// asked, or if stale says so.
+func (ls *Lines[K]) denied(p *place, a Answer, stale bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := p.line
@@ -259,12 +254,12 @@ func (ls *Lines[K]) denied(p *place, a Answer, stale bool) time.Duration {
 		}
 		l.room = 0
 		l.next()
-		return -1
+		return
 	}
 	l.room = unknown
 	if stale || p.calls != l.calls {
-		l.denial, p.calls = denial{}, l.calls
-		return 0
+		l.denial = denial{}
+		return
 	}
 	now := time.Now()
 	l.denial = denial{at: now.Add(a.After), least: now.Add(a.Least), of: p, n: p.n, critical: p.critical}
@@ -274,7 +269,6 @@ func (ls *Lines[K]) denied(p *place, a Answer, stale bool) time.Duration {
 	if a.Over > 0 {
 		l.calm, l.over, l.most = l.denial.at.Add(a.Over), a.Over, now.Add(a.Most)
 	}
-	return max(1, l.until(p).Sub(now))
 }
 
 // line is the line of one key. Lines.mu is held.

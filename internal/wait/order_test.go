@@ -30,16 +30,26 @@ func (w late) Ask() (wait.Answer, error) {
 // TestFirstAnswersDoNotOvertake: of callers that asked before there was a line, the one whose
 // answer comes first does not go before those that arrived earlier.
 func TestFirstAnswersDoNotOvertake(t *testing.T) {
+	for _, ends := range [][]int{ // of the first answers, by arrival
+		{8, 7, 6, 5, 4, 3, 2, 1},
+		{1, 2, 3, 4, 5, 6, 7, 8},
+		{1, 8, 7, 3, 6, 2, 5, 4},
+		{2, 1, 8, 4, 5, 3, 7, 6},
+	} {
+		overtaken(t, ends)
+	}
+}
+
+func overtaken(t *testing.T, ends []int) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var lines wait.Lines[string]
 		var all sync.WaitGroup
 		var mu sync.Mutex
 		var order []int
-		const callers = 8
-		for i := range callers {
+		for i, end := range ends {
 			all.Go(func() {
-				w := late{first: time.Duration(callers-i) * 10 * time.Millisecond, asked: new(bool), until: start.Add(time.Second)}
+				w := late{first: time.Duration(end) * 10 * time.Millisecond, asked: new(bool), until: start.Add(time.Second)}
 				if err := lines.Wait("k", 1, false, w); err != nil {
 					t.Error(err)
 				}

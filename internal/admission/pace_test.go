@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,4 +97,38 @@ func TestPaceThatDoesNotFit(t *testing.T) {
 			t.Errorf("a turn came after %v, want 1.4 s", took)
 		}
 	})
+}
+
+// TestPaceGrowsAndEnds: by a twentieth of the rate at the last cut in each second, of a slow host by that of a
+// request in two seconds, until it is twice that rate; a cut begins from what has grown until then.
+func TestPaceGrowsAndEnds(t *testing.T) {
+	near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
+	for cutAt, perSecond := range map[float64]float64{100: 5, 1: 0.05, 0.5: 0.025, 0.1: 0.025} {
+		synctest.Test(t, func(t *testing.T) {
+			least := max(0.5, cutAt)
+			p := &pace{epoch: time.Now(), on: true, cutAt: cutAt, rate: 0.7 * least}
+			time.Sleep(10 * time.Second)
+			p.delay(0)
+			if want := 0.7*least + 10*perSecond; !p.on || !near(p.rate, want) {
+				t.Errorf("cut at %v: %v after 10 s, want %v", cutAt, p.rate, want)
+			}
+			time.Sleep(15 * time.Second) // not 26 yet
+			if p.delay(0); !p.on {
+				t.Errorf("cut at %v: not paced any more after 25 s", cutAt)
+			}
+			grown := p.rate
+			time.Sleep(500 * time.Millisecond)
+			for range 1000 {
+				p.start()
+			}
+			p.throttled(time.Since(p.epoch))
+			if grown += perSecond / 2; !near(p.cutAt, grown) || !near(p.rate, max(0.5, 0.7*grown)) {
+				t.Errorf("cut at %v: cut to %v from %v, want from %v", cutAt, p.rate, p.cutAt, grown)
+			}
+			time.Sleep(27 * time.Second)
+			if d, ok := p.delay(0); p.on || d != 0 || !ok {
+				t.Errorf("cut at %v: still paced after 27 s", cutAt)
+			}
+		})
+	}
 }

@@ -25,7 +25,9 @@ func TestFloodNeverForgetsAThrottle(t *testing.T) {
 	}
 	hot := fails("hot")
 	for i := range 1000 {
-		hs.get(fmt.Sprint("ok", i))
+		if h := hs.get(fmt.Sprint("ok", i)); h == hs.overflow || h.Throttle == nil {
+			t.Fatalf("no room for a host beside those that work: %+v", h)
+		}
 	}
 	if hs.get("hot") != hot {
 		t.Fatal("a throttle was forgotten")

@@ -242,111 +242,119 @@ func TestProcessesCountEachOther(t *testing.T) {
 // TestProcessesReturnTogether: while Redis answers some processes again and others not yet, none decides by it; then all
 // do, at about one time, and settle once.
 func TestProcessesReturnTogether(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
-		a := limitOf(t, algo.GCRA, 100)
-		const n = 3
-		var links []*redislink.Link
-		var settled [n]int
-		var mu sync.Mutex
-		ctx, end := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		set := func(refused bool, which ...int) {
-			for _, i := range which {
-				r.SetPath(fmt.Sprint("p", i), func(p *sim.Path) { p.Refused = refused })
-			}
+	for _, n := range []int{2, 3} {
+		simulated(t, func(t *testing.T, r *sim.Redis) { returnTogether(t, r, n) })
+	}
+}
+
+func returnTogether(t *testing.T, r *sim.Redis, n int) {
+	a := limitOf(t, algo.GCRA, 100)
+	var everyone []int
+	for i := range n {
+		everyone = append(everyone, i)
+	}
+	last := n - 1
+	var links []*redislink.Link
+	settled := make([]int, n)
+	var mu sync.Mutex
+	ctx, end := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	set := func(refused bool, which ...int) {
+		for _, i := range which {
+			r.SetPath(fmt.Sprint("p", i), func(p *sim.Path) { p.Refused = refused })
 		}
-		for i := range n {
-			l := process(t, r, fmt.Sprint("p", i), nil)
-			l.OnReturn(func(context.Context) {
-				mu.Lock()
-				defer mu.Unlock()
-				settled[i]++
-			})
-			if err := l.Claim("gcra", 1); err != nil {
-				t.Fatal(err)
-			}
-			wg.Go(func() { busy(ctx, t, l, a) })
-			links = append(links, l)
-		}
-		state := func() (unavailable, away int) {
-			for _, l := range links {
-				if l.Server("busy").Unavailable() {
-					unavailable++
-				}
-				if l.Server("busy").Away() {
-					away++
-				}
-			}
-			return unavailable, away
-		}
-		check := func(when string, unavailable, away int) {
-			t.Helper()
+	}
+	for i := range n {
+		l := process(t, r, fmt.Sprint("p", i), nil)
+		l.OnReturn(func(context.Context) {
 			mu.Lock()
 			defer mu.Unlock()
-			if u, w := state(); u != unavailable || w != away {
-				t.Errorf("%s: %d do not decide by Redis, want %d; %d could already, want %d", when, u, unavailable, w, away)
+			settled[i]++
+		})
+		if err := l.Claim("gcra", 1); err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() { busy(ctx, t, l, a) })
+		links = append(links, l)
+	}
+	state := func() (unavailable, away int) {
+		for _, l := range links {
+			if l.Server("busy").Unavailable() {
+				unavailable++
+			}
+			if l.Server("busy").Away() {
+				away++
 			}
 		}
-		time.Sleep(5 * time.Second)
-		check("before", 0, 0)
-		for round := 1; round <= 2; round++ {
-			set(true, 0, 1, 2)
-			time.Sleep(3 * time.Second)
-			for i, l := range links {
-				if l.Server("busy").Answers() {
-					t.Errorf("process %d is not cut off", i)
-				}
-			}
-			set(false, 0, 1)
-			for time.Sleep(500 * time.Millisecond); ; time.Sleep(50 * time.Millisecond) {
-				if _, away := state(); away == 2 {
-					break
-				}
-			}
-			time.Sleep(200 * time.Millisecond)
-			if _, away := state(); away != 2 {
-				t.Errorf("%d wait for the last one", away)
-			}
-			mu.Lock()
-			for i, times := range settled {
-				if times != round-1 {
-					t.Errorf("process %d does not wait for the last one", i)
-				}
-			}
-			mu.Unlock()
-			set(false, 2)
-			began := time.Now()
-			for _, away := state(); away > 0; _, away = state() {
-				time.Sleep(time.Millisecond)
-			}
-			time.Sleep(50 * time.Millisecond) // they end that together
-			check("with the last one", 0, 0)
-			if took := time.Since(began); took > 6500*time.Millisecond {
-				t.Errorf("they return after %v", took)
-			}
-			time.Sleep(10 * time.Second)
-			check("after", 0, 0)
-			mu.Lock()
-			for i, times := range settled {
-				if times != round {
-					t.Errorf("process %d settled %d times in %d outages", i, times, round)
-				}
-			}
-			mu.Unlock()
+		return unavailable, away
+	}
+	check := func(when string, unavailable, away int) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		if u, w := state(); u != unavailable || w != away {
+			t.Errorf("%s: %d do not decide by Redis, want %d; %d could already, want %d", when, u, unavailable, w, away)
 		}
-		// One that never comes back is waited for no longer than the patience.
-		set(true, 0, 1, 2)
+	}
+	time.Sleep(5 * time.Second)
+	check("before", 0, 0)
+	for round := 1; round <= 2; round++ {
+		set(true, everyone...)
 		time.Sleep(3 * time.Second)
-		set(false, 0, 1)
-		time.Sleep(13 * time.Second)
 		for i, l := range links {
-			if srv := l.Server("busy"); srv.Answers() != (i < 2) || i < 2 && srv.Unavailable() {
-				t.Errorf("one stays away: process %d answers %v", i, srv.Answers())
+			if l.Server("busy").Answers() {
+				t.Errorf("process %d is not cut off", i)
 			}
 		}
-		end()
-		wg.Wait()
-	})
+		set(false, everyone[:last]...)
+		for time.Sleep(500 * time.Millisecond); ; time.Sleep(50 * time.Millisecond) {
+			if _, away := state(); away == last {
+				break
+			}
+		}
+		time.Sleep(200 * time.Millisecond)
+		if _, away := state(); away != last {
+			t.Errorf("%d wait for the last one", away)
+		}
+		mu.Lock()
+		for i, times := range settled {
+			if times != round-1 {
+				t.Errorf("process %d does not wait for the last one", i)
+			}
+		}
+		mu.Unlock()
+		set(false, last)
+		began := time.Now()
+		for _, away := state(); away > 0; _, away = state() {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(50 * time.Millisecond) // they end that together
+		check("with the last one", 0, 0)
+		if took := time.Since(began); took > 6500*time.Millisecond {
+			t.Errorf("they return after %v", took)
+		}
+		time.Sleep(10 * time.Second)
+		check("after", 0, 0)
+		mu.Lock()
+		for i, times := range settled {
+			if times != round {
+				t.Errorf("process %d settled %d times in %d outages", i, times, round)
+			}
+		}
+		mu.Unlock()
+	}
+	// One that never comes back is waited for no longer than the patience.
+	set(true, everyone...)
+	time.Sleep(3 * time.Second)
+	set(false, everyone[:last]...)
+	time.Sleep(13 * time.Second)
+	for i, l := range links {
+		if srv := l.Server("busy"); srv.Answers() != (i < last) || i < last && srv.Unavailable() {
+			t.Errorf("one stays away: process %d answers %v", i, srv.Answers())
+		}
+	}
+	end()
+	wg.Wait()
 }
 
 // TestBudgetsAndOutages: a call takes no longer than its budget, whatever Redis does, and says what is certain of it.

@@ -144,13 +144,13 @@ func TestChargesAreTaken(t *testing.T) {
 // TestChargesOfPartsOfUnits: a charge leaves less than a unit of a bucket where there is room for no more,
 // whatever floating point makes of its fraction.
 func TestChargesOfPartsOfUnits(t *testing.T) {
-	for _, hours := range []int64{75, 80} {
-		p := mustParams(t, algo.Limit{Kind: algo.TokenBucket, N: 1, Per: hours * 3600 * sec, Burst: 40})
-		for k := range int64(40) {
+	for _, c := range []struct{ hours, burst int64 }{{75, 40}, {80, 40}, {1039, 3}} {
+		p := mustParams(t, algo.Limit{Kind: algo.TokenBucket, N: 1, Per: c.hours * 3600 * sec, Burst: c.burst})
+		for k := range c.burst {
 			now := t0
 			s := storeAt(t, 10, &now)
-			s.Decide("k", p, 40)
-			now += k * hours * 3600 * sec // k units, or slightly less
+			s.Decide("k", p, c.burst)
+			now += k * c.hours * 3600 * sec // k units, or slightly less
 			s.Charge("k", p, 50, nil)
 			if d := s.Decide("k", p, 0); d.Remaining > 1 {
 				t.Errorf("%d units are left of about %d", d.Remaining, k)

@@ -206,6 +206,26 @@ func TestParseQuota(t *testing.T) {
 }
 
 // TestParsersUseThePresent: a zero now is the present.
+// TestClockOfTheServer measures its dates, as long as it is within a day of ours.
+func TestClockOfTheServer(t *testing.T) {
+	for off, want := range map[time.Duration]time.Duration{
+		0:                           time.Minute,
+		23 * time.Hour:              time.Minute,
+		24 * time.Hour:              time.Minute,
+		24*time.Hour + time.Second:  24*time.Hour + time.Second + time.Minute,
+		36 * time.Hour:              36*time.Hour + time.Minute,
+		-24 * time.Hour:             time.Minute,
+		-24*time.Hour - time.Second: 0,
+		-36 * time.Hour:             0,
+	} {
+		theirs := now.Add(off)
+		h := header("Date", theirs.Format(http.TimeFormat), "Retry-After", theirs.Add(time.Minute).Format(http.TimeFormat))
+		if hint, ok := retry.ParseRetryAfter(h, now); !ok || hint.Wait != want {
+			t.Errorf("a clock that is off by %v: %v, %v, want %v", off, hint.Wait, ok, want)
+		}
+	}
+}
+
 func TestParsersUseThePresent(t *testing.T) {
 	date := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
 	for name, got := range map[string]retry.Hint{

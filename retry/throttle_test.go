@@ -254,6 +254,8 @@ func TestThrottleWait(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		th.Report(t.Context(), false)
 		want(5 * time.Second)
+		time.Sleep(3 * time.Minute) // none is recent
+		want(time.Second)
 		for range 250 { // all of the ring
 			th.Report(t.Context(), false)
 		}

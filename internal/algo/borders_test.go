@@ -367,6 +367,11 @@ func TestBlockedCounter(t *testing.T) {
 			t.Errorf("%+v: %+v", r, d)
 		}
 	}
+	// Of a window that has not begun, because the clock stepped back.
+	r := Reading{Level: 1, Previous: 8, Ahead: 15 * sec, Blocked: 7}
+	if d := p.Decision(r, 1, false); d.RetryAfter != 7 {
+		t.Errorf("%+v: %+v", r, d)
+	}
 }
 
 // TestDelaysOfAll: a request that all limits admit is delayed by those that delay it, and one that is not
@@ -432,6 +437,16 @@ func TestOwedAges(t *testing.T) {
 			t.Fatalf("%d parts", len(s.Log))
 		}
 	}
+	// The shortest window.
+	p, s = of(t, Limit{Kind: SlidingWindowCounter, N: 10, Per: 1}), State{}
+	Owe(p, &s, start, 2, 0)
+	Owe(p, &s, start, 3, 1)
+	for later, want := range [][]Use{{{2, 0}, {3, 1}}, {{2, 1}}, nil} {
+		if got := Owed(p, &s, start+int64(later)); len(got) != len(want) || len(got) > 0 && !reflect.DeepEqual(got, want) {
+			t.Errorf("%v are owed after %d windows of a microsecond, want %v", got, later, want)
+		}
+	}
+	p = of(t, Limit{Kind: SlidingWindowLog, N: 10, Per: w})
 	// What leaves the window is not forgiven.
 	for _, c := range []struct{ later, want int64 }{{w - 1, 0}, {w, 3}} {
 		s := State{}

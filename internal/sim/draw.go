@@ -73,7 +73,27 @@ func draw(seed uint64, decisions float64, least time.Duration) Plan {
 	p.drawSampled(rand.New(rand.NewPCG(seed, 49)))
 	p.drawCalendar(rand.New(rand.NewPCG(seed, 47)), decisions)
 	p.drawVaried(rand.New(rand.NewPCG(seed, 48)))
+	p.drawSentinels(rand.New(rand.NewPCG(seed, 50)))
 	return p
+}
+
+// drawSentinels makes failovers and sentinels that reject connections of some faults of fleets that ask sentinels.
+func (p *Plan) drawSentinels(rng *rand.Rand) {
+	if p.Shape != Sentinel {
+		return
+	}
+	for i := range p.Faults {
+		f := &p.Faults[i]
+		switch rng.IntN(6) {
+		case 0:
+			*f = Fault{Kind: SentinelsReject, At: f.At, For: f.For, Of: f.Of}
+		case 1:
+			*f = Fault{Kind: FailedOver, At: f.At, For: f.For}
+		}
+		if f.Kind == FailedOver {
+			f.By = time.Duration(rng.Float64() * float64(f.For))
+		}
+	}
 }
 
 // drawCalendar makes a limit of some fleets one of a calendar, whose windows change while the

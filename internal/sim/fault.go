@@ -30,6 +30,9 @@ const (
 	ClockSteps
 	Migrated
 	Paused
+	// SentinelsReject is for fleets that ask sentinels: one of them or more reject connections, and end those
+	// that there are.
+	SentinelsReject
 	faultKinds
 	// drawnKinds are those that every server can have.
 	drawnKinds = Migrated
@@ -38,7 +41,7 @@ const (
 var faultNames = [faultKinds]string{
 	"refused", "black hole", "replies lost", "far away", "reset", "frozen", "sluggish",
 	"rejects all", "rejects writes", "restart", "restart without data", "failover", "FLUSHALL",
-	"eviction", "SCRIPT FLUSH", "clock step", "slots migrate", "processes stand still",
+	"eviction", "SCRIPT FLUSH", "clock step", "slots migrate", "processes stand still", "sentinels reject",
 }
 
 // String names it.
@@ -55,7 +58,8 @@ type Fault struct {
 	On int
 	// Text is what a server answers.
 	Text string
-	// By is how far away it is, how slow, or by how much a clock steps.
+	// By is how far away it is, how slow, by how much a clock steps, or in which last part of For sentinels
+	// learn of a failover.
 	By time.Duration
 }
 

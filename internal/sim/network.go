@@ -132,6 +132,14 @@ func (n *network) dial(ctx context.Context, process, addr string) (net.Conn, err
 	p, d := *path, n.latency(path, id)+n.latency(path, mix(id, 1))
 	srv := n.servers[addr]
 	n.mu.Unlock()
+	if s, ok := srv.(*sentinel); ok {
+		c := n.connect(process, addr, id, s)
+		c.atOnce = true
+		if p.Refused {
+			s.reject(c)
+		}
+		return c, nil
+	}
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
 	}
@@ -148,15 +156,18 @@ func (n *network) dial(ctx context.Context, process, addr string) (net.Conn, err
 	if p.Refused || srv == nil || !srv.listens(addr) {
 		return fail(syscall.ECONNREFUSED)
 	}
-	client, server := &conn{n: n, process: process, addr: addr}, &conn{n: n, process: process, addr: addr, server: srv}
+	return n.connect(process, addr, id, srv), nil
+}
+
+func (n *network) connect(process, addr string, id uint64, srv host) *conn {
+	client, server := &conn{n: n, process: process, addr: addr, id: id}, &conn{n: n, process: process, addr: addr, id: mix(id, 2), server: srv}
 	client.peer, server.peer = server, client
 	client.init()
 	server.init()
 	n.mu.Lock()
 	n.conns[client] = struct{}{}
-	client.id, server.id = id, mix(id, 2)
 	n.mu.Unlock()
-	return client, nil
+	return client
 }
 
 // conn is one end of a connection. That of a server has no reader: the server is called
@@ -179,6 +190,7 @@ type conn struct {
 	alarm    *time.Timer
 	request  []byte // of a server: what has arrived of the next request
 	asking   bool   // of a server: the last command was ASKING
+	atOnce   bool   // what is written arrives at once
 }
 
 func (c *conn) init() { c.arrived.L = &c.mu }
@@ -211,8 +223,15 @@ func (c *conn) Write(b []byte) (int, error) {
 	if closed {
 		return 0, net.ErrClosed
 	}
+	if err == errRefused { //nolint:errorlint // it is not wrapped
+		return 0, err
+	}
 	if err != nil && err != io.EOF { //nolint:errorlint // it is not wrapped
 		return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}
+	}
+	if c.atOnce {
+		c.peer.arrive(b)
+		return len(b), nil
 	}
 	c.send(append([]byte(nil), b...))
 	return len(b), nil
@@ -282,6 +301,8 @@ func (c *conn) arrive(b []byte) {
 	c.mu.Unlock()
 }
 
+var errRefused = error(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+
 var errReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 
 // reset ends the connection for both ends at once: it is reset, or closed in order, after
@@ -306,8 +327,11 @@ func (c *conn) reset() {
 
 func (n *network) forget(c *conn) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	delete(n.conns, c)
+	n.mu.Unlock()
+	if s, ok := c.server.(*sentinel); ok {
+		s.left(c)
+	}
 }
 
 // Close is that of the client. What was written before still arrives.
@@ -324,6 +348,9 @@ func (c *conn) Close() error {
 	c.arrived.Broadcast()
 	c.mu.Unlock()
 	c.n.forget(c)
+	if c.atOnce {
+		c.n.forget(c.peer)
+	}
 	return nil
 }
 

@@ -49,8 +49,7 @@ type Server struct {
 	// cluster is the one that it belongs to; nil without.
 	cluster *cluster
 	// at are the addresses of the master and of its replica, which is "" where it has none.
-	at       atomic.Pointer[[2]string]
-	switched atomic.Int64 // when the replica was promoted, in nanoseconds
+	at atomic.Pointer[[2]string]
 
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -165,19 +164,8 @@ func (s *Server) failOver() {
 	s.crash()
 	if at := s.at.Load(); at[1] != "" {
 		s.at.Store(&[2]string{at[1], at[0]})
-		s.switched.Store(time.Now().UnixNano())
 	}
 	s.restore()
-}
-
-// masterAsSeen is the address of the master as sentinels say it: they notice a failover
-// within half a second.
-func (s *Server) masterAsSeen() string {
-	at := s.at.Load()
-	if time.Now().UnixNano()-s.switched.Load() < int64(500*time.Millisecond) {
-		return at[1]
-	}
-	return at[0]
 }
 
 // take removes the keys that is says to, and returns what they hold.

@@ -21,8 +21,7 @@ const (
 	OneShard
 	// WrappedShard is OneShard with a client of a type that the library does not know.
 	WrappedShard
-	// Sentinel is a server with a replica, of which a process learns by asking who the master
-	// is whenever it dials.
+	// Sentinel is a server with a replica, of which a process learns from three sentinels.
 	Sentinel
 	// Cluster is a cluster of three masters, of which each has a replica.
 	Cluster
@@ -58,12 +57,7 @@ func (s Shape) replicated() bool { return s.isCluster() || s == Sentinel }
 
 // client makes that of a process. deadlines are those of contexts, which it then obeys.
 func (s Shape) client(servers []*Server, deadlines bool, dial func(ctx context.Context, addr string) (net.Conn, error)) (rdb redis.UniversalClient) {
-	dialer := func(ctx context.Context, _, addr string) (net.Conn, error) {
-		if s == Sentinel { // that of go-redis holds a lock while it asks, see below
-			addr = servers[0].masterAsSeen()
-		}
-		return dial(ctx, addr)
-	}
+	dialer := func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, addr) }
 	switch {
 	case s == Ring:
 		rdb = newRing(servers, dialer, deadlines)
@@ -71,6 +65,10 @@ func (s Shape) client(servers []*Server, deadlines bool, dial func(ctx context.C
 		// With routing policies the client holds a lock while it asks for COMMAND, and in a
 		// bubble no time passes while a goroutine waits for a lock.
 		rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addressesOf(servers), Protocol: 2, DisableIdentity: true, DisableRoutingPolicies: true, Dialer: dialer, ContextTimeoutEnabled: deadlines})
+	case s == Sentinel:
+		// It learns of the third sentinel from the others. It asks again without a pause where an answer was lost,
+		// because it holds a lock meanwhile. Nothing of the library is asked again.
+		rdb = redis.NewFailoverClient(&redis.FailoverOptions{MasterName: masterName, SentinelAddrs: sentinelAddrs[:2], Protocol: 2, DisableIdentity: true, Dialer: dialer, ContextTimeoutEnabled: deadlines, MinRetryBackoff: -1})
 	default:
 		rdb = redis.NewClient(&redis.Options{Addr: servers[0].address(), Protocol: 2, DisableIdentity: true, Dialer: dialer, ContextTimeoutEnabled: deadlines})
 	}

@@ -24,6 +24,7 @@ type World struct {
 	net       *network
 	servers   []*Server
 	cluster   *cluster    // nil without
+	sentinels []*sentinel // none without
 	ring      *redis.Ring // which only says where keys are; nil without
 	api       *api        // nil without
 	real      Real        // nil without
@@ -258,7 +259,9 @@ func (w *World) makeServers() {
 		w.servers = append(w.servers, s)
 	}
 	switch w.Shape {
-	case Single, Wrapped, Sentinel:
+	case Single, Wrapped:
+	case Sentinel:
+		w.sentinels = newSentinels(w.net, w.ledger, w.servers[0], w.Seed)
 	case Ring:
 		w.ring = newRing(w.servers, nil, false)
 	default:
@@ -383,110 +386,4 @@ func (w *World) remembered() {
 			w.ledger.mu.Unlock()
 		}
 	}
-}
-
-// inject lets a fault happen.
-func (w *World) inject(f Fault, rng *rand.Rand) {
-	time.Sleep(f.At + time.Duration(rng.Int64N(1000)))
-	w.ledger.fault("%v", f)
-	of := f.Of
-	if of == nil {
-		for i := range w.Processes {
-			of = append(of, i)
-		}
-	}
-	servers := w.on(f)
-	paths := func(change func(*Path)) {
-		for _, addr := range addressesOf(servers) {
-			for _, i := range of {
-				w.net.set(w.processes[i].name, addr, change)
-			}
-		}
-	}
-	each := func(do func(*Server)) {
-		for _, s := range servers {
-			do(s)
-		}
-	}
-	healths := func(change func(*Health)) { each(func(s *Server) { s.set(change) }) }
-	end := func() {}
-	switch f.Kind {
-	case Refused:
-		paths(func(p *Path) { p.Refused = true })
-		end = func() { paths(func(p *Path) { p.Refused = false }) }
-	case BlackHole:
-		paths(func(p *Path) { p.Lost = true })
-		end = func() { paths(func(p *Path) { p.Lost = false }) }
-	case RepliesLost:
-		paths(func(p *Path) { p.RepliesLost = true })
-		end = func() { paths(func(p *Path) { p.RepliesLost = false }) }
-	case Far:
-		paths(func(p *Path) { p.Delay += f.By; p.Jitter += f.By / 2 })
-		end = func() { paths(func(p *Path) { p.Delay -= f.By; p.Jitter -= f.By / 2 }) }
-	case Reset: // again and again: only what is on its way then matters
-		n := 1 + rng.IntN(30)
-		for range n {
-			paths(func(p *Path) { p.Refused = true })
-			paths(func(p *Path) { p.Refused = false })
-			time.Sleep(f.For / time.Duration(n))
-		}
-		f.For = 0
-	case Frozen:
-		healths(func(h *Health) { h.Frozen = true })
-		end = func() { healths(func(h *Health) { h.Frozen = false }) }
-	case Sluggish:
-		healths(func(h *Health) { h.Slow += f.By })
-		end = func() { healths(func(h *Health) { h.Slow -= f.By }) }
-	case Rejecting:
-		healths(func(h *Health) { h.Rejects = f.Text })
-		end = func() { healths(func(h *Health) { h.Rejects = "" }) }
-	case RejectingWrites:
-		healths(func(h *Health) { h.RejectsWrites = f.Text })
-		end = func() { healths(func(h *Health) { h.RejectsWrites = "" }) }
-	case Restarted, RestartedEmpty:
-		healths(func(h *Health) { h.Down = true })
-		each((*Server).crash)
-		end = func() {
-			if f.Kind == RestartedEmpty {
-				each(func(s *Server) { s.lose(func(string) bool { return true }) })
-			}
-			each((*Server).forgetScripts)
-			healths(func(h *Health) { h.Down = false })
-		}
-	case FailedOver:
-		each((*Server).save)
-		end = func() { each((*Server).failOver) }
-		if w.Shape.replicated() { // the replica is elected for half of the time
-			time.Sleep(f.For / 2)
-			f.For -= f.For / 2
-			healths(func(h *Health) { h.Down = true })
-			each((*Server).crash)
-			end = func() {
-				each((*Server).failOver)
-				healths(func(h *Health) { h.Down = false })
-			}
-		}
-	case Flushed:
-		each(func(s *Server) { s.lose(func(string) bool { return true }) })
-	case Evicted:
-		each(func(s *Server) { s.lose(func(string) bool { return rng.IntN(3) == 0 }) })
-	case ScriptsForgotten:
-		each((*Server).forgetScripts)
-	case ClockSteps:
-		w.ledger.clockStepped()
-		each(func(s *Server) { s.step(f.By) })
-	case Paused:
-		paths(func(p *Path) { p.Lost = true })
-		for _, i := range of {
-			w.processes[i].thaw.Store(int64(w.now() + f.For))
-		}
-		end = func() { paths(func(p *Path) { p.Lost = false }) }
-	case Migrated:
-		w.migrate(w.servers[f.On], f.For, rng)
-		f.For = 0
-	}
-	time.Sleep(f.For)
-	w.remembered()
-	end()
-	w.ledger.fault("over: %v", f)
 }

@@ -131,32 +131,39 @@ func TestReturnEndsForProcessesThatAskRarely(t *testing.T) {
 	})
 }
 
-// TestFollowersLetNoReturnLast: processes that come one after the other, each for longer than until the next one,
-// follow those who saw an outage for as long as these return, and are not followed themselves.
+// TestFollowersLetNoReturnLast: processes that did not see an outage, and come one after the other, each for longer than
+// until the next one, follow those who saw it for as long as these return, and are not followed themselves. The last that saw
+// it is back after 5 s and a little more, and the others know of that for 6 s, which is the patience.
 func TestFollowersLetNoReturnLast(t *testing.T) {
-	const fleet, every, busy = 16, 3 * time.Second, 8 * time.Second
-	standing(t, 1, fleet, limiter.GCRA(limiter.PerSecond(400), 40), near, func(t *testing.T, l *lines) {
-		all := processes(fleet)
-		l.ask(t, 400, 10*time.Second, all...)
-		l.lose(true)
-		l.ask(t, 400, 20*time.Second, all...)
-		l.lose(false)
-		l.ask(t, 400, 3*time.Second, all...)
-		began := time.Now()
-		var wg sync.WaitGroup
-		for i := range fleet {
-			wg.Go(func() {
-				time.Sleep(time.Duration(i)*every + time.Duration(i)*time.Millisecond)
-				for end := time.Now().Add(busy); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-					res, err := l.limiters[i].Allow(t.Context(), "k")
-					if err != nil || res.Source == limiter.SourceLocal && time.Since(began) > 10*time.Second {
-						t.Errorf("process %d, %v after the return: %v, %+v", i, time.Since(began), err, res)
+	const fleet, saw, every, busy = 16, 4, 3 * time.Second, 8 * time.Second
+	for _, seed := range []uint64{0, 2, 4} {
+		standing(t, seed, fleet, limiter.GCRA(limiter.PerSecond(400), 40), near, func(t *testing.T, l *lines) {
+			all := processes(fleet)
+			l.ask(t, 400, 10*time.Second, all...)
+			l.lose(true)
+			l.ask(t, 400, 20*time.Second, all[:saw]...)
+			l.lose(false)
+			began := time.Now()
+			var wg sync.WaitGroup
+			for i := range fleet {
+				wg.Go(func() {
+					busy := busy
+					if i >= saw {
+						time.Sleep(time.Duration(i-saw)*every + time.Duration(i)*time.Millisecond)
+					} else {
+						busy *= 2
 					}
-				}
-			})
-		}
-		wg.Wait()
-	})
+					for end := time.Now().Add(busy); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+						res, err := l.limiters[i].Allow(t.Context(), "k")
+						if err != nil || res.Source == limiter.SourceLocal && time.Since(began) > 12*time.Second {
+							t.Errorf("seed %d: process %d, %v after the return: %v, %+v", seed, i, time.Since(began), err, res)
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
 }
 
 // TestNewProcessesReturnWithTheOthers: so do those that start when Redis is back.

@@ -43,12 +43,13 @@ type network struct {
 	paths map[[2]string]*Path // by process and address
 	conns map[*conn]struct{}  // the client's ends
 	// servers by address.
-	servers map[string]host
-	usual   time.Duration
+	servers  map[string]host
+	usual    time.Duration
+	instants instants
 }
 
 func newNetwork(seed uint64, usual time.Duration) *network {
-	return &network{rng: rand.New(rand.NewPCG(seed, 1)), seed: seed, paths: map[[2]string]*Path{}, conns: map[*conn]struct{}{}, servers: map[string]host{}, usual: usual}
+	return &network{rng: rand.New(rand.NewPCG(seed, 1)), seed: seed, paths: map[[2]string]*Path{}, conns: map[*conn]struct{}{}, servers: map[string]host{}, usual: usual, instants: instants{taken: map[int64]struct{}{}}}
 }
 
 // path is that between a process and an address. mu is held.
@@ -95,12 +96,17 @@ func (n *network) set(process, addr string, change func(*Path)) {
 		}
 	}
 	n.mu.Unlock()
-	for _, c := range resets {
-		c.reset()
-	}
+	n.reset(resets)
 	for _, c := range flushes {
 		c.flush()
 		c.peer.flush()
+	}
+}
+
+// reset ends connections, one after the other: those who wait for them dial again, each at a time of its own.
+func (n *network) reset(ends []*conn) {
+	for _, c := range ends {
+		n.instants.after(0, c.reset)
 	}
 }
 
@@ -113,8 +119,7 @@ func mix(a, b uint64) uint64 {
 }
 
 // latency is that of one message, drawn by its number: which one asks first at one time is
-// the scheduler's choice. Every latency is different, so that no two messages arrive at one
-// time. mu is held.
+// the scheduler's choice. mu is held.
 func (n *network) latency(p *Path, number uint64) time.Duration {
 	d := n.usual + p.Delay + time.Duration(number%uint64(n.usual/2+1))
 	if p.Jitter > 0 {
@@ -143,7 +148,9 @@ func (n *network) dial(ctx context.Context, process, addr string) (net.Conn, err
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
 	}
-	timer := time.NewTimer(d)
+	at := n.instants.take(time.Now().Add(d))
+	defer n.instants.pass(at)
+	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
 	if p.Lost {
 		timer.Stop() // never
@@ -151,6 +158,7 @@ func (n *network) dial(ctx context.Context, process, addr string) (net.Conn, err
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
+		time.Sleep(time.Duration(1 + id%uint64(n.usual))) // dials of one time do not go on at one time
 		return fail(ctx.Err())
 	}
 	if p.Refused || srv == nil || !srv.listens(addr) {
@@ -253,13 +261,8 @@ func (c *conn) send(b []byte) {
 		peer.mu.Unlock()
 		return
 	}
-	at := time.Now().Add(d)
-	if !at.After(peer.last) {
-		at = peer.last.Add(1)
-	}
-	peer.last = at
+	peer.last = n.instants.after(max(d, time.Until(peer.last)+1), func() { peer.arrive(b) })
 	peer.mu.Unlock()
-	time.AfterFunc(time.Until(at), func() { peer.arrive(b) })
 }
 
 // flush delivers what the network has kept, as TCP does by sending it again.
@@ -365,12 +368,15 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.deadline = t
+	if !t.IsZero() { // those with one deadline end at times of their own
+		c.deadline = t.Add(-time.Duration(c.id % 10_000))
+	}
 	if c.alarm != nil {
 		c.alarm.Stop()
 		c.alarm = nil
 	}
 	if !t.IsZero() && !c.closed {
-		c.alarm = time.AfterFunc(time.Until(t), func() {
+		c.alarm = time.AfterFunc(time.Until(c.deadline), func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.arrived.Broadcast()

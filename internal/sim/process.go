@@ -61,7 +61,9 @@ func (w *World) start(n int) *process {
 		return w.net.dial(ctx, p.name, addr)
 	})
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	apart := func() { w.net.instants.sleep(time.Microsecond) } // so that no two of their timers are of one time
 	for i := range w.Limits {
+		apart()
 		l := w.limitAt(i, w.now())
 		opts := append(l.options(), limiter.WithPrefix(prefixOf(i)), limiter.WithProcess(p.name), limiter.WithLogger(logger),
 			limiter.WithHooks(limiter.Hooks{BreakerChange: func(_ context.Context, ch breaker.Change) {
@@ -78,6 +80,7 @@ func (w *World) start(n int) *process {
 		p.limiters = append(p.limiters, must(limiter.New(p.rdb, l.Limit, opts...)))
 	}
 	for i, s := range w.Permits {
+		apart()
 		p.permits = append(p.permits, must(semaphore.New(p.rdb, s.N, limiter.WithPrefix("permits"+strconv.Itoa(i)),
 			limiter.WithProcess(p.name), limiter.WithLogger(logger), semaphore.WithTTL(s.TTL))))
 	}
@@ -92,6 +95,7 @@ func (w *World) start(n int) *process {
 		p.transport = must(httpclient.New(w.api.of(p), httpclient.WithLimiter(p.limiters[0]), httpclient.WithLogger(logger)))
 	}
 	if s := w.Sampled; s.Keys > 0 {
+		apart()
 		p.sampled = must(sampled.New(p.rdb, s.Rate, limiter.WithPrefix(sampledPrefix), limiter.WithProcess(p.name), limiter.WithLogger(logger),
 			sampled.WithInterval(s.Interval), sampled.WithTopKeys(s.TopKeys), sampled.WithMaxLocalKeys(s.LocalKeys)))
 	}
@@ -137,9 +141,9 @@ func (p *process) call(rng *rand.Rand) {
 
 // pause waits, and reports whether the process still lives.
 func (p *process) pause(d time.Duration) bool {
-	at := p.w.instants.take(p.w.now() + max(1, d))
-	defer p.w.instants.pass(at)
-	timer := time.NewTimer(at - p.w.now())
+	at := p.w.net.instants.take(time.Now().Add(max(1, d)))
+	defer p.w.net.instants.pass(at)
+	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
 	select {
 	case <-p.w.done:

@@ -53,7 +53,7 @@ func RunReal(t *testing.T, p Plan, tracing bool, real Real) (rep Report) {
 
 func live(p Plan, tracing bool, real Real) Report {
 	time.Sleep(p.Begins)
-	w := &World{Plan: p, real: real, began: time.Now(), rules: map[string]*rule{}, done: make(chan struct{}), instants: instants{taken: map[time.Duration]bool{}}}
+	w := &World{Plan: p, real: real, began: time.Now(), rules: map[string]*rule{}, done: make(chan struct{})}
 	w.processes = make([]*process, p.Processes+len(p.Joins))
 	w.ledger = newLedger(&w.Plan, w.rules, tracing)
 	w.net = newNetwork(p.Seed, 200*time.Microsecond)
@@ -113,9 +113,10 @@ func live(p Plan, tracing bool, real Real) Report {
 	for i, at := range p.Joins {
 		wg.Go(func() {
 			time.Sleep(at)
+			joined := w.start(p.Processes + i)
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.processes[p.Processes+i] = w.start(p.Processes + i)
+			w.processes[p.Processes+i] = joined
 		})
 	}
 	for i, c := range p.Changes {

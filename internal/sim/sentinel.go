@@ -47,7 +47,7 @@ func (s *sentinel) notice(late time.Duration) {
 	s.mu.Lock()
 	after, lost := time.Duration(s.rng.Int64N(int64(max(late, 500*time.Millisecond)))), s.rng.IntN(4) == 0
 	s.mu.Unlock()
-	time.AfterFunc(after, func() {
+	s.net.instants.after(after, func() {
 		s.mu.Lock()
 		before := s.says
 		s.says = s.master.address()
@@ -67,7 +67,7 @@ func (s *sentinel) notice(late time.Duration) {
 			c.sent++
 			d := s.net.latency(s.net.path(c.process, c.addr), mix(c.id, c.sent))
 			s.net.mu.Unlock()
-			time.AfterFunc(d, func() { c.peer.arrive(push("message", "+switch-master", bulk(text))) })
+			s.net.instants.after(d, func() { c.peer.arrive(push("message", "+switch-master", bulk(text))) })
 		}
 	})
 }

@@ -223,7 +223,7 @@ func (s *Server) run() {
 	s.busy = true
 	took := 20*time.Microsecond + time.Duration(s.rng.Int64N(5_000)) + s.health.Slow
 	s.mu.Unlock()
-	time.AfterFunc(took, func() {
+	s.net.instants.after(took, func() {
 		s.mu.Lock()
 		s.busy = false
 		if s.health.Frozen || len(s.queue) == 0 {
@@ -257,9 +257,7 @@ func (s *Server) crash() {
 	}
 	sortConns(ends)
 	s.net.mu.Unlock()
-	for _, c := range ends {
-		c.reset()
-	}
+	s.net.reset(ends)
 }
 
 // parse reads one request: an array of bulk strings.

@@ -36,31 +36,6 @@ type World struct {
 	most      []int // the largest cost of each limit
 	done      chan struct{}
 	rushing   []rush // in their order
-	instants  instants
-}
-
-// instants are when callers go on: each at a time of its own, so that what happens at one time does not
-// depend on the order in which Go runs them.
-type instants struct {
-	mu    sync.Mutex
-	taken map[time.Duration]bool
-}
-
-// take returns the first time from at on that is not taken.
-func (i *instants) take(at time.Duration) time.Duration {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for i.taken[at] {
-		at++
-	}
-	i.taken[at] = true
-	return at
-}
-
-func (i *instants) pass(at time.Duration) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	delete(i.taken, at)
 }
 
 func (w *World) now() time.Duration { return time.Since(w.began) }

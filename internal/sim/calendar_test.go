@@ -53,3 +53,27 @@ func TestDaysOfACalendar(t *testing.T) {
 		})
 	}
 }
+
+// TestDrawnLimitsAreAccepted: each limit of a plan, and what it changes to, is one that New accepts.
+func TestDrawnLimitsAreAccepted(t *testing.T) {
+	seeds := []uint64{500170} // a limit of a calendar became lower than a lease of it
+	for seed := range uint64(100) {
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range seeds {
+		p := DrawShort(seed)
+		for i, l := range p.Limits {
+			limits := []limiter.Limit{l.Limit}
+			for _, c := range p.Changes {
+				if c.Of == i {
+					limits = append(limits, c.To)
+				}
+			}
+			for _, l.Limit = range limits {
+				if l.most() == 0 {
+					t.Errorf("seed %d: New rejects %v with a lease of %d, %d parts and headroom of %v", seed, l.Limit, l.Lease, l.Parts, l.Headroom)
+				}
+			}
+		}
+	}
+}

@@ -121,7 +121,11 @@ func (p *Plan) drawCalendar(rng *rand.Rand, decisions float64) {
 	for i, c := range p.Changes {
 		if c.Of == of {
 			n := int(float64(l.Burst()) * float64(c.To.Burst()) / float64(was.Burst()))
-			p.Changes[i].To = limiter.Calendar(max(1, n, l.Parts), unit, zone(name))
+			to := l
+			if to.Limit = limiter.Calendar(max(1, n, l.Parts), unit, zone(name)); to.most() == 0 { // less than a lease
+				to.Limit = l.Limit
+			}
+			p.Changes[i].To = to.Limit
 		}
 	}
 	// A window ends while the fleet lives: often one of a day on which clocks change.

@@ -302,3 +302,25 @@ func TestProcessThatDiesLeavesTheSums(t *testing.T) {
 		})
 	}
 }
+
+// TestSampledBounds: the least and the most that is taken, and the next.
+func TestSampledBounds(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2})
+	defer rdb.Close()
+	for i, c := range []struct {
+		opt sampled.Option
+		ok  bool
+	}{
+		{sampled.WithInterval(100 * time.Millisecond), true}, {sampled.WithInterval(100*time.Millisecond - 1), false},
+		{sampled.WithInterval(time.Minute), true}, {sampled.WithInterval(time.Minute + 1), false},
+		{sampled.WithTopKeys(1), true}, {sampled.WithTopKeys(100_000), true}, {sampled.WithTopKeys(100_001), false},
+	} {
+		s, err := sampled.New(rdb, limiter.PerSecond(1), c.opt)
+		if (err == nil) != c.ok {
+			t.Errorf("%d: %v", i, err)
+		}
+		if err == nil {
+			must(t, s.Close())
+		}
+	}
+}

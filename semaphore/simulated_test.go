@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -383,6 +384,62 @@ func TestHealthOfASemaphore(t *testing.T) {
 		}
 		if s.Permits() != 2 {
 			t.Error(s.Permits())
+		}
+	})
+}
+
+// TestSemaphoreBounds: the least and the most that is taken, and the next.
+func TestSemaphoreBounds(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2})
+	defer rdb.Close()
+	for i, c := range []struct {
+		n   int
+		ttl time.Duration
+		ok  bool
+	}{
+		{1, 100 * time.Millisecond, true}, {1, 100*time.Millisecond - 1, false}, {1, time.Hour, true}, {1, time.Hour + 1, false},
+		{math.MaxInt32, time.Second, true},
+	} {
+		s, err := semaphore.New(rdb, c.n, semaphore.WithTTL(c.ttl))
+		if (err == nil) != c.ok {
+			t.Errorf("%d: %v", i, err)
+		}
+		if err == nil {
+			must(t, s.Close())
+		}
+	}
+	if _, err := semaphore.New(rdb, 1, semaphore.WithPermitsFor(nil)); !errors.Is(err, limiter.ErrInvalidConfig) {
+		t.Error(err)
+	}
+}
+
+// TestPermitsOfAKey: some keys have numbers of their own, and what is not a number of permits is an error; the hook is told
+// of each caller.
+func TestPermitsOfAKey(t *testing.T) {
+	simulated(t, func(t *testing.T, r *sim.Redis) {
+		var told []limiter.DecisionInfo
+		hook := limiter.WithHooks(limiter.Hooks{Decision: func(_ context.Context, d limiter.DecisionInfo) { told = append(told, d) }})
+		of := map[string]int{"gold": 5, "bad": -1, "one": 1}
+		s := process(t, r, "a", 2, hook, semaphore.WithPermitsFor(func(_ context.Context, key string) int { return of[key] }))
+		for key, want := range map[string]int{"gold": 5, "one": 1, "other": 2} {
+			told = nil
+			for i := range want {
+				if p := acquire(t, s, key); p.Remaining != want-1-i {
+					t.Errorf("%s, %d: %+v", key, i, p.Result)
+				}
+			}
+			deny(t, s, key)
+			if n := inFlight(t, s, key); n != want {
+				t.Errorf("%s: %d in flight", key, n)
+			}
+			last := told[len(told)-1]
+			if len(told) != want+1 || last.Key != key || last.Cost != 1 || last.Result.Allowed || last.Err != nil || !told[0].Result.Allowed {
+				t.Errorf("%s: %+v", key, told)
+			}
+		}
+		told = nil
+		if p, err := s.TryAcquire(t.Context(), "bad"); p != nil || !errors.Is(err, limiter.ErrInvalidConfig) || len(told) != 1 || told[0].Err == nil {
+			t.Errorf("%+v, %v, %d told", p, err, len(told))
 		}
 	})
 }

@@ -35,6 +35,8 @@ func TestParseQuotas(t *testing.T) {
 		"one":                 {http.Header{"X-Ratelimit-Limit": {"1"}}, []retry.Quota{{"X-Ratelimit-", "", 1, -1, no, 0}}},
 		"another's window":    {http.Header{"Ratelimit-Limit": {"100, 10;w=1, 100;x=5"}}, []retry.Quota{{"Ratelimit-", "", 100, -1, no, 0}}},
 		"no window":           {http.Header{"Ratelimit-Limit": {"100, 100;w=1m"}}, []retry.Quota{{"Ratelimit-", "", 100, -1, no, 0}}},
+		"a policy of 0":       {http.Header{"Ratelimit-Policy": {`"x";q=0;w=60`}, "Ratelimit": {`"x";r=5;t=9`}}, nil},
+		"a policy below 0":    {http.Header{"Ratelimit-Policy": {`"x";q=-1;w=60`}, "Ratelimit": {`"x";r=5;t=9`}}, nil},
 		"without a policy":    {http.Header{"Ratelimit": {`"a";r=5;t=1`}}, []retry.Quota{{"Ratelimit", "", 0, 5, time.Second, 0}}},
 		"beside a broken one": {http.Header{"Ratelimit": {`"a";r=5;t=1`}, "Ratelimit-Policy": {`"a;q=`}}, []retry.Quota{{"Ratelimit", "", 0, 5, time.Second, 0}}},
 		"a dictionary of 1":   {http.Header{"Ratelimit": {"limit=1, remaining=0, reset=5"}}, []retry.Quota{{"Ratelimit", "", 1, 0, 5 * time.Second, 0}}},

@@ -7,7 +7,7 @@ import (
 
 // instants are when things happen: callers go on, messages arrive, connections end, each at a time of its own, so
 // that nothing depends on the order of what happens at one time. In a bubble the timers of one time fire in an order that
-// Go draws anew in each run.
+// Go draws again in each run.
 type instants struct {
 	mu    sync.Mutex
 	taken map[int64]struct{} // nanoseconds

@@ -265,7 +265,10 @@ func returnTogether(t *testing.T, r *sim.Redis, n int) {
 		}
 	}
 	for i := range n {
-		l := process(t, r, fmt.Sprint("p", i), nil)
+		// All probe within less than the patience, which is a second more than the longest time between two.
+		l := process(t, r, fmt.Sprint("p", i), func(c *redislink.Config) {
+			c.Breaker = breaker.Settings{OpenMin: 100 * time.Millisecond, OpenMax: 400 * time.Millisecond}
+		})
 		l.OnReturn(func(context.Context) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -330,7 +333,7 @@ func returnTogether(t *testing.T, r *sim.Redis, n int) {
 		}
 		time.Sleep(50 * time.Millisecond) // they end that together
 		check("with the last one", 0, 0)
-		if took := time.Since(began); took > 6500*time.Millisecond {
+		if took := time.Since(began); took > 6*time.Second {
 			t.Errorf("they return after %v", took)
 		}
 		time.Sleep(10 * time.Second)
@@ -395,7 +398,7 @@ func TestBudgetsAndOutages(t *testing.T) {
 			})
 			a := limitOf(t, algo.GCRA, 1000)
 			try := func(n int) (ok int) {
-				for range n {
+				for i := range n {
 					began := time.Now()
 					o, class, err := ask(t.Context(), l, a, "k", 1)
 					if took := time.Since(began); took > 50*time.Millisecond {
@@ -404,7 +407,7 @@ func TestBudgetsAndOutages(t *testing.T) {
 					if class == breaker.ClassOK {
 						ok++
 						l.Free(o)
-					} else if c.never && !redislink.NeverExecuted(err) {
+					} else if c.never && i >= 10 && !redislink.NeverExecuted(err) { // the first ones meet connections that were reset
 						t.Errorf("%s: %v may have been executed", name, err)
 					}
 					time.Sleep(20 * time.Millisecond)

@@ -287,7 +287,8 @@ func TestDecisionsInAnOutage(t *testing.T) {
 				time.Sleep(time.Second)
 				try("other", 30) // the breaker closes, and what is owed is charged
 				left := try("new", limit+20)
-				if want := limit - c.admitted; policy == fallback.Local && left != want || policy != fallback.Local && left != limit {
+				// The first call met a connection that was reset: what may have been charged is not charged again.
+				if want := limit - c.admitted; policy == fallback.Local && left != want && left != want+1 || policy != fallback.Local && left != limit {
 					t.Errorf("%v, %s: %d are left of what was admitted in the outage", policy, name, left)
 				}
 				if left := try("used", limit); left != 80 {

@@ -414,8 +414,8 @@ func (q *queue) begin(f *flight, ticket breaker.Ticket) bool {
 	return f.callers > 0
 }
 
-// finish answers the callers, and returns the call to make next. Callers who were answered
-// together run first, so that what they ask next leaves with it: else the next call would
+// finish answers the callers, and returns the call to make next. Unless that is full, callers who
+// were answered together run first, so that what they ask next leaves with it: else it would
 // leave with the few that came meanwhile, and they would make one more.
 func (q *queue) finish(f *flight) *flight {
 	q.mu.Lock()
@@ -437,12 +437,13 @@ func (q *queue) finish(f *flight) *flight {
 	i := slices.Index(q.flights, f)
 	q.flights = slices.Delete(q.flights, i, i+1)
 	q.landing++
+	full := q.waiting.len() >= callKeys
 	q.mu.Unlock()
 	for i, o := range f.ops {
 		f.answer(i, o)
 		o.finished(f.waits[i])
 	}
-	if len(f.ops) > 1 {
+	if len(f.ops) > 1 && !full {
 		runtime.Gosched()
 	}
 	q.mu.Lock()

@@ -422,7 +422,7 @@ func TestOwedAges(t *testing.T) {
 		for _, u := range c.used {
 			Owe(p, &s, start+100, u.Units, u.Age)
 		}
-		if got := Owed(p, &s, start+100); !(len(got) == 0 && len(c.want) == 0) && !reflect.DeepEqual(got, c.want) {
+		if got := Owed(p, &s, start+100); (len(got) != 0 || len(c.want) != 0) && !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%v: %v are owed of %v, want %v", c.kind, got, c.used, c.want)
 		}
 	}

@@ -186,7 +186,6 @@ func TestCallersGetTheLimit(t *testing.T) {
 func TestProcessesCountEachOther(t *testing.T) {
 	simulated(t, func(t *testing.T, r *sim.Redis) {
 		a := limitOf(t, algo.GCRA, 100)
-		peers := "holdfast:v1:peers:{0}"
 		var links []*redislink.Link
 		var ends []context.CancelFunc
 		var wg sync.WaitGroup
@@ -199,7 +198,7 @@ func TestProcessesCountEachOther(t *testing.T) {
 			wg.Go(func() { busy(ctx, t, l, a) })
 			links, ends = append(links, l), append(ends, end)
 		}
-		peers = links[0].Names.Peers(0)
+		peers := links[0].Names.Peers(0)
 		counted := func(when string, want ...int) {
 			t.Helper()
 			for i, n := range want {

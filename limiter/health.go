@@ -54,8 +54,9 @@ type ServerHealth struct {
 	RetryAt time.Time
 	// Decisions counts those on its keys since New, by source.
 	Decisions map[Source]uint64
-	// Overloaded counts the calls since New that this process decided itself because it asks for
-	// more than the server, or the client's connections to it, can answer within the budget: each
-	// call that was sent was answered, and these waited for their turn until their time was over.
+	// Overloaded counts the requests since New that were not sent because they waited for their turn
+	// until their time was over, while the server answered others: this process asks for more than
+	// the server, or the client's connections to it, can answer within the budget. It decided those
+	// itself; what gives units back is counted, too.
 	Overloaded uint64
 }

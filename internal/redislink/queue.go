@@ -43,8 +43,8 @@ type queue struct {
 	clock   lua.Clock // of the server
 	max     int       // calls in flight, those included whose callers have left
 	unused  sync.Pool // flights
-	// overloaded counts the requests whose time was over before their turn came, while every call
-	// was answered.
+	// overloaded counts the requests of all kinds whose time was over before their turn came, while
+	// no call had lost all its callers: the server answers, but not as much as is asked of it.
 	overloaded atomic.Uint64
 
 	mu      sync.Mutex

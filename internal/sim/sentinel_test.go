@@ -10,7 +10,7 @@ import (
 )
 
 // TestSentinelsAreAsked: the client of go-redis learns of a failover from sentinels, of which some reject connections, some
-// still say the old master, and some tell nobody, so that the worlds which have them hold what they seem to.
+// still say the old master, and some publish nothing, so that the worlds which have them hold what they seem to.
 func TestSentinelsAreAsked(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(3) {

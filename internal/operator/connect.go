@@ -89,7 +89,7 @@ func clusterOf(ctx context.Context, one *redis.Client) (redis.UniversalClient, e
 func (a Address) shown() string {
 	u, err := url.Parse(a.url())
 	if err != nil {
-		return "the given URL"
+		return "that was given"
 	}
 	u.RawQuery, u.Fragment = "", ""
 	return u.Redacted()
@@ -152,9 +152,9 @@ func (a Address) client() (redis.UniversalClient, error) {
 	return redis.NewClient(o), nil
 }
 
-// bad is an error of a URL, in which go-redis may have put all of it.
+// bad is an error of a URL, in which go-redis may have put all of it: with the password, or that of a parameter.
 func (a Address) bad(err error) error {
-	if a.Password != "" || strings.Contains(a.url(), "@") {
+	if a.Password != "" || strings.Contains(a.url(), "@") || strings.Contains(a.url(), "password") {
 		return fmt.Errorf("the URL %s cannot be read", a.shown())
 	}
 	return fmt.Errorf("the URL %s cannot be read: %w", a.shown(), err)

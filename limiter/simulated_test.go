@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,15 +15,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 )
-
-// simulated runs a test in a bubble, with a Redis that is simulated.
-func simulated(t *testing.T, test func(*testing.T, *sim.Redis)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // connections that are being made end by their timeouts
-		test(t, sim.NewRedis())
-	})
-}
 
 // simulatedLimiter is a limiter of a process of its own, with what its hook was told.
 func simulatedLimiter(t *testing.T, r *sim.Redis, name string, limit limiter.Limit, opts ...limiter.Option) (*limiter.Limiter, *[]limiter.DecisionInfo) {
@@ -58,7 +48,7 @@ func TestUnitsAreKept(t *testing.T) {
 	const limit, keys = 80, 3
 	for name, opts := range shapes {
 		for seed := range uint64(4) {
-			simulated(t, func(t *testing.T, r *sim.Redis) {
+			sim.Test(t, func(t *testing.T, r *sim.Redis) {
 				rng := rand.New(rand.NewPCG(seed, 5))
 				lim, told := simulatedLimiter(t, r, "a", limiter.FixedWindow(limiter.Rate{N: limit, Per: 24 * time.Hour}), append(opts, limiter.WithShare(1))...)
 				held, decisions := [keys]int{}, uint64(0)
@@ -176,7 +166,7 @@ func TestUnitsAreKept(t *testing.T) {
 func TestMultiTakesAllOrNothing(t *testing.T) {
 	for first, a := range shapes {
 		for second, b := range shapes {
-			simulated(t, func(t *testing.T, r *sim.Redis) {
+			sim.Test(t, func(t *testing.T, r *sim.Redis) {
 				rdb := r.Client("p", redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
 				defer rdb.Close()
 				one := newLimiter(t, rdb, limiter.FixedWindow(limiter.Rate{N: 40, Per: 24 * time.Hour}), append(a, limiter.WithPrefix("one"), limiter.WithShare(1))...)
@@ -238,7 +228,7 @@ func TestDecisionsInAnOutage(t *testing.T) {
 			if name != "plain" && name != "no denials" {
 				continue // what is held, and parts, have claims of their own
 			}
-			simulated(t, func(t *testing.T, r *sim.Redis) {
+			sim.Test(t, func(t *testing.T, r *sim.Redis) {
 				opts := append(opts, limiter.WithFallback(policy))
 				if policy == fallback.Local {
 					opts = append(opts, limiter.WithShare(0.5))
@@ -305,7 +295,7 @@ func TestDecisionsInAnOutage(t *testing.T) {
 // TestWaitersGetTheRate: those who wait are served at the rate, one after the other, and each within what its context
 // leaves; who cannot be served in time is told at once.
 func TestWaitersGetTheRate(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		lim, _ := simulatedLimiter(t, r, "a", limiter.TokenBucket(limiter.PerSecond(10), 5), limiter.WithShare(1))
 		began := time.Now()
 		done := make(chan time.Duration, 40)

@@ -7,7 +7,6 @@ import (
 	"math"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,15 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/sampled"
 )
-
-// simulated runs a test in a bubble, with a Redis that is simulated.
-func simulated(t *testing.T, test func(*testing.T, *sim.Redis)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // connections that are being made end by their timeouts
-		test(t, sim.NewRedis())
-	})
-}
 
 // process is a limiter of a process of its own.
 func process(t *testing.T, r *sim.Redis, name string, rate limiter.Rate, opts ...sampled.Option) *sampled.Limiter {
@@ -65,7 +55,7 @@ func sumOf(all []int) (sum int) {
 // proportion to what it is asked for, and all of it when they are not.
 func TestFleetSharesTheRate(t *testing.T) {
 	for name, asked := range map[string][]int{"even": {100, 100, 100}, "uneven": {400, 50, 10}, "less": {40, 20, 10}, "alone": {300}} {
-		simulated(t, func(t *testing.T, r *sim.Redis) {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
 			got := make([]int, len(asked))
 			var wg sync.WaitGroup
 			var all []*sampled.Limiter
@@ -106,7 +96,7 @@ func TestFleetSharesTheRate(t *testing.T) {
 
 // TestSampledResults: what results and errors say.
 func TestSampledResults(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		var told []limiter.DecisionInfo
 		s := process(t, r, "a", limiter.PerSecond(10), sampled.WithInterval(2*time.Second), limiter.WithShare(1),
 			limiter.WithHooks(limiter.Hooks{Decision: func(_ context.Context, d limiter.DecisionInfo) { told = append(told, d) }}))
@@ -170,7 +160,7 @@ func TestSampledOutages(t *testing.T) {
 		fallback.Open:   {limiter.SourceLocal, 100, 100},
 		fallback.Closed: {limiter.SourceClosed, 0, 0},
 	} {
-		simulated(t, func(t *testing.T, r *sim.Redis) {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
 			var all []*sampled.Limiter
 			var wg sync.WaitGroup
 			for i := range 2 {
@@ -218,7 +208,7 @@ func TestSampledOutages(t *testing.T) {
 // TestKeysBeyondTheTop: they have the rate of a share from the local state, and the ones that are asked for most become
 // those that are tracked.
 func TestKeysBeyondTheTop(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		s := process(t, r, "a", limiter.PerSecond(20), sampled.WithTopKeys(2), limiter.WithShare(1))
 		for _, key := range []string{"x", "y"} {
 			ask(t, s, key, 1, 1)
@@ -250,7 +240,7 @@ func TestKeysBeyondTheTop(t *testing.T) {
 
 // TestNoReportsWithoutTraffic: they end when no key is asked for any more, and begin with the next call.
 func TestNoReportsWithoutTraffic(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		s := process(t, r, "a", limiter.PerSecond(20))
 		for range 2 {
 			ask(t, s, "k", 10, 5)
@@ -275,7 +265,7 @@ func TestNoReportsWithoutTraffic(t *testing.T) {
 // TestProcessThatDiesLeavesTheSums: what it was asked for counts for three reports, and the others have the rate then.
 func TestProcessThatDiesLeavesTheSums(t *testing.T) {
 	for _, closes := range []bool{false, true} {
-		simulated(t, func(t *testing.T, r *sim.Redis) {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
 			lives, dies := process(t, r, "lives", limiter.PerSecond(50)), process(t, r, "dies", limiter.PerSecond(50))
 			var wg sync.WaitGroup
 			wg.Go(func() { ask(t, dies, "k", 100, 10) })

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,15 +18,6 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/semaphore"
 )
-
-// simulated runs a test in a bubble, with a Redis that is simulated.
-func simulated(t *testing.T, test func(*testing.T, *sim.Redis)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // connections that are being made end by their timeouts
-		test(t, sim.NewRedis())
-	})
-}
 
 // process is a semaphore of a process of its own.
 func process(t *testing.T, r *sim.Redis, name string, n int, opts ...semaphore.Option) *semaphore.Semaphore {
@@ -59,7 +49,7 @@ func isLost(p *semaphore.Permit) bool {
 
 // TestDenialSaysWhenOneEnds: within a second, or when the next permit ends, if that is sooner.
 func TestDenialSaysWhenOneEnds(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		c := process(t, r, "a", 1, semaphore.WithTTL(2*time.Second))
 		acquire(t, c, "k")
 		if p := deny(t, c, "k"); p.RetryAfter != time.Second || p.Source != limiter.SourceRedis {
@@ -80,7 +70,7 @@ func TestDenialSaysWhenOneEnds(t *testing.T) {
 // that lives stay, with three heartbeats in that time as long as permits are held, and none after.
 func TestPermitsEndWithTheirProcess(t *testing.T) {
 	for _, ttl := range []time.Duration{0, 3 * time.Second} {
-		simulated(t, func(t *testing.T, r *sim.Redis) {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
 			var opts []semaphore.Option
 			if ttl > 0 {
 				opts = append(opts, semaphore.WithTTL(ttl))
@@ -115,7 +105,7 @@ func TestPermitsEndWithTheirProcess(t *testing.T) {
 
 // TestNoHeartbeatWithoutPermits: it ends when the last one is released, and begins again with the next.
 func TestNoHeartbeatWithoutPermits(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		c := process(t, r, "a", 2)
 		for range 2 {
 			a, b := acquire(t, c, "k"), acquire(t, c, "j")
@@ -139,7 +129,7 @@ func TestNoHeartbeatWithoutPermits(t *testing.T) {
 // TestAcquireInTurn: each gets a permit when one is released, in the order in which they came, critical
 // ones first, whatever process they are of; and within 200 ms.
 func TestAcquireInTurn(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		a, b := process(t, r, "a", 1), process(t, r, "b", 1)
 		held := acquire(t, a, "k")
 		var mu sync.Mutex
@@ -194,7 +184,7 @@ func TestAcquireInTurn(t *testing.T) {
 // TestWhoLeavesTheQueueIsGone: its place is free at once, whether it leaves by itself, or its process closes.
 func TestWhoLeavesTheQueueIsGone(t *testing.T) {
 	for _, closes := range []bool{false, true} {
-		simulated(t, func(t *testing.T, r *sim.Redis) {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
 			a, b := process(t, r, "a", 1), process(t, r, "b", 1)
 			held := acquire(t, b, "k")
 			ctx, leave := context.WithCancel(t.Context())
@@ -241,7 +231,7 @@ func TestPermitsOfEachPolicy(t *testing.T) {
 		fallback.Open:   {10, limiter.SourceOpen, nil},
 		fallback.Closed: {0, limiter.SourceClosed, limiter.ErrUnavailable},
 	} {
-		simulated(t, func(t *testing.T, r *sim.Redis) {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
 			opts := []semaphore.Option{limiter.WithFallback(policy)}
 			if policy == fallback.Local {
 				opts = append(opts, limiter.WithShare(0.5))
@@ -310,7 +300,7 @@ func TestHeadroomOfPermits(t *testing.T) {
 		{20, 0.1, 18, 20, [2]int{9, 10}},
 	} {
 		for _, down := range []bool{false, true} {
-			simulated(t, func(t *testing.T, r *sim.Redis) {
+			sim.Test(t, func(t *testing.T, r *sim.Redis) {
 				s := process(t, r, "a", c.n, semaphore.WithCriticalHeadroom(c.headroom))
 				want := [2]int{c.plain, c.all}
 				if down {
@@ -337,7 +327,7 @@ func TestHeadroomOfPermits(t *testing.T) {
 
 // TestManyPermits: heartbeats extend all of them, however many, in a few commands.
 func TestManyPermits(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		s := process(t, r, "a", 3000, limiter.WithBudget(time.Second))
 		var all []*semaphore.Permit
 		for i := range 2500 {
@@ -366,7 +356,7 @@ func TestManyPermits(t *testing.T) {
 
 // TestHealthOfASemaphore: what was decided, and by whom.
 func TestHealthOfASemaphore(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		s := process(t, r, "a", 2)
 		for range 2 {
 			acquire(t, s, "k")
@@ -416,7 +406,7 @@ func TestSemaphoreBounds(t *testing.T) {
 // TestPermitsOfAKey: some keys have numbers of their own, and what is not a number of permits is an error; the hook is told
 // of each caller.
 func TestPermitsOfAKey(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		var told []limiter.DecisionInfo
 		hook := limiter.WithHooks(limiter.Hooks{Decision: func(_ context.Context, d limiter.DecisionInfo) { told = append(told, d) }})
 		of := map[string]int{"gold": 5, "bad": -1, "one": 1}

@@ -9,11 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/algo"
@@ -21,16 +19,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redislink"
 	"github.com/holdfast-go/holdfast/internal/sim"
 )
-
-// simulated runs a test in a bubble, with a Redis that is simulated.
-func simulated(t *testing.T, test func(*testing.T, *sim.Redis)) {
-	t.Helper()
-	logging.Disable() // go-redis on every failed dial
-	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // connections that are being made end by their timeouts
-		test(t, sim.NewRedis())
-	})
-}
 
 // process is the link of a process.
 func process(t *testing.T, r *sim.Redis, name string, change func(*redislink.Config)) *redislink.Link {
@@ -88,7 +76,7 @@ func busy(ctx context.Context, t *testing.T, l *redislink.Link, a *lua.Args) {
 func TestCallersGetTheLimit(t *testing.T) {
 	const limit = 40
 	for seed := range uint64(6) {
-		simulated(t, func(t *testing.T, r *sim.Redis) {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			patient := func(c *redislink.Config) { c.Budget, c.MaxInFlight = time.Minute, 1+int(seed) }
 			links := []*redislink.Link{process(t, r, "a", patient), process(t, r, "b", patient)}
@@ -184,7 +172,7 @@ func TestCallersGetTheLimit(t *testing.T) {
 // TestProcessesCountEachOther: those that send heartbeats, every two seconds while there is traffic; one that dies
 // is counted for a minute, and one that leaves is not.
 func TestProcessesCountEachOther(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		a := limitOf(t, algo.GCRA, 100)
 		var links []*redislink.Link
 		var ends []context.CancelFunc
@@ -242,7 +230,7 @@ func TestProcessesCountEachOther(t *testing.T) {
 // do, at about one time, and settle once.
 func TestProcessesReturnTogether(t *testing.T) {
 	for _, n := range []int{2, 3} {
-		simulated(t, func(t *testing.T, r *sim.Redis) { returnTogether(t, r, n) })
+		sim.Test(t, func(t *testing.T, r *sim.Redis) { returnTogether(t, r, n) })
 	}
 }
 
@@ -372,7 +360,7 @@ func TestBudgetsAndOutages(t *testing.T) {
 		"loading": {health: func(h *sim.Health) { h.Rejects = "LOADING Redis is loading the dataset in memory" }, never: true},
 		"oom":     {health: func(h *sim.Health) { h.RejectsWrites = "OOM command not allowed when used memory > 'maxmemory'" }, never: true},
 	} {
-		simulated(t, func(t *testing.T, r *sim.Redis) {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
 			var mu sync.Mutex
 			calls, opened, closed := map[breaker.Class]int{}, 0, 0
 			l := process(t, r, "a", func(c *redislink.Config) {
@@ -448,7 +436,7 @@ func TestBudgetsAndOutages(t *testing.T) {
 
 // TestSeveralAtOnce: requests that are made together share calls, and each has its own error.
 func TestSeveralAtOnce(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		l := process(t, r, "a", nil)
 		ops := func(n int) (ops []*redislink.Op) {
 			for i := range n {

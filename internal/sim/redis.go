@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"strings"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,6 +26,15 @@ const oneAddr = "10.0.0.1:6379"
 func NewRedis() *Redis {
 	n := newNetwork(1, 50*time.Microsecond)
 	return &Redis{net: n, srv: newServer(n, newLedger(&Plan{}, nil, false), oneAddr, 1)}
+}
+
+// Test runs a test in a bubble, with a Redis of its own.
+func Test(t *testing.T, test func(*testing.T, *Redis)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // connections that are being made end by their timeouts
+		test(t, NewRedis())
+	})
 }
 
 // Client returns the client of a process; opt says what is not about connections. It is the caller's

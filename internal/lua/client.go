@@ -246,7 +246,6 @@ func (c *Client) cmd(ctx context.Context, r *run) redis.Cmder {
 		w.plain = redis.NewIntCmd(ctx, w.args...)
 		return w.plain
 	}
-	r.reads = false
 	switch r.form {
 	case asFunction, afterLoad:
 		w.args[0], w.args[1] = fcall, r.s.name

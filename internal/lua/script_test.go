@@ -24,3 +24,24 @@ func TestEveryFileIsUsed(t *testing.T) {
 		}
 	}
 }
+
+// TestKnown: every script is known by a name of its text, which those of the buckets share, also one that is made for some
+// algorithms only.
+func TestKnown(t *testing.T) {
+	texts := map[string]string{}
+	for _, s := range all {
+		texts[s.name] = s.src
+	}
+	for _, s := range all {
+		if got := Known(SHA(s.src)); texts[functionPrefix+got] != s.src {
+			t.Errorf("%s is known as %q", s.name, got)
+		}
+	}
+	some := forAll([]Item{gcraItem()})
+	if got := Known(some.sha.(string)); got != "all" || some == allScript || forAll([]Item{gcraItem(), gcraItem()}) != some {
+		t.Errorf("that of one algorithm is known as %q", got)
+	}
+	if got := Known("none"); got != "" {
+		t.Errorf("none is known as %q", got)
+	}
+}

@@ -19,7 +19,7 @@ type plan struct {
 }
 
 // next makes the plan, from what this process is asked for in an interval, as it counted in some of
-// them, and what the whole fleet reported.
+// them (which matters from the second plan on), and what the whole fleet reported.
 //
 // A fleet that asks for more than the limit gets limit/fleet of it, each process in
 // proportion to what it is asked for. While it asks for less, each may admit what it

@@ -374,10 +374,10 @@ func (s *Limiter) plan(keys []*sample, asked []lua.Asked, own map[*sample]float6
 		switch {
 		case ok:
 			fleet := float64(asked[i].Fleet) / milli * s.seconds()
-			k.begin(k.demand.next(own[k], max(1, k.recent.intervals), fleet, s.units, s.redis.Processes()), false)
+			k.begin(k.demand.next(own[k], k.recent.intervals, fleet, s.units, s.redis.Processes()), false)
 		case k.demand.known:
 			// One report failed: what the fleet was asked for before is used again.
-			k.begin(k.demand.next(own[k], max(1, k.recent.intervals), k.demand.fleet, s.units, s.redis.Processes()), false)
+			k.begin(k.demand.next(own[k], k.recent.intervals, k.demand.fleet, s.units, s.redis.Processes()), false)
 		default:
 			k.begin(alone(own[k], s.units, s.redis.Share()), true)
 		}

@@ -72,7 +72,7 @@ func (l *ledger) leave(k *key) {
 
 // dropUnused drops a key that is not used. mu is held.
 func (l *ledger) dropUnused(k *key) {
-	if k.pending == 0 && len(k.holding) == 0 && !k.polling && l.keys[k.name] == k {
+	if k.pending == 0 && len(k.holding) == 0 && !k.polling {
 		delete(l.keys, k.name)
 	}
 }
@@ -115,10 +115,10 @@ func (l *ledger) takeBack(k *key, w *waiter, err error) {
 	}
 }
 
-// note notes what came of the first call of a caller. One that has ended and is unwanted is taken back: before,
+// note notes what came of the first call of a caller, each once. One that has ended and is unwanted is taken back: before,
 // Redis could execute it later.
 func (l *ledger) note(k *key, w *waiter, what uint32) {
-	if before := w.first.Or(what); before|what == ended|unwanted && before != ended|unwanted {
+	if w.first.Or(what)|what == ended|unwanted {
 		l.redis.Background.Start(func(ctx context.Context) { l.forget(ctx, k, w.caller()) })
 	}
 }

@@ -385,7 +385,8 @@ func (s *Semaphore) round(ctx context.Context, k *key) (ahead int64, more bool) 
 		if len(batch) == 0 {
 			continue
 		}
-		if n := s.askFor(ctx, k, batch, rank == 0); ahead < 0 || n < ahead {
+		n := s.askFor(ctx, k, batch, rank == 0)
+		if ahead < 0 { // the critical ones have fewer ahead than others
 			ahead = n
 		}
 	}

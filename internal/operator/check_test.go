@@ -23,6 +23,10 @@ func check(t *testing.T, rdb redis.UniversalClient) map[string]operator.Finding 
 	c, err := newOperator(t, rdb).Check(t.Context())
 	must(t, err)
 	out := map[string]operator.Finding{}
+	order := []operator.Level{operator.Failing, operator.Risk, operator.Note}
+	if !slices.IsSortedFunc(c.Findings, func(a, b operator.Finding) int { return slices.Index(order, a.Level) - slices.Index(order, b.Level) }) {
+		t.Errorf("the worst is not the first: %+v", c.Findings)
+	}
 	for _, f := range c.Findings {
 		if f.What == "" || f.Effect == "" || f.Do == "" || f.Server == "" {
 			t.Errorf("not explained: %+v", f)

@@ -22,7 +22,7 @@ import (
 type connection struct {
 	kind                 string
 	addr, user, password string
-	db, retries          int
+	db, retries, dials   int
 	times                [3]time.Duration // to read, to write, to dial
 	deadlines            bool             // of contexts
 	config               *tls.Config
@@ -37,10 +37,10 @@ func connectionOf(t *testing.T, a Address) connection {
 	defer rdb.Close()
 	if c, ok := rdb.(*redis.ClusterClient); ok {
 		o := c.Options()
-		return connection{"cluster", strings.Join(o.Addrs, " "), o.Username, o.Password, 0, o.MaxRetries, [3]time.Duration{o.ReadTimeout, o.WriteTimeout, o.DialTimeout}, o.ContextTimeoutEnabled, o.TLSConfig}
+		return connection{"cluster", strings.Join(o.Addrs, " "), o.Username, o.Password, 0, o.MaxRetries, o.DialerRetries, [3]time.Duration{o.ReadTimeout, o.WriteTimeout, o.DialTimeout}, o.ContextTimeoutEnabled, o.TLSConfig}
 	}
 	o := rdb.(*redis.Client).Options()
-	return connection{"one", o.Addr, o.Username, o.Password, o.DB, o.MaxRetries, [3]time.Duration{o.ReadTimeout, o.WriteTimeout, o.DialTimeout}, o.ContextTimeoutEnabled, o.TLSConfig}
+	return connection{"one", o.Addr, o.Username, o.Password, o.DB, o.MaxRetries, o.DialerRetries, [3]time.Duration{o.ReadTimeout, o.WriteTimeout, o.DialTimeout}, o.ContextTimeoutEnabled, o.TLSConfig}
 }
 
 // TestClients: what an address says, and what it does not, of each kind of client: what a URL says comes first,
@@ -65,7 +65,7 @@ func TestClients(t *testing.T) {
 		{Address{URL: "rediss+sentinel://host:7?master_name=m&username=a&password=b", User: "u", Password: "p"}, connection{kind: "one", addr: "FailoverClient", user: "a", password: "b", times: five}, true},
 	} {
 		got := connectionOf(t, c.a)
-		if c.want.deadlines = true; got.kind == "cluster" {
+		if c.want.deadlines, c.want.dials = true, 1; got.kind == "cluster" {
 			c.want.retries = got.retries // redirects are retries
 		}
 		if (got.config != nil) != c.tls {

@@ -303,8 +303,10 @@ func (s *State) describe(state *algo.State, now int64, q Question) {
 		follows = followsCalendar(q.Limit)
 		if s.Part == nil {
 			p, known, s.Limit = asked, true, q.Limit.String()
-		} else if part, err := asked.Part(int64(*s.Part), int64(q.Shards)); q.Shards > *s.Part && err == nil {
-			p, known, s.Limit = part, true, fmt.Sprintf("a part of %v", q.Limit)
+		} else if q.Shards > *s.Part {
+			if part, err := asked.Part(int64(*s.Part), int64(q.Shards)); err == nil {
+				p, known, s.Limit = part, true, fmt.Sprintf("a part of %v", q.Limit)
+			}
 		}
 	}
 	if known && s.Limit == "" {

@@ -60,6 +60,7 @@ var users = map[string][]string{
 	"internal/algo":      {"fallback"},
 	"internal/inbound":   {"middleware"},
 	"internal/lease":     {"limiter"},
+	"internal/operator":  {"cmd/holdfast", "admin"},
 	"internal/outbox":    {"limiter"},
 	"internal/redislink": {"limiter", "semaphore"},
 	"internal/wait":      {"internal/admission"},

@@ -74,3 +74,18 @@ func TestLeavesWithAPermit(t *testing.T) {
 		}
 	}
 }
+
+// TestHeartbeatsEnd: they go on while a permit is held.
+func TestHeartbeatsEnd(t *testing.T) {
+	s := alone(t)
+	if s.ledger.heartbeat(t.Context()) {
+		t.Error("there is more to do without permits")
+	}
+	p, err := s.TryAcquire(t.Context(), "k")
+	if err != nil || !s.ledger.heartbeat(t.Context()) {
+		t.Error("nothing is to do with one", err)
+	}
+	if err := p.Release(); err != nil || s.ledger.heartbeat(t.Context()) {
+		t.Error("there is more to do when it was released", err)
+	}
+}

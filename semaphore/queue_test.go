@@ -358,12 +358,12 @@ func TestWaitersOfABrokenKey(t *testing.T) {
 	})
 }
 
-// TestCloseGivesAllPlacesUp: of several keys, of callers who wait, who have just left, and whose first call is on its way.
+// TestCloseGivesAllPlacesUp: of several keys, of callers who wait, who have just left, and whose first call is on its way back.
 func TestCloseGivesAllPlacesUp(t *testing.T) {
-	for after, late := range map[time.Duration]time.Duration{time.Second: 0, 5 * time.Millisecond: 10 * time.Millisecond} {
+	for _, late := range []time.Duration{0, 50 * time.Millisecond} {
 		sim.Test(t, func(t *testing.T, r *sim.Redis) {
 			sent := new(counts)
-			s, other := hooked(t, r, "a", 1, sent, limiter.WithShare(0.5)), process(t, r, "b", 1)
+			s, other := hooked(t, r, "a", 1, sent, limiter.WithShare(0.5), limiter.WithBudget(time.Second)), process(t, r, "b", 1)
 			r.SetPath("a", func(p *sim.Path) { p.Delay = late })
 			ctx, leave := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
@@ -380,14 +380,18 @@ func TestCloseGivesAllPlacesUp(t *testing.T) {
 					}
 				})
 			}
-			time.Sleep(after)
+			for _, key := range keys {
+				for len(inRedis(r, key)) < 3 {
+					time.Sleep(time.Millisecond)
+				}
+			}
 			leave()
 			must(t, s.Close())
 			wg.Wait()
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(time.Second)
 			for _, key := range keys {
 				if left := inRedis(r, key); len(left) != 1 {
-					t.Errorf("%s, after %v: %v", key, after, left)
+					t.Errorf("%s, a delay of %v: %v", key, late, left)
 				}
 			}
 			before := sent.n.Load()
@@ -396,6 +400,46 @@ func TestCloseGivesAllPlacesUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWaitersUnderClosed: without Redis no caller waits for it.
+func TestWaitersUnderClosed(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		s := hooked(t, r, "a", 1, new(counts), limiter.WithFallback(fallback.Closed))
+		held := acquire(t, s, "k")
+		errs := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, err := s.Acquire(t.Context(), "k")
+				errs <- err
+			}()
+			time.Sleep(time.Second)
+		}
+		r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+		if time.Sleep(time.Second); len(errs) != 2 {
+			t.Errorf("%d of 2 have ended", len(errs))
+		}
+		for range len(errs) {
+			if err := <-errs; !errors.Is(err, limiter.ErrUnavailable) {
+				t.Error(err)
+			}
+		}
+		must(t, held.Release())
+	})
+}
+
+// TestProcessesAreCounted: those whose semaphores are used share the permits in an outage.
+func TestProcessesAreCounted(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		for i, name := range []string{"a", "b"} {
+			s := hooked(t, r, name, 4, new(counts))
+			must(t, acquire(t, s, "k").Release())
+			time.Sleep(time.Second)
+			if h := s.Health(); h.Processes != i+1 {
+				t.Errorf("%d processes, want %d", h.Processes, i+1)
+			}
+		}
+	})
 }
 
 // TestPatience: a process that stands still keeps its places for two seconds.

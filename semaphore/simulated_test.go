@@ -382,11 +382,14 @@ func TestHealthOfASemaphore(t *testing.T) {
 func TestSemaphoreBounds(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2})
 	defer rdb.Close()
+	above := math.MaxInt32
+	above++ // where an int has 32 bits, this is below 0
 	for i, c := range []struct {
 		n   int
 		ttl time.Duration
 		ok  bool
 	}{
+		{0, time.Second, false}, {above, time.Second, false},
 		{1, 100 * time.Millisecond, true}, {1, 100*time.Millisecond - 1, false}, {1, time.Hour, true}, {1, time.Hour + 1, false},
 		{math.MaxInt32, time.Second, true},
 	} {

@@ -293,6 +293,50 @@ func TestProcessThatDiesLeavesTheSums(t *testing.T) {
 	}
 }
 
+// TestDeadAreBuriedOnce: a process that lives needs one call to take one that died out of the sums.
+func TestDeadAreBuriedOnce(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		lives, dies := process(t, r, "lives", limiter.PerSecond(50)), process(t, r, "dies", limiter.PerSecond(50))
+		var wg sync.WaitGroup
+		wg.Go(func() { ask(t, dies, "k", 10, 10) })
+		ask(t, lives, "k", 10, 10)
+		wg.Wait()
+		r.SetPath("dies", func(p *sim.Path) { p.Lost, p.Gone = true, true })
+		time.Sleep(500 * time.Millisecond)
+		before := r.Commands()
+		ask(t, lives, "k", 10, 20)
+		if n := r.Commands() - before; n < 20 || n > 23 {
+			t.Errorf("%d commands in 20 s, with a report each", n)
+		}
+		if h := lives.Health(); h.Processes != 1 {
+			t.Errorf("%d processes", h.Processes)
+		}
+	})
+}
+
+// TestBeyondTheTopByPolicy: only fallback.Open admits all of what is not tracked, and it says so.
+func TestBeyondTheTopByPolicy(t *testing.T) {
+	for policy, source := range map[fallback.Policy]limiter.Source{fallback.Local: limiter.SourceLocal, fallback.Closed: limiter.SourceLocal, fallback.Open: limiter.SourceOpen} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			s := process(t, r, "a", limiter.PerSecond(20), sampled.WithTopKeys(1), limiter.WithFallback(policy))
+			ask(t, s, "top", 1, 2)
+			admitted := 0
+			for range 30 {
+				res, err := s.Allow(t.Context(), "beyond")
+				if err != nil || res.Source != source || res.Limit != s.Limit() || policy == fallback.Open && (res.Remaining != 20 || res.RetryAfter != 0) {
+					t.Errorf("%v: %+v, %v", policy, res, err)
+				}
+				if res.Allowed {
+					admitted++
+				}
+			}
+			if want := map[bool]int{true: 30, false: 20}[policy == fallback.Open]; admitted != want {
+				t.Errorf("%v: %d admitted, want %d", policy, admitted, want)
+			}
+		})
+	}
+}
+
 // TestSampledBounds: the least and the most that is taken, and the next.
 func TestSampledBounds(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2})
@@ -303,7 +347,7 @@ func TestSampledBounds(t *testing.T) {
 	}{
 		{sampled.WithInterval(100 * time.Millisecond), true}, {sampled.WithInterval(100*time.Millisecond - 1), false},
 		{sampled.WithInterval(time.Minute), true}, {sampled.WithInterval(time.Minute + 1), false},
-		{sampled.WithTopKeys(1), true}, {sampled.WithTopKeys(100_000), true}, {sampled.WithTopKeys(100_001), false},
+		{sampled.WithTopKeys(0), false}, {sampled.WithTopKeys(1), true}, {sampled.WithTopKeys(100_000), true}, {sampled.WithTopKeys(100_001), false},
 	} {
 		s, err := sampled.New(rdb, limiter.PerSecond(1), c.opt)
 		if (err == nil) != c.ok {
@@ -312,5 +356,14 @@ func TestSampledBounds(t *testing.T) {
 		if err == nil {
 			must(t, s.Close())
 		}
+	}
+	s, err := sampled.New(rdb, limiter.PerSecond(math.MaxInt32), sampled.WithInterval(2*time.Second))
+	must(t, err)
+	if s.Limit().Burst() != math.MaxInt32 {
+		t.Errorf("%v", s.Limit())
+	}
+	must(t, s.Close())
+	if _, err := sampled.New(rdb, limiter.Per(1, time.Second+1)); !errors.Is(err, limiter.ErrInvalidConfig) {
+		t.Error(err)
 	}
 }

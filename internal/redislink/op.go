@@ -47,11 +47,14 @@ type Op struct {
 
 	// Out is the decision on one caller, Whole that on all who share its item, and
 	// Admitted how many of Count were admitted. Behind is what callers behind this one
-	// were charged by the same item.
+	// were charged by the same item. First says that none of them is before it, and Charged
+	// what the item was charged: what has to be noted of the item, its first caller notes.
 	Out      algo.Decision
 	Whole    algo.Decision
 	Admitted int64
 	Behind   int64
+	Charged  int64
+	First    bool
 	// At is when a decision was made, by the server's clock.
 	At int64
 	// Outs are the decisions on All.

@@ -1,0 +1,47 @@
+package redislink_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/sim"
+)
+
+// TestManyLeaveTogether: of a thousand callers who came one after the other, and wait for a server that
+// does not answer, none leaves much after its time, and they do so in few groups: for each
+// group all who wait are looked at.
+func TestManyLeaveTogether(t *testing.T) {
+	const callers, apart = 1000, time.Microsecond
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		l, a := process(t, r, "a", nil), limitOf(t, algo.GCRA, 100)
+		if _, class, err := ask(t.Context(), l, a, "before", 1); err != nil {
+			t.Fatal(class, err)
+		}
+		r.Set(func(h *sim.Health) { h.Frozen = true })
+		var mu sync.Mutex
+		groups := map[time.Time]int{}
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				began := time.Now()
+				if _, _, err := ask(t.Context(), l, a, fmt.Sprint(i), 1); err == nil {
+					t.Error("a server that is frozen answered")
+				}
+				if late := time.Since(began) - l.Budget; late > callers*150*time.Nanosecond {
+					t.Errorf("one left %v after its time", late)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				groups[time.Now()]++
+			})
+			time.Sleep(apart)
+		}
+		wg.Wait()
+		if len(groups) > 100 {
+			t.Errorf("%d callers left in %d groups", callers, len(groups))
+		}
+	})
+}

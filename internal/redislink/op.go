@@ -75,6 +75,7 @@ type Op struct {
 	deadline time.Time
 	state    opState
 	flight   *flight
+	learnt   uint64        // of the queue, when it began to wait for its turn
 	done     chan struct{} // is sent to once: when it is answered, or its time is over
 	// What the caller gets whose time was over. The fields above are then still those of
 	// the call.

@@ -47,7 +47,7 @@ type queue struct {
 	max     int       // calls in flight, those included whose callers have left
 	unused  sync.Pool // flights
 	// overloaded counts the requests of all kinds whose time was over before their turn came, while
-	// no call had lost all its callers: the server answers, but not as much as is asked of it.
+	// other calls were answered: the server answers, but not as much as is asked of it.
 	overloaded atomic.Uint64
 
 	mu      sync.Mutex
@@ -164,6 +164,7 @@ func (q *queue) add(o *Op, own bool) (*flight, error) {
 		q.mu.Unlock()
 		return nil, errNoTurn
 	}
+	o.learnt = q.learnt
 	q.waiting.push(o)
 	q.wakeAt(o.deadline)
 	f, late := q.next()
@@ -244,7 +245,7 @@ func (q *queue) depart(o *Op, why error) departure {
 	o.state = left
 	if d.unsent {
 		if why == errBudget { //nolint:errorlint // it is not wrapped
-			d.why = q.noTurn()
+			d.why = q.noTurn(o)
 		}
 		return d
 	}
@@ -261,9 +262,9 @@ func (q *queue) depart(o *Op, why error) departure {
 	return d
 }
 
-// noTurn is why a request was not sent in its time. mu is held.
-func (q *queue) noTurn() error {
-	if q.stuck == 0 {
+// noTurn is why o was not sent in its time. mu is held.
+func (q *queue) noTurn(o *Op) error {
+	if q.learnt != o.learnt {
 		q.overloaded.Add(1)
 	}
 	return errNoTurn
@@ -345,7 +346,7 @@ func (q *queue) next() (f *flight, late []*Op) {
 			return q.gather(o), late
 		}
 		o.state = answered
-		o.fail(breaker.ClassAborted, q.noTurn())
+		o.fail(breaker.ClassAborted, q.noTurn(o))
 		late = append(late, o)
 	}
 	return nil, late

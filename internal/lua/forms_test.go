@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -214,6 +215,62 @@ func TestLearntReadsNothingElse(t *testing.T) {
 		_ = lua.NewClient(a.client(t)).One(t.Context(), &lua.Learnt{Key: "k", Life: life, Quotas: make([]lua.LearntQuota, 1)})
 		if n := len(a.args[0]); n != want {
 			t.Errorf("a life of %d: %d arguments", life, n)
+		}
+	}
+}
+
+// TestNoScriptIsSentTwice: the client is told that a script must not be sent again, which would charge again.
+func TestNoScriptIsSentTwice(t *testing.T) {
+	doer := &keeps{err: errors.New("timeout")}
+	_ = lua.NewClient(doer).One(t.Context(), request(1))
+	if once, ok := doer.cmd.(interface{ NoRetry() bool }); !ok || !once.NoRetry() {
+		t.Errorf("%T may be sent again", doer.cmd)
+	}
+}
+
+// TestForeignReplies: what cannot be read as a reply of the scripts is not ours; what says nothing of that is what it was.
+func TestForeignReplies(t *testing.T) {
+	_, number := strconv.Atoi("x")
+	for err, foreign := range map[error]bool{redis.Nil: true, number: true, errors.New("redis: can't parse array reply"): true, errors.New("timeout"): false, replyError("ERR redis: can't parse"): false} {
+		got := lua.NewClient(&keeps{err: err}).One(t.Context(), request(1))
+		if reply, is := errors.AsType[*lua.ReplyError](got); is != foreign || is && reply.What != err.Error() || !is && !errors.Is(got, err) {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+}
+
+// TestAlikePermitsAreSaidOnce: what asks for permits in the same way, one after the other, shares the words for that.
+func TestAlikePermitsAreSaidOnce(t *testing.T) {
+	ask := func(most int64, change func(*lua.PermitAsk)) *lua.PermitAsk {
+		a := &lua.PermitAsk{Key: "k", Most: most, Keep: 1, TTL: 2, Patience: 3, Callers: []string{"c"}}
+		if change != nil {
+			change(a)
+		}
+		return a
+	}
+	for i, c := range []struct {
+		asks []*lua.PermitAsk
+		said int
+	}{
+		{[]*lua.PermitAsk{ask(5, nil), ask(5, nil), ask(5, nil)}, 1}, {[]*lua.PermitAsk{ask(5, nil), ask(6, nil), ask(5, nil)}, 3}, {[]*lua.PermitAsk{ask(5, nil), ask(6, nil), ask(6, nil)}, 2},
+		{[]*lua.PermitAsk{ask(5, nil), ask(5, func(a *lua.PermitAsk) { a.Keep++ })}, 2}, {[]*lua.PermitAsk{ask(5, nil), ask(5, func(a *lua.PermitAsk) { a.TTL++ })}, 2},
+		{[]*lua.PermitAsk{ask(5, nil), ask(5, func(a *lua.PermitAsk) { a.Patience++ })}, 2}, {[]*lua.PermitAsk{ask(5, nil), ask(5, func(a *lua.PermitAsk) { a.Wait = true })}, 2},
+		{[]*lua.PermitAsk{ask(5, nil), ask(5, func(a *lua.PermitAsk) { a.Critical = true })}, 2}, {[]*lua.PermitAsk{ask(5, nil), ask(5, func(a *lua.PermitAsk) { a.Again = true })}, 2},
+		{[]*lua.PermitAsk{ask(5, nil), ask(5, func(a *lua.PermitAsk) { a.Callers = []string{"d", "e"} })}, 1},
+	} {
+		a, p := &answers{to: func(string, int) error { return replyError("LOADING wait") }}, &lua.Permits{Nonce: "n"}
+		for _, ask := range c.asks {
+			p.Items = append(p.Items, lua.PermitItem{Ask: ask})
+		}
+		_ = lua.NewClient(a.client(t)).One(t.Context(), p)
+		said := 0
+		for _, arg := range a.args[0] {
+			if arg == any("-") {
+				said++
+			}
+		}
+		if said != c.said {
+			t.Errorf("%d: said %d times, want %d", i, said, c.said)
 		}
 	}
 }

@@ -74,3 +74,17 @@ func TestDroppedKeysKeepWhatTheyUsed(t *testing.T) {
 		}
 	}
 }
+
+// TestSizes: a thousand keys are tracked by default, and a quarter as many and some more are candidates.
+func TestSizes(t *testing.T) {
+	if s := unreachable(t); s.table.max != 1000 {
+		t.Errorf("%d keys", s.table.max)
+	}
+	s := unreachable(t, WithTopKeys(8))
+	for i := range uint64(1000) {
+		s.candidates.Load().Add(i<<32, fmt.Sprint(i), 1)
+	}
+	if n := s.candidates.Load().Len(); n != 18 {
+		t.Errorf("%d candidates", n)
+	}
+}

@@ -384,6 +384,32 @@ func TestSharesWhenItIsRegistered(t *testing.T) {
 	})
 }
 
+// TestAdmittedAllTheTime: what is admitted in an interval is spread over it, and not what comes first.
+func TestAdmittedAllTheTime(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		s := process(t, r, "a", limiter.PerSecond(20))
+		ask(t, s, "k", 100, 10)
+		var quarters [4]int
+		for i := range 20 * 100 {
+			if res, err := s.Allow(t.Context(), "k"); err != nil {
+				t.Error(err)
+			} else if res.Allowed {
+				quarters[i%100/25]++
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		some := 0
+		for _, n := range quarters {
+			if n >= 10 { // of about 100
+				some++
+			}
+		}
+		if some < 3 {
+			t.Errorf("admitted by quarters of a second: %v", quarters)
+		}
+	})
+}
+
 // TestSampledBounds: the least and the most that is taken, and the next.
 func TestSampledBounds(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2})

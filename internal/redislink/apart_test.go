@@ -138,6 +138,11 @@ func TestApartIsAnsweredTheSame(t *testing.T) {
 				for side, server := range []*sim.Redis{r, sim.NewRedis()} {
 					l := process(t, server, "a", func(c *redislink.Config) {
 						c.Budget, c.MaxInFlight = time.Second, 1
+						c.OnCall = func(_ context.Context, call redislink.Call) {
+							if call.Class != breaker.ClassOK {
+								t.Errorf("%+v", call)
+							}
+						}
 						if side == 0 {
 							c.Client.(*redis.Client).AddHook(apart)
 						}

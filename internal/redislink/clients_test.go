@@ -55,8 +55,10 @@ func TestClientsThatFit(t *testing.T) {
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2})
 	defer rdb.Close()
-	if _, err := New(Config{Client: rdb, Share: 0.5, Policy: fallback.Open}); err == nil {
-		t.Error("a share without a meaning is taken")
+	for _, share := range []float64{0.5, 1} {
+		if _, err := New(Config{Client: rdb, Share: share, Policy: fallback.Open}); err == nil {
+			t.Errorf("a share of %v without a meaning is taken", share)
+		}
 	}
 }
 
@@ -203,6 +205,10 @@ func TestMapOfACluster(t *testing.T) {
 		slots.refresh(t.Context())
 		if m.reloads != 1 || at(7) != "a" {
 			t.Errorf("what is no answer changes the map: %q", at(7))
+		}
+		m.ranges = []redis.ClusterSlot{slotsOf(0, 16383, "d")} // one master
+		if slots.refresh(t.Context()); m.reloads != 2 || at(7) != "d" {
+			t.Errorf("%d reloads; %q", m.reloads, at(7))
 		}
 	})
 	for id, want := range map[string]int{"123456789": 0x31c3, "foo": 12182, "bar": 5061} { // as Redis says

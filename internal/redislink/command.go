@@ -32,7 +32,7 @@ type command struct {
 	what  what
 	kind  algo.Kind
 	peeks bool
-	slot  int // -1 where that does not matter
+	slot  int // 0 where that does not matter
 	items int
 	work  int64
 

@@ -181,7 +181,7 @@ func (f *fleet) join() {
 
 // leave reports whether this link was the last one of its process.
 func (f *fleet) leave() (last bool) {
-	if !f.joined.Swap(false) {
+	if !f.joined.Load() {
 		return false
 	}
 	present.Lock()

@@ -128,11 +128,8 @@ func (f *flight) join(o *Op, work int64) (place, bool) {
 		return place{}, false
 	}
 	c := f.commands[at.command]
-	if c.kind != o.Args.Kind || c.peeks || c.work+work > commandWork {
-		return place{}, false
-	}
 	it := &c.decide.Items[at.item]
-	if it.Cost != o.Cost || it.Params.Params != o.Args.Params {
+	if c.work+work > commandWork || it.Cost != o.Cost || it.Params.Params != o.Args.Params {
 		return place{}, false
 	}
 	at.turn = it.Count
@@ -155,7 +152,6 @@ func (f *flight) commandFor(o *Op, work int64) int {
 	case o.Keep != nil:
 		c.what = keeps
 	}
-	c.slot = -1
 	if f.sameSlot {
 		c.slot = Slot(o.ID)
 	}
@@ -266,7 +262,7 @@ func (f *flight) sendApart(ctx context.Context) {
 		c.back.Given = make([]int64, c.items)
 		groups, slots := [][]int{}, map[int]int{}
 		for i := range c.items {
-			slot := -1 - i
+			slot := i // of its own
 			if bySlot {
 				slot = Slot(c.id(i))
 			}
@@ -374,7 +370,7 @@ func (f *flight) answer(i int, o *Op) {
 	}
 	switch c.what {
 	case decisions:
-		if at.item < len(c.decide.Out) && len(c.decide.Out) == c.items && (c.apart == nil || o.Class == breaker.ClassOK) {
+		if len(c.decide.Out) == c.items && (c.apart == nil || o.Class == breaker.ClassOK) {
 			c.answer(o, at)
 		}
 	case sets:
@@ -386,7 +382,7 @@ func (f *flight) answer(i int, o *Op) {
 			o.Given = c.back.Given[at.item]
 		}
 	case permits:
-		if o.Got = c.permits.Items[at.item].Got; o.Got.Err != nil && o.Class == breaker.ClassOK {
+		if o.Got = c.permits.Items[at.item].Got; o.Got.Err != nil {
 			o.fail(classify(context.Background(), o.Got.Err, 0, 0), o.Got.Err)
 		}
 	case keeps:

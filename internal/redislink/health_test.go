@@ -18,7 +18,9 @@ func TestHealthOfServersInUse(t *testing.T) {
 	names := func() (names []string, counted uint64) {
 		servers, decisions := Health[uint8](l)
 		for _, s := range servers {
-			names = append(names, s.Name)
+			if names = append(names, s.Name); len(s.Decisions) != 1 || s.Decisions[1] != 1 {
+				t.Errorf("%s: %v", s.Name, s.Decisions)
+			}
 		}
 		return names, decisions[1]
 	}

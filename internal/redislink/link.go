@@ -223,9 +223,7 @@ func (l *Link) askPeers() {
 	if f.ask == nil || l.share != 0 || !f.askTurn.Due(l.Now(), beatEvery) || !f.asking.CompareAndSwap(false, true) {
 		return
 	}
-	if !l.Background.Start(f.askPeers) {
-		f.asking.Store(false)
-	}
+	l.Background.Start(f.askPeers)
 }
 
 // beat registers this process and learns how many are alive.

@@ -104,8 +104,6 @@ func (q *queue) start(ctx context.Context, o *Op, budget time.Duration, own bool
 	if o.Taken != nil && o.Taken.Params.Kind == algo.LeakyBucketShaping {
 		// It takes nothing back, so there is nothing to ask. A call without a command
 		// would count as an answer of the server.
-		o.fail(breaker.ClassOK, nil)
-		o.state = left
 		o.finished(false)
 		return nil, false
 	}
@@ -120,7 +118,6 @@ func (q *queue) start(ctx context.Context, o *Op, budget time.Duration, own bool
 	f, err := q.add(o, own)
 	if err != nil {
 		o.fail(classify(ctx, err, 0, q.wire.fair), err)
-		o.state = left
 		o.finished(false)
 		return nil, false
 	}

@@ -69,9 +69,7 @@ func (l *Link) BeatAway(srv *Server) {
 	if !srv.awayTurn.Due(l.Now(), every) || !srv.beatsAway.CompareAndSwap(false, true) {
 		return
 	}
-	if !l.Background.Start(func(ctx context.Context) { l.beatAway(ctx, srv) }) {
-		srv.beatsAway.Store(false)
-	}
+	l.Background.Start(func(ctx context.Context) { l.beatAway(ctx, srv) })
 }
 
 func (l *Link) beatAway(ctx context.Context, srv *Server) {

@@ -247,6 +247,13 @@ func TestWhoFollows(t *testing.T) {
 				if c.none {
 					l.settle = nil
 				}
+				says := s.says
+				s.says = func(a asked) ([]int64, error) {
+					if !srv.away.Load() && a.life > 0 {
+						t.Error("it decides by the server while it waits for others")
+					}
+					return says(a)
+				}
 				srv.heard.Store(int64(c.heard))
 				srv.unaware.Store(int64(c.unaware))
 				srv.away.Store(c.away)
@@ -308,13 +315,13 @@ func TestChangesOfABreaker(t *testing.T) {
 			}
 		})
 	}
-	counting(t, 3, func(t *testing.T, l *Link, s *counter, _ *[]time.Duration) {
+	counting(t, 20_000, func(t *testing.T, l *Link, s *counter, _ *[]time.Duration) {
 		l.settle = nil // each returns alone
 		l.changed(l.Server("k"), breaker.Change{To: breaker.Open})
 		l.changed(l.Server("k"), breaker.Change{To: breaker.Closed})
 		synctest.Wait()
-		if len(s.all()) != 0 || l.Server("k").away.Load() {
-			t.Errorf("asked %+v", s.all())
+		if next := l.fleet.turn.next.Load(); len(s.all()) != 0 || l.Server("k").away.Load() || next <= 0 {
+			t.Errorf("asked %+v, the next heartbeat at %v", s.all(), next)
 		}
 	})
 }
@@ -336,9 +343,11 @@ func TestHowOftenALossIsTold(t *testing.T) {
 					synctest.Wait()
 					return len(s.all()) - before
 				}
+				srv.away.Store(true)
 				if k := tell(time.Minute); k != 0 {
 					t.Errorf("told %d times before", k)
 				}
+				srv.away.Store(false)
 				for srv.Breaker.State() == breaker.Closed {
 					p, _ := srv.Breaker.Acquire()
 					p.Report(breaker.ClassUnavailable, breaker.ProofRun, 0)

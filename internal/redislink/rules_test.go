@@ -215,6 +215,9 @@ func TestWhatAnswersProve(t *testing.T) {
 	if p := proves(&lua.Decide{Items: []lua.Item{{Params: *gcra, Cost: 1}}}); p != breaker.ProofRun {
 		t.Errorf("a denial: %v", p)
 	}
+	if p := proves(&lua.Permits{Items: []lua.PermitItem{{Ask: &lua.PermitAsk{}, Got: lua.PermitReply{Granted: []bool{true}}}}}); p != breaker.ProofWrite {
+		t.Errorf("a permit: %v", p)
+	}
 	if p := proves(&lua.Permits{}); p != breaker.ProofRun {
 		t.Errorf("no permit: %v", p)
 	}
@@ -396,6 +399,16 @@ func TestDoubtedCounts(t *testing.T) {
 		if f.count(&f.peers, 5, time.Now()); f.size() != 5 { // the larger one of the two
 			t.Errorf("%d processes", f.size())
 		}
+		f.count(&f.peers, 1, time.Now())
+		time.Sleep(3 * time.Second)
+		f.count(&f.peers, 1, time.Now())
+		at(4, 4, true)
+		at(2, 4, true) // which does not count, because of what comes
+		f.doubt(10 * time.Second)
+		time.Sleep(9 * time.Second)
+		at(2, 4, false)
+		time.Sleep(2 * time.Second)
+		at(2, 4, true)
 	})
 }
 

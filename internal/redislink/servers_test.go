@@ -15,14 +15,14 @@ import (
 	"github.com/holdfast-go/holdfast/breaker"
 )
 
-// several gives a link servers by the first letter of what is on them, with the keys of heartbeats on x, on y from the third
-// one on, on w after all that are tried, and none on z.
+// several gives a link servers by the first letter of what is on them, with the first key of heartbeats on x, the next
+// ones on y, one after all that are tried on w, and none on z.
 func several(t *testing.T, l *Link) {
 	t.Helper()
 	of := func(id string) string {
 		if i, ok := strings.CutPrefix(id, "p:v1:peers"); ok {
 			switch i {
-			case ":2", ":3":
+			case ":1", ":2":
 				return "y"
 			case ":1000":
 				return "w"
@@ -52,12 +52,12 @@ func TestHeartbeatsOnServers(t *testing.T) {
 	counting(t, 0, func(t *testing.T, l *Link, s *counter, _ *[]time.Duration) {
 		several(t, l)
 		x, y, z, w := l.Server("xa"), l.Server("ya"), l.Server("za"), l.Server("wa")
-		for srv, want := range map[*Server]string{x: "p:v1:peers", y: "p:v1:peers:2", z: "", w: ""} {
+		for srv, want := range map[*Server]string{x: "p:v1:peers", y: "p:v1:peers:1", z: "", w: ""} {
 			if key := l.peersOn(srv); key != want {
 				t.Errorf("the heartbeats on %s have the key %q", srv.Addr, key)
 			}
 		}
-		says := map[string]int64{"p:v1:peers": 4, "p:v1:peers:2": 3}
+		says := map[string]int64{"p:v1:peers": 4, "p:v1:peers:1": 3}
 		s.says = func(a asked) ([]int64, error) {
 			if says[a.key] == 0 {
 				return nil, errors.New("no connection")
@@ -83,7 +83,7 @@ func TestHeartbeatsOnServers(t *testing.T) {
 			srv  *Server
 			want []string
 		}{
-			{y, []string{"peers", "peers:2"}}, {y, nil}, {x, nil}, {z, nil}, {w, nil},
+			{y, []string{"peers", "peers:1"}}, {y, nil}, {x, nil}, {z, nil}, {w, nil},
 		} {
 			l.Beat(step.srv)
 			if got := sent(); !slices.Equal(got, step.want) {
@@ -93,18 +93,23 @@ func TestHeartbeatsOnServers(t *testing.T) {
 		if l.Processes() != 4 || l.counted(x) != 4 || l.counted(y) != 3 || l.counted(z) != 0 {
 			t.Errorf("%d processes; %d, %d and %d on servers", l.Processes(), l.counted(x), l.counted(y), l.counted(z))
 		}
+		l.fleet.beats, l.fleet.peers.n = census{}, 7 // as a function of the user's says
+		if l.counted(x) != 7 || l.counted(y) != 3 {
+			t.Errorf("%d and %d on servers", l.counted(x), l.counted(y))
+		}
+		l.fleet.beats, l.fleet.peers.n = census{n: 4}, 0
 		// Who asks for the first time asks soon again, for two seconds: others may wait for each other.
 		for i := range 16 {
 			time.Sleep(250 * time.Millisecond)
 			l.Beat(y)
-			if got := strings.Join(sent(), " "); (got == "peers peers:2") != (i < 8 || i == 15) || got != "" && len(got) != 13 {
+			if got := strings.Join(sent(), " "); (got == "peers peers:1") != (i < 8 || i == 15) || got != "" && len(got) != 13 {
 				t.Errorf("%d: %s", i, got)
 			}
 		}
 		// The other one does not answer: what was counted stays, and it is asked in two seconds.
-		says["p:v1:peers:2"] = 0
+		says["p:v1:peers:1"] = 0
 		time.Sleep(2 * time.Second)
-		for i, want := range []string{"peers peers:2", "", "", "", "peers peers:2"} {
+		for i, want := range []string{"peers peers:1", "", "", "", "peers peers:1"} {
 			l.Beat(y)
 			if got := strings.Join(sent(), " "); got != want {
 				t.Errorf("without an answer, %d: %s", i, got)
@@ -226,7 +231,7 @@ func TestRareHeartbeats(t *testing.T) {
 // as far as they can be asked, and whatever uses it of its own does not.
 func TestDeregister(t *testing.T) {
 	counting(t, 0, func(t *testing.T, l *Link, s *counter, _ *[]time.Duration) {
-		s.says = func(asked) ([]int64, error) { return []int64{2, 0, 0, 0}, nil }
+		s.says = func(asked) ([]int64, error) { return []int64{1, 0, 0, 0}, nil }
 		link := func(process string, alone bool) *Link {
 			other, err := New(Config{Client: l.Client, Prefix: "p", Process: process, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
@@ -270,20 +275,20 @@ func TestDeregister(t *testing.T) {
 		second.Close(func() {})
 		check("two of three")
 		third.Close(func() {})
-		check("all three", "a", "a:2")
+		check("all three", "a", "a:1")
 		other.Close(func() {})
-		check("another process", "a", "a:2", "b")
+		check("another process", "a", "a:1", "b")
 		down, unused := link("c", false), link("d", false)
 		down.beat(t.Context())
 		down.beatAt(t.Context(), down.Server("y"))
 		open(down.Server("y"))
 		down.Close(func() {})
-		check("one server is lost", "a", "a:2", "b", "c")
+		check("one server is lost", "a", "a:1", "b", "c")
 		unused.Server("y")
 		unused.Server("x")
 		unused.beat(t.Context())
 		unused.Close(func() {})
-		check("a server that was not used", "a", "a:2", "b", "c", "d")
+		check("a server that was not used", "a", "a:1", "b", "c", "d")
 		present.Lock()
 		defer present.Unlock()
 		for p := range present.links {
@@ -333,10 +338,16 @@ func TestAssumedOnce(t *testing.T) {
 	if len(log.said) != 1 || !strings.Contains(log.said[0], "processes=10") {
 		t.Errorf("%q", log.said)
 	}
+	fixed, err := New(Config{Client: l.Client, Prefix: "p", Share: 0.5, Logger: slog.New(log)})
+	if err != nil || fixed.UseShare() != 0.5 || len(log.said) != 1 {
+		t.Errorf("%v, %q", err, log.said)
+	}
 	known := unused(t, 128)
 	known.wire.events.logger = slog.New(log)
-	known.Counted(3)
-	if known.Counted(0); known.UseShare() != 1.0/3 || len(log.said) != 1 {
+	if !known.Counted(1) || known.ShareOrigin() != "learnt" || !known.Counted(3) || known.Counted(0) {
+		t.Error("what is counted")
+	}
+	if known.UseShare() != 1.0/3 || len(log.said) != 1 {
 		t.Errorf("%v, %q", known.UseShare(), log.said)
 	}
 }
@@ -368,7 +379,8 @@ func TestSeveralServersAreAskedAtOnce(t *testing.T) {
 				t.Errorf("%d: %v", i, err)
 			}
 		}
-		if err := l.Ask(t.Context(), l.Server("y"), &Op{ID: "y", Command: ops[1].Command}, l.Budget); !errors.Is(err, ErrOpen) || !FallsBack(err) {
+		err := l.Ask(t.Context(), l.Server("y"), &Op{ID: "y", Command: ops[1].Command}, l.Budget)
+		if failed, ok := errors.AsType[*Error](err); !ok || failed.Class != breaker.ClassUnavailable || !errors.Is(err, ErrOpen) || !l.Server("y").Unavailable() || l.Server("y").Away() {
 			t.Errorf("%v", err)
 		}
 		if n := len(s.all()); n != 2 {

@@ -111,15 +111,18 @@ func TestProbesStop(t *testing.T) {
 			f.clock, f.sameSlot = &q.clock, true
 			a := args(t, algo.GCRA)
 			for _, id := range []string{"a", "b", "c"} {
-				f.add(decision(a, id, 1))
+				f.add(decision(a, id, 0))
 			}
 			f.callers = 3
 			ticket, _ := q.breaker.Acquire()
 			if !q.begin(f, ticket) || f.used != 4 || f.peeks { // with one that writes
 				t.Fatalf("%s: %d commands", name, f.used)
 			}
+			if b, ok := f.commands[3].other.(*lua.Beat); !ok || b.Key != names.Probe("a") || b.Life != 1_000_000 {
+				t.Errorf("%s: it writes %+v", name, f.commands[3].other)
+			}
 			sent := 0
-			l.wire.lua = lua.NewClient(process(func(cmd redis.Cmder) error {
+			l.wire.lua = lua.NewClient(process(func(_ context.Context, cmd redis.Cmder) error {
 				if sent++; sent > 1 {
 					cmd.SetErr(rejection("NOPERM it may not"))
 					return cmd.Err()
@@ -155,16 +158,16 @@ func TestProbesStop(t *testing.T) {
 }
 
 // process answers commands by a function.
-type process func(redis.Cmder) error
+type process func(context.Context, redis.Cmder) error
 
-func (p process) Process(_ context.Context, cmd redis.Cmder) error { return p(cmd) }
+func (p process) Process(ctx context.Context, cmd redis.Cmder) error { return p(ctx, cmd) }
 
-func (p process) Pipelined(_ context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error) {
+func (p process) Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error) {
 	all := new(pipe)
 	_ = fn(all)
 	var first error
 	for _, cmd := range all.cmds {
-		if err := p(cmd); err != nil && first == nil {
+		if err := p(ctx, cmd); err != nil && first == nil {
 			first = err
 		}
 	}
@@ -191,7 +194,7 @@ func TestFlightsAreUsedAgain(t *testing.T) {
 			t.Fatal("no place for ", o.ID)
 		}
 	}
-	l.wire.lua = lua.NewClient(process(func(cmd redis.Cmder) error {
+	l.wire.lua = lua.NewClient(process(func(_ context.Context, cmd redis.Cmder) error {
 		cmd.SetErr(rejection("CROSSSLOT"))
 		return cmd.Err()
 	}))

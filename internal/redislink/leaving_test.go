@@ -1,0 +1,366 @@
+package redislink
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// hanging is a link whose server answers a command when it is let: one for each time that it is sent to.
+func hanging(t *testing.T, inFlight int) (l *Link, lets chan struct{}, sent *[]string) {
+	l, lets, sent = unused(t, inFlight), make(chan struct{}), new([]string)
+	l.wire.lua = lua.NewClient(process(func(_ context.Context, cmd redis.Cmder) error {
+		all := cmd.Args()
+		if *sent = append(*sent, *all[3].(*string)); len(*sent) > 1 {
+			all = all[:3]
+		}
+		n, v := all[2].(int), []int64{granted[0]}
+		for range n {
+			v = append(v, granted[1])
+		}
+		<-lets
+		cmd.(interface{ SetVal([]int64) }).SetVal(v)
+		return nil
+	}))
+	return l, lets, sent
+}
+
+// caller is a caller of a request, and what came of it.
+type caller struct {
+	o        *Op
+	took     time.Duration
+	class    breaker.Class
+	err      error
+	done     bool
+	answered []bool // with which After was called
+}
+
+func begin(ctx context.Context, q *queue, id string, budget time.Duration) *caller {
+	c, began := &caller{o: &Op{}}, time.Now()
+	a := gcraArgs
+	c.o.ID, c.o.Args, c.o.Keys, c.o.Cost = id, a, names.KeysOf(a.Kind, id), 1
+	c.o.After = func(_ *Op, answered bool) { c.answered = append(c.answered, answered) }
+	go func() {
+		c.class, c.err = q.do(ctx, c.o, budget)
+		c.took, c.done = time.Since(began), true
+	}()
+	synctest.Wait()
+	return c
+}
+
+var gcraArgs = func() *lua.Args {
+	p, err := algo.Limit{Kind: algo.GCRA, N: 10, Per: 3600_000_000, Burst: 10}.Params()
+	if err != nil {
+		panic(err)
+	}
+	a := lua.NewArgs(p)
+	return &a
+}()
+
+// TestCallersLeave: each when its own budget is over, whoever came before it; whose request was not sent is told so, those
+// who wait take the places of calls that have lost all their callers, and what such a call ends with is nothing to them.
+func TestCallersLeave(t *testing.T) {
+	const ms = time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		l, lets, sent := hanging(t, 128)
+		q := only(l)
+		l.wire.fair = 10 * ms
+		first, second, third := begin(t.Context(), q, "a", 50*ms), begin(t.Context(), q, "b", 20*ms), begin(t.Context(), q, "c", 50*ms)
+		waits, hurried, patient := begin(t.Context(), q, "d", 90*ms), begin(t.Context(), q, "e", 10*ms), begin(t.Context(), q, "e", 30*ms)
+		if len(*sent) != depth || q.waiting.len() != 3 || q.asking() != 6 {
+			t.Fatalf("%v were sent, %d wait", *sent, q.waiting.len())
+		}
+		time.Sleep(10 * ms)
+		synctest.Wait()
+		if !hurried.done || hurried.took != 10*ms || hurried.class != breaker.ClassAborted || hurried.err != errNoTurn || len(hurried.answered) != 1 || hurried.answered[0] || hurried.o.Class != breaker.ClassAborted {
+			t.Errorf("one that was not sent: %+v", hurried)
+		}
+		if n := q.overloaded.Load(); n != 1 {
+			t.Errorf("%d had no turn", n)
+		}
+		time.Sleep(10 * ms)
+		synctest.Wait()
+		if !second.done || second.took != 20*ms || second.class != breaker.ClassUnavailable && second.class != breaker.ClassSlow || len(second.answered) != 0 {
+			t.Errorf("one that was sent: %+v", second)
+		}
+		// Its place is that of the two who wait, who leave together.
+		if len(*sent) != depth+1 || q.stuck != 1 || q.waiting.len() != 0 {
+			t.Errorf("%v were sent, %d calls are stuck, %d wait", *sent, q.stuck, q.waiting.len())
+		}
+		time.Sleep(10 * ms)
+		synctest.Wait()
+		if !patient.done || patient.took != 30*ms {
+			t.Errorf("one of two callers: %+v", patient)
+		}
+		late := begin(t.Context(), q, "f", 5*ms)
+		time.Sleep(5 * ms)
+		synctest.Wait()
+		if late.err != errNoTurn || q.overloaded.Load() != 1 { // a call is stuck: that is no overload
+			t.Errorf("while a call is stuck: %+v; %d had no turn", late, q.overloaded.Load())
+		}
+		for range depth + 1 {
+			lets <- struct{}{}
+			synctest.Wait()
+		}
+		if first.class != breaker.ClassOK || third.class != breaker.ClassOK || waits.class != breaker.ClassOK || waits.took != 35*ms {
+			t.Errorf("%+v, %+v, %+v", first, third, waits)
+		}
+		for c, want := range map[*caller]bool{first: true, waits: true, second: false, patient: false} {
+			if len(c.answered) != 1 || c.answered[0] != want {
+				t.Errorf("%s: answered %v", c.o.ID, c.answered)
+			}
+		}
+		if len(q.flights)+q.stuck+q.landing != 0 || q.learnt != 4 {
+			t.Errorf("%d calls, %d are stuck, %d end, %d were learnt of", len(q.flights), q.stuck, q.landing, q.learnt)
+		}
+		if again := begin(t.Context(), q, "g", 50*ms); again.done {
+			t.Errorf("%+v", again)
+		} else {
+			lets <- struct{}{}
+			synctest.Wait()
+			if again.class != breaker.ClassOK || again.err != nil {
+				t.Errorf("%+v", again)
+			}
+		}
+	})
+}
+
+// TestCallersAreCancelled: who does not wait any longer takes no answer of others along, and one that was answered at
+// that moment has the answer.
+func TestCallersAreCancelled(t *testing.T) {
+	const ms = time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		l, lets, sent := hanging(t, 128)
+		q := only(l)
+		var all []*caller
+		for _, id := range []string{"a", "b", "c"} {
+			all = append(all, begin(t.Context(), q, id, time.Second))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		waits, stays := begin(ctx, q, "d", time.Second), begin(t.Context(), q, "d", time.Second)
+		cancel()
+		synctest.Wait()
+		if waits.class != breaker.ClassCaller || waits.err != context.Canceled || len(waits.answered) != 1 || waits.answered[0] || stays.done {
+			t.Errorf("%+v", waits)
+		}
+		ctx, cancel = context.WithCancel(t.Context())
+		alone := begin(ctx, q, "e", time.Second)
+		if len(*sent) != depth {
+			t.Errorf("%v were sent", *sent)
+		}
+		cancel()
+		for range 5 {
+			select {
+			case lets <- struct{}{}:
+			default:
+			}
+			synctest.Wait()
+		}
+		if stays.class != breaker.ClassOK || alone.class != breaker.ClassCaller || q.overloaded.Load() != 0 {
+			t.Errorf("%+v, %+v", stays, alone)
+		}
+		for _, c := range all {
+			if c.class != breaker.ClassOK {
+				t.Errorf("%+v", c)
+			}
+		}
+		// One that was answered, and one that was sent home, have what was said.
+		o := decision(gcraArgs, "k", 1)
+		o.state, o.Class, o.Err = answered, breaker.ClassBug, ErrOpen
+		o.done <- struct{}{}
+		if class, err := q.leave(t.Context(), o, context.Canceled); class != breaker.ClassBug || err != ErrOpen {
+			t.Errorf("answered: %v, %v", class, err)
+		}
+		o.state, o.dismissed.class, o.dismissed.err = left, breaker.ClassSlow, errBudget
+		o.done <- struct{}{}
+		if class, err := q.leave(t.Context(), o, context.Canceled); class != breaker.ClassSlow || err != errBudget {
+			t.Errorf("sent home: %v, %v", class, err)
+		}
+	})
+}
+
+// TestTurnsInOrder: who comes while others wait waits behind them, also where there is a place; and who finds a call in flight
+// does not make its own.
+func TestTurnsInOrder(t *testing.T) {
+	synctest.Test(t, turnsInOrder)
+}
+
+func turnsInOrder(t *testing.T) {
+	l := unused(t, 128)
+	q := only(l)
+	l.wire.lua = lua.NewClient(process(func(_ context.Context, cmd redis.Cmder) error { cmd.SetErr(rejection("OOM")); return cmd.Err() }))
+	before, o := decision(gcraArgs, "before", 1), decision(gcraArgs, "o", 1)
+	q.waiting.push(before)
+	if f, err := q.add(o, true); f != nil || err != nil {
+		t.Fatalf("%v, %v", f, err)
+	}
+	<-before.done
+	<-o.done
+	synctest.Wait()
+	if before.flight != o.flight || q.waiting.len() != 0 {
+		t.Errorf("%d wait", q.waiting.len())
+	}
+	q.mu.Lock()
+	q.flights = inFlight(1)
+	q.mu.Unlock()
+	if f, err := q.add(decision(gcraArgs, "second", 1), true); f != nil || err != nil {
+		t.Errorf("%v, %v: a call of its own beside another one", f, err)
+	}
+	synctest.Wait()
+	q.mu.Lock()
+	q.flights = nil
+	q.mu.Unlock()
+	f, err := q.add(decision(gcraArgs, "alone", 1), true)
+	if f == nil || err != nil || !f.own {
+		t.Fatalf("%v, %v", f, err)
+	}
+	q.run(f)
+	if f, err = q.add(decision(gcraArgs, "alone", 1), false); f != nil || err != nil {
+		t.Errorf("%v, %v", f, err)
+	}
+	synctest.Wait()
+	// Calls that are stuck, and whose callers are being answered.
+	for _, c := range []struct {
+		flying, stuck, landing int
+		ready                  bool
+	}{{depth, 0, 0, false}, {depth, 1, 0, true}, {depth + 1, 1, 0, false}, {depth - 1, 0, 1, false}, {depth - 1, 1, 1, true}, {0, 0, depth, false}} {
+		q.mu.Lock()
+		q.flights, q.stuck, q.landing = inFlight(c.flying), c.stuck, c.landing
+		if got := q.ready(); got != c.ready {
+			t.Errorf("%+v: ready %v", c, got)
+		}
+		q.flights, q.stuck, q.landing = nil, 0, 0
+		q.mu.Unlock()
+	}
+	// From as many calls on it is known how far a server is.
+	q.wire.connections, q.least, q.before = 20, far, far
+	for learnt, ready := range map[uint64]bool{sure - 1: false, sure: true} {
+		q.mu.Lock()
+		q.learnt, q.flights = learnt, inFlight(depth)
+		if got := q.ready(); got != ready {
+			t.Errorf("after %d calls: ready %v", learnt, got)
+		}
+		q.flights = nil
+		q.mu.Unlock()
+	}
+	// Who has just as much time as a round trip takes is sent.
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	q.trip, q.flights = time.Second, inFlight(1)
+	for left, late := range map[time.Duration]bool{time.Second: false, time.Second - 1: true} {
+		o := decision(gcraArgs, "k", 1)
+		if o.deadline = now.Add(left); q.tooLate(o, now) != late {
+			t.Errorf("%v are left of %v", left, q.trip)
+		}
+	}
+	hurried := decision(gcraArgs, "k", 1)
+	hurried.deadline = now
+	q.waiting.push(hurried)
+	if f, out := q.next(); f != nil || len(out) != 1 || hurried.state != answered {
+		t.Errorf("%v, %d are too late", f, len(out))
+	}
+	q.flights = nil
+}
+
+// TestCallsThatAreNotMade: where the breaker is open, or all callers have left, nothing is sent, and the breaker learns nothing.
+func TestCallsThatAreNotMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, calls := unused(t, 128), 0
+		l.wire.lua = lua.NewClient(process(func(_ context.Context, cmd redis.Cmder) error {
+			calls++
+			cmd.SetErr(rejection("OOM"))
+			return cmd.Err()
+		}))
+		q := only(l)
+		gone := decision(gcraArgs, "a", 1)
+		abandoned := func() *flight {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			f := q.gather(gone)
+			gone.state = left
+			return f
+		}
+		f := abandoned()
+		f.callers = 0
+		q.stuck++
+		if q.run(f); calls != 0 || !errors.Is(gone.Err, errUnsent) || gone.Class != breaker.ClassAborted || q.stuck != 0 || q.learnt != 0 {
+			t.Errorf("%d calls, %v, %v; %d are stuck", calls, gone.Class, gone.Err, q.stuck)
+		}
+		if again := q.unused.Get().(*flight); again == f {
+			t.Error("a call that was left is used again")
+		}
+		for q.breaker.State() == breaker.Closed {
+			p, _ := q.breaker.Acquire()
+			p.Report(breaker.ClassUnavailable, breaker.ProofRun, 0)
+		}
+		o := decision(gcraArgs, "b", 1)
+		fly(l, o)
+		if calls != 0 || o.Class != breaker.ClassUnavailable || o.Err != ErrOpen {
+			t.Errorf("%d calls, %v, %v", calls, o.Class, o.Err)
+		}
+		// A probe that is not sent leaves its place to the next one.
+		time.Sleep(time.Minute)
+		f = abandoned()
+		f.callers = 0
+		q.stuck++
+		q.run(f)
+		if p, ok := q.breaker.Acquire(); !ok || !p.Probe() || q.breaker.State() != breaker.HalfOpen {
+			t.Errorf("the breaker is %v", q.breaker.State())
+		}
+	})
+}
+
+// TestClosedLinks: after Close nothing is asked; the callbacks of requests that come are called, and say so.
+func TestClosedLinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lets, sent := hanging(t, 128)
+		q, steps := only(l), []string{}
+		flying := begin(t.Context(), q, "a", time.Second)
+		closed := false
+		go func() {
+			l.Close(func() {
+				steps = append(steps, "last")
+				if flying.err != ErrClosed || flying.took != 0 {
+					t.Errorf("before the last requests: %+v", flying)
+				}
+				o := decision(gcraArgs, "last", 1)
+				go func() { lets <- struct{}{} }()
+				if err := l.Last(o); err != nil {
+					t.Errorf("the last request: %v", err)
+				}
+			})
+			closed = true
+		}()
+		synctest.Wait()
+		if !flying.done || closed || len(steps) != 0 {
+			t.Errorf("closed %v while a call is under way: %+v", closed, flying)
+		}
+		lets <- struct{}{}
+		synctest.Wait()
+		if !closed || len(steps) != 1 || len(*sent) != 2 {
+			t.Errorf("closed %v, %v, sent %v", closed, steps, *sent)
+		}
+		o, after := decision(gcraArgs, "b", 1), []bool{}
+		o.After = func(_ *Op, answered bool) { after = append(after, answered) }
+		for _, err := range l.AskAll(t.Context(), []*Op{o}) {
+			if failed, ok := errors.AsType[*Error](err); !ok || failed.Class != breaker.ClassCaller || failed.Err != ErrClosed {
+				t.Errorf("%v", err)
+			}
+		}
+		if len(after) != 1 || after[0] {
+			t.Errorf("its caller is told %v", after)
+		}
+		if err := l.Last(decision(gcraArgs, "c", 1)); !errors.Is(err, ErrClosed) {
+			t.Errorf("%v", err)
+		}
+	})
+}

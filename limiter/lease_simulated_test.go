@@ -65,7 +65,7 @@ func repeat(n int, a asks) (all []asks) {
 func TestLeaseStepByStep(t *testing.T) {
 	lease, redis, cache := limiter.SourceLease, limiter.SourceRedis, limiter.SourceCache
 	for _, limit := range leasable(100, 300*time.Hour) {
-		simulated(t, func(t *testing.T, r *sim.Redis) {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
 			opts := []limiter.Option{limiter.WithShare(1), limiter.WithLease(40, 10*time.Second)}
 			lim, told := simulatedLimiter(t, r, "a", limit, opts...)
 			other, _ := simulatedLimiter(t, r, "b", limit, limiter.WithShare(1), limiter.WithLease(40, 10*time.Second))
@@ -105,7 +105,7 @@ func TestLeaseStepByStep(t *testing.T) {
 // TestLeaseEndsInVirtualTime: what is not spent in its age goes back then, or with Close, once.
 func TestLeaseEndsInVirtualTime(t *testing.T) {
 	for _, limit := range leasable(100, 300*time.Hour) {
-		simulated(t, func(t *testing.T, r *sim.Redis) {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
 			lim, _ := simulatedLimiter(t, r, "a", limit, limiter.WithShare(1), limiter.WithLease(40, 4*time.Second))
 			other, _ := simulatedLimiter(t, r, "b", limit, limiter.WithShare(1), limiter.WithLease(40, 4*time.Second))
 			left := func(when string, want int) {
@@ -135,7 +135,7 @@ func TestLeaseEndsInVirtualTime(t *testing.T) {
 
 // TestLeaseAsksAheadInTime: with a Redis that is far, only the first decision waits for it.
 func TestLeaseAsksAheadInTime(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		lim, _ := simulatedLimiter(t, r, "a", limiter.GCRA(limiter.PerHour(10_000), 10_000), limiter.WithShare(1), limiter.WithLease(200, 10*time.Second))
 		if _, err := lim.Peek(t.Context(), "k"); err != nil { // which dials
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestLeaseAsksAheadInTime(t *testing.T) {
 // waits for that.
 func TestLeaseOfACallerThatLeft(t *testing.T) {
 	for _, second := range []bool{false, true} {
-		simulated(t, func(t *testing.T, r *sim.Redis) {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
 			lim, _ := simulatedLimiter(t, r, "a", limiter.GCRA(limiter.PerHour(100), 101), limiter.WithShare(1), limiter.WithLease(40, 10*time.Second), limiter.WithBudget(time.Second))
 			var wg sync.WaitGroup
 			for range 3 { // connections
@@ -200,7 +200,7 @@ func TestLeaseOfACallerThatLeft(t *testing.T) {
 // share; fewer units than are asked for may be all that is held. What is left goes back when Redis is there again.
 func TestLeaseInAnOutage(t *testing.T) {
 	for _, spend := range []bool{true, false} {
-		simulated(t, func(t *testing.T, r *sim.Redis) {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
 			limit := limiter.FixedWindow(limiter.Per(100, 300*time.Hour))
 			lim, _ := simulatedLimiter(t, r, "a", limit, limiter.WithShare(0.1), limiter.WithLease(40, time.Minute))
 			other, _ := simulatedLimiter(t, r, "b", limit, limiter.WithShare(1), limiter.WithLease(40, time.Minute))
@@ -250,7 +250,7 @@ func TestLeaseInAnOutage(t *testing.T) {
 func TestLeaseLosesItsKey(t *testing.T) {
 	for _, limit := range leasable(100, 300*time.Hour) {
 		for _, underWay := range []bool{false, true} {
-			simulated(t, func(t *testing.T, r *sim.Redis) {
+			sim.Test(t, func(t *testing.T, r *sim.Redis) {
 				lim, _ := simulatedLimiter(t, r, "a", limit, limiter.WithShare(1), limiter.WithLease(40, time.Second))
 				allow := func() limiter.Result {
 					t.Helper()
@@ -285,7 +285,7 @@ func TestLeaseLosesItsKey(t *testing.T) {
 
 // TestCostsBeyondALease: those that are larger than what is ever held.
 func TestCostsBeyondALease(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		lim, _ := simulatedLimiter(t, r, "a", limiter.FixedWindow(limiter.Per(100, 300*time.Hour)), limiter.WithShare(1), limiter.WithLease(10, time.Minute))
 		lease, redis := limiter.SourceLease, limiter.SourceRedis
 		decide(t, lim, "beyond", asks{30, false, 30, redis, 70}, asks{1, false, 1, redis, 69}, asks{20, false, 20, redis, 49}, asks{1, false, 1, redis, 48},

@@ -132,7 +132,7 @@ func TestApartIsAnsweredTheSame(t *testing.T) {
 	for _, migrates := range []bool{false, true} {
 		rejected, answers := 0, map[string]int{}
 		for seed := range uint64(40) {
-			simulated(t, func(t *testing.T, r *sim.Redis) {
+			sim.Test(t, func(t *testing.T, r *sim.Redis) {
 				apart := &cluster{migrates: migrates}
 				var said [2][]string
 				for side, server := range []*sim.Redis{r, sim.NewRedis()} {
@@ -207,7 +207,7 @@ func TestApartIsAnsweredTheSame(t *testing.T) {
 // TestPartsOfACommandFail: what was charged apart before the connection was lost is answered, and what may have been
 // charged is an error.
 func TestPartsOfACommandFail(t *testing.T) {
-	simulated(t, func(t *testing.T, r *sim.Redis) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
 		l := process(t, r, "a", func(c *redislink.Config) {
 			c.MaxInFlight = 1
 			c.Client.(*redis.Client).AddHook(&cluster{})

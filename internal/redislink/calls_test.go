@@ -41,6 +41,10 @@ func TestBoundsOfCalls(t *testing.T) {
 		},
 		"work of a command": {{decision(log, "a", -500), true, 1, 1}, {decision(log, "b", -500), true, 1, 2}, {decision(log, "c", -1), true, 2, 2}},
 		"work of one key":   {{decision(log, "a", 500), true, 1, 1}, {decision(log, "a", 500), true, 1, 1}, {decision(log, "a", 500), true, 2, 1}, {decision(log, "b", 501), true, 3, 1}},
+		"callers of one key": {
+			{decision(log, "a", 143), true, 1, 1}, {decision(log, "a", 143), true, 1, 1}, {decision(log, "a", 143), true, 1, 1}, {decision(log, "a", 143), true, 1, 1},
+			{decision(log, "a", 143), true, 1, 1}, {decision(log, "a", 143), true, 1, 1}, {decision(log, "a", 143), true, 2, 1}, // 1001
+		},
 		"a large one alone": {{decision(log, "a", -9000), true, 1, 1}, {decision(gcra, "b", 1), false, 1, 1}},
 		"debts of one key":  {{decision(gcra, "a", -2), true, 1, 1}, {decision(gcra, "a", -2), true, 1, 2}},
 		"keys":              {{set("a", callKeys-1), true, 1, 1}, {set("b", 2), false, 1, 1}, {decision(gcra, "c", 1), true, 2, 1}, {decision(gcra, "d", 1), false, 2, 1}, {decision(gcra, "c", 1), true, 2, 1}},

@@ -187,6 +187,96 @@ func TestCallersAreCancelled(t *testing.T) {
 	})
 }
 
+// TestHurriedCallersAreTold: who waits, and has not the time of a round trip any more when a place is free, is told at that moment.
+func TestHurriedCallersAreTold(t *testing.T) {
+	const ms = time.Millisecond
+	for _, how := range []string{"a call ends", "a caller leaves"} {
+		synctest.Test(t, func(t *testing.T) {
+			l, lets, _ := hanging(t, 128)
+			q := only(l)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			for _, id := range []string{"a", "b", "c"} {
+				begin(ctx, q, id, time.Second)
+				ctx = t.Context()
+			}
+			q.mu.Lock()
+			q.trip = 40 * ms
+			q.mu.Unlock()
+			hurried, patient := begin(t.Context(), q, "d", 35*ms), begin(t.Context(), q, "e", time.Second)
+			time.Sleep(20 * ms)
+			if how == "a call ends" {
+				lets <- struct{}{}
+			} else {
+				cancel()
+			}
+			synctest.Wait()
+			if !hurried.done || hurried.err != errNoTurn || hurried.class != breaker.ClassAborted || hurried.took != 20*ms || len(hurried.answered) != 1 || patient.done || q.waiting.len() != 0 {
+				t.Errorf("%s: %+v, %+v, %d wait", how, hurried, patient, q.waiting.len())
+			}
+			for len(q.flights) > 0 {
+				lets <- struct{}{}
+				synctest.Wait()
+			}
+		})
+	}
+}
+
+// TestCloseWaitsForCallbacks: what is called for requests of a call that has ended is over when Close returns.
+func TestCloseWaitsForCallbacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lets, _ := hanging(t, 128)
+		o, over := decision(gcraArgs, "a", 1), false
+		o.After = func(*Op, bool) { time.Sleep(time.Second); over = true }
+		go func() { _, _ = only(l).do(t.Context(), o, time.Minute) }()
+		synctest.Wait()
+		lets <- struct{}{}
+		synctest.Wait()
+		if l.Close(func() {}); !over {
+			t.Error("closed while a request is being answered")
+		}
+	})
+}
+
+// TestLateCallsAreToldByAll: also one of several callers who leaves says that a call is late, and who leaves a probe
+// early leaves its place to another one.
+func TestLateCallsAreToldByAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := only(unused(t, 128))
+		gather := func() (first, second *Op) {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			first, second = decision(gcraArgs, "a", 1), decision(gcraArgs, "a", 1)
+			q.waiting.push(second)
+			f := q.gather(first)
+			f.ticket, _ = q.breaker.Acquire()
+			f.sent = time.Now().Add(-time.Second)
+			return first, second
+		}
+		first, second := gather()
+		if class, _ := q.leave(t.Context(), first, errBudget); class != breaker.ClassSlow || q.breaker.Snapshot().LastFailure != class {
+			t.Errorf("%v, the breaker has heard of %v", class, q.breaker.Snapshot().LastFailure)
+		}
+		_, _ = q.leave(t.Context(), second, errBudget)
+		for q.breaker.State() == breaker.Closed {
+			p, _ := q.breaker.Acquire()
+			p.Report(breaker.ClassUnavailable, breaker.ProofRun, 0)
+		}
+		time.Sleep(time.Minute)
+		first, second = gather()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _ = q.leave(ctx, first, context.Canceled)
+		if _, ok := q.breaker.Acquire(); ok {
+			t.Error("a second probe while the first one has a caller")
+		}
+		_, _ = q.leave(ctx, second, context.Canceled)
+		if p, ok := q.breaker.Acquire(); !ok || !p.Probe() {
+			t.Error("no probe after one that all callers have left")
+		}
+	})
+}
+
 // TestTurnsInOrder: who comes while others wait waits behind them, also where there is a place; and who finds a call in flight
 // does not make its own.
 func TestTurnsInOrder(t *testing.T) {
@@ -199,11 +289,15 @@ func turnsInOrder(t *testing.T) {
 	l.wire.lua = lua.NewClient(process(func(_ context.Context, cmd redis.Cmder) error { cmd.SetErr(rejection("OOM")); return cmd.Err() }))
 	before, o := decision(gcraArgs, "before", 1), decision(gcraArgs, "o", 1)
 	q.waiting.push(before)
+	began := time.Now()
 	if f, err := q.add(o, true); f != nil || err != nil {
 		t.Fatalf("%v, %v", f, err)
 	}
 	<-before.done
 	<-o.done
+	if time.Since(began) != 0 || before.state != answered || o.state != answered || o.Class != breaker.ClassReadOnly {
+		t.Errorf("%v, %v after %v", o.Class, o.Err, time.Since(began))
+	}
 	synctest.Wait()
 	if before.flight != o.flight || q.waiting.len() != 0 {
 		t.Errorf("%d wait", q.waiting.len())
@@ -329,6 +423,9 @@ func TestClosedLinks(t *testing.T) {
 		go func() {
 			l.Close(func() {
 				steps = append(steps, "last")
+				if err := l.Ask(t.Context(), l.Server("k"), decision(gcraArgs, "new", 1), time.Second); !errors.Is(err, ErrClosed) {
+					t.Errorf("a new request: %v", err)
+				}
 				if flying.err != ErrClosed || flying.took != 0 {
 					t.Errorf("before the last requests: %+v", flying)
 				}

@@ -412,6 +412,33 @@ func TestDoubtedCounts(t *testing.T) {
 	})
 }
 
+// TestBrokenKeys: one that holds something else is an error of those who asked for it, and of no others.
+func TestBrokenKeys(t *testing.T) {
+	a, out := args(t, algo.GCRA), algo.Decision{Allowed: true, Remaining: 5}
+	item := func(id string, broken bool) lua.Item {
+		return lua.Item{Keys: names.KeysOf(algo.GCRA, id), Params: *a, Cost: 1, Count: 1, Admitted: 1, Broken: broken, At: 7}
+	}
+	c := &command{what: decisions, items: 2, decide: lua.Decide{Items: []lua.Item{item("a", true), item("b", false)}, Out: []algo.Decision{{}, out}}}
+	c.all = lua.DecideAll{Of: 2, Items: []lua.Item{item("a", false), item("b", true), item("c", false), item("d", false)}, Out: []algo.Decision{{}, {}, out, out}}
+	failed := c.decide.Items[0].BrokenError()
+	for i, broken := range []bool{true, false} {
+		o, several := &Op{Class: breaker.ClassBug, Err: failed}, &Op{Class: breaker.ClassBug, Err: failed, All: make([]lua.Item, 2)}
+		if broken {
+			o, several = &Op{}, &Op{All: make([]lua.Item, 2)}
+		}
+		c.answer(o, place{item: i})
+		c.answerAll(several, place{item: i})
+		for _, o := range []*Op{o, several} {
+			if (o.Class == breaker.ClassBug) != broken || (o.Err != nil) != broken || broken && !isA[*lua.ReplyError](o.Err) {
+				t.Errorf("%d: %v, %v", i, o.Class, o.Err)
+			}
+		}
+		if !broken && (o.Out != out || len(several.Outs) != 2 || several.Outs[1] != out || several.All[1].At != 7) {
+			t.Errorf("%+v, %+v", o.Out, several)
+		}
+	}
+}
+
 // TestCallersOfOneItem: each of those who share an item knows whether it was admitted, what is left after it, and
 // what those behind it took.
 func TestCallersOfOneItem(t *testing.T) {

@@ -160,8 +160,11 @@ func TestFirstHeartbeatOfALargeFleet(t *testing.T) {
 			if all := s.all(); all[len(all)-1].longer != longestLife-BeatLife {
 				t.Errorf("it lives for %v longer", all[len(all)-1].longer)
 			}
-			if next := time.Duration(l.fleet.turn.next.Load()); next < 200*time.Second || next > 310*time.Second {
-				t.Errorf("the third heartbeat is due after %v", next)
+			l.beatAt(t.Context(), srv)
+			for i, turn := range []*Every{&l.fleet.turn, &srv.turn} {
+				if next := time.Duration(turn.next.Load()); next < 200*time.Second || next > 310*time.Second {
+					t.Errorf("%d: the third heartbeat is due after %v", i, next)
+				}
 			}
 		})
 	}
@@ -176,11 +179,19 @@ func TestFirstHeartbeatOfALargeFleet(t *testing.T) {
 // after an outage over all of it.
 func TestWaitsOfLargeFleets(t *testing.T) {
 	f := newFleet(&Config{Prefix: "p", Process: "a"})
-	for n, every := range map[int64]time.Duration{1: 2 * time.Second, 4000: 2 * time.Second, 10_000: 5 * time.Second} {
+	for n, every := range map[int64]time.Duration{1: 2 * time.Second, 4000: 2 * time.Second, 6000: 3 * time.Second, 10_000: 5 * time.Second, 40_000: 20 * time.Second} {
 		f.alive.Store(n)
-		var wait, spread time.Duration
+		var wait, spread, next time.Duration
 		for range 200 {
-			wait, spread = max(wait, f.wait(beatEvery)), max(spread, f.spread())
+			var turn Every
+			f.schedule(&turn, time.Second, 2*time.Second, BeatLife, false)
+			wait, spread, next = max(wait, f.wait(beatEvery)), max(spread, f.spread()), max(next, time.Duration(turn.next.Load())-time.Second)
+			if f.schedule(&turn, time.Second, 2*time.Second, BeatLife, true); n == 1 && turn.next.Load() != int64(2250*time.Millisecond) {
+				t.Errorf("another number: again at %v", time.Duration(turn.next.Load()))
+			}
+		}
+		if next < every || n > 4000 && next < every*6/5 || next > every*5/4 {
+			t.Errorf("%d processes: the next heartbeat after up to %v", n, next)
 		}
 		if large := every > 2*time.Second; !large && (wait != every || spread != 0) || large && (wait < every*6/5 || wait > every*5/4 || spread < every*3/4 || spread > every) {
 			t.Errorf("%d processes: up to %v, after an outage up to %v", n, wait, spread)

@@ -72,7 +72,7 @@ func TestLeaseStepByStep(t *testing.T) {
 			left := func(when string, want int) {
 				t.Helper()
 				if res, err := other.Peek(t.Context(), "k"); err != nil || res.Remaining != want {
-					t.Errorf("%s, %s: %+v, %v; want %d left for others", limit, when, res, err)
+					t.Errorf("%s, %s: %+v, %v; want %d left for others", limit, when, res, err, want)
 				}
 			}
 			when := limit.Algorithm()

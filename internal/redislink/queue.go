@@ -28,8 +28,8 @@ const (
 	// memory is for how many calls at least the shortest one is remembered. On a busy
 	// machine most calls to a server near by take longer than far.
 	memory = 1024
-	// rest is how long, for each request that was looked at to send home those whose time is
-	// over, none is looked at again: else, of thousands, that would be all that is done.
+	// rest is how long, for each request that was checked to send home those whose time is
+	// over, none is checked again: else, of thousands, that would be all that is done.
 	rest = 100 * time.Nanosecond
 	// callOps bounds how many requests of the queue are considered for a call.
 	callOps = 1024

@@ -66,6 +66,12 @@ func TestKept(t *testing.T) {
 			Life: 2 * time.Minute, Think: 50 * time.Millisecond, Options: options{LocalKeys: 2},
 			Faults: []Fault{{Kind: BlackHole, At: 30 * time.Second, For: 30 * time.Second}},
 		},
+		"parts below a unit, and more keys than a limiter remembers": {
+			Seed: 1, Processes: 8, Callers: 2, Keys: 3, Limits: []Limit{{Limit: limiter.FixedWindow(limiter.PerSecond(2))}},
+			Life: 2 * time.Minute, Think: 50 * time.Millisecond, Options: options{LocalKeys: 2},
+			Faults: []Fault{{Kind: BlackHole, At: 30 * time.Second, For: time.Minute}},
+		},
+		"a sampled limiter forgets a key that is not asked for in ten of its short intervals": DrawShort(500307),
 		"a refund of a split key has one budget": {
 			Seed: 1, Processes: 2, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.TokenBucket(limiter.PerSecond(20), 9), Parts: 3}},
 			Life: time.Minute, Think: 200 * time.Millisecond, Varied: 0.5,

@@ -138,6 +138,15 @@ func (p *Plan) drawCalendar(rng *rand.Rand, decisions float64) {
 	}
 	_, end := unit.Window(at)
 	p.Begins = max(0, end.Sub(began)-time.Duration(rng.Float64()*float64(p.Life)))
+	// Clocks of servers step by some windows: a client sends the one in which it is with those beside it.
+	for i := range p.Faults {
+		if f := &p.Faults[i]; rng.IntN(8) == 0 || f.Kind == ClockSteps && rng.IntN(2) == 0 {
+			by := time.Duration((rng.Float64()*2 - 1) * 4 * float64(shortest[unit])).Round(time.Microsecond)
+			if *f = (Fault{Kind: ClockSteps, At: f.At, For: f.For, On: f.On, By: by}); p.Shape == WrappedCluster {
+				f.On = -1 // whose client hides which server it was: a process knows one clock
+			}
+		}
+	}
 }
 
 // drawSampled lets the processes of some fleets have a sampled limiter, too.

@@ -60,6 +60,9 @@ type way struct {
 	p *process
 }
 
+// leaves is the key under which a request has what its caller leaves by: at the moment of its first response.
+type leaves struct{}
+
 // RoundTrip answers a request.
 func (y way) RoundTrip(r *http.Request) (*http.Response, error) {
 	a := y.a
@@ -79,6 +82,9 @@ func (y way) RoundTrip(r *http.Request) (*http.Response, error) {
 		header.Set("Retry-After", strconv.Itoa(int(wait/time.Second)))
 	}
 	a.tells(y.p, wait)
+	if leave, hasty := r.Context().Value(leaves{}).(context.CancelFunc); hasty {
+		leave()
+	}
 	return &http.Response{StatusCode: status, Header: header, Request: r, ProtoMajor: 1, ProtoMinor: 1, Body: &body{strings.NewReader("body"), a, sync.Once{}}, ContentLength: 4}, nil
 }
 
@@ -200,6 +206,9 @@ func (p *process) request(rng *rand.Rand) {
 		case <-ctx.Done():
 		}
 	})
+	if rng.IntN(8) == 0 {
+		ctx = context.WithValue(ctx, leaves{}, cancel)
+	}
 	method := http.MethodGet
 	if rng.IntN(3) == 0 {
 		method = http.MethodPost

@@ -425,9 +425,6 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 			}
 		}
 		claim := max(m.claim, e.claim)
-		if r.windowed {
-			claim = max(claim, unit)
-		}
 		if e.local || m.local {
 			local += claim * (e.at - m.at).Seconds()
 		}
@@ -441,14 +438,13 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 	}
 	for _, m := range last {
 		if m.local {
-			claim := m.claim
-			if r.windowed {
-				claim = max(claim, unit)
-			}
-			local += claim * (to - m.at).Seconds()
+			local += m.claim * (to - m.at).Seconds()
 		} else {
 			spans = append(spans, [2]time.Duration{m.at, to})
 		}
+	}
+	if r.windowed && l.plan.Options.LocalKeys > 0 {
+		local *= 2 // a key that made room for others may use a part of its own and then one that it shares with them
 	}
 	losses := 0.0
 	for _, lost := range a.lost {

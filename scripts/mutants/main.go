@@ -160,12 +160,12 @@ func (m *mutant) run(overlay, tests, pkg string, env ...string) (string, bool) {
 	return string(out), err != nil
 }
 
-var violation = regexp.MustCompile(`(seed \d+: |kept_test.go:\d+: )(\w+) at [^:]*: .*`)
+var violation = regexp.MustCompile(`(seed \d+: |(?:kept|calendar)_test.go:\d+: )(\w+) at [^:]*: .*`)
 
 // simulate says which promise was broken first, and after how long.
 func (m *mutant) simulate(overlay string) string {
 	began := time.Now()
-	out, failed := m.run(overlay, "TestKept|TestSimulate$", "./internal/sim", "SIM="+sim.String(), "SIM_STOP=1")
+	out, failed := m.run(overlay, "TestKept|TestDaysOfACalendar|TestSimulate$", "./internal/sim", "SIM="+sim.String(), "SIM_STOP=1")
 	if !failed {
 		return ""
 	}

@@ -143,7 +143,7 @@ func (p *Plan) drawCalendar(rng *rand.Rand, decisions float64) {
 		if f := &p.Faults[i]; rng.IntN(8) == 0 || f.Kind == ClockSteps && rng.IntN(2) == 0 {
 			by := time.Duration((rng.Float64()*2 - 1) * 4 * float64(shortest[unit])).Round(time.Microsecond)
 			if *f = (Fault{Kind: ClockSteps, At: f.At, For: f.For, On: f.On, By: by}); p.Shape == WrappedCluster {
-				f.On = -1 // whose client hides which server it was: a process knows one clock
+				f.On = -1 // its client hides which server has answered: a process knows one clock
 			}
 		}
 	}

@@ -83,8 +83,8 @@ func TestCallersLeave(t *testing.T) {
 		if !hurried.done || hurried.took != 10*ms || hurried.class != breaker.ClassAborted || hurried.err != errNoTurn || len(hurried.answered) != 1 || hurried.answered[0] || hurried.o.Class != breaker.ClassAborted {
 			t.Errorf("one that was not sent: %+v", hurried)
 		}
-		if n := q.overloaded.Load(); n != 1 {
-			t.Errorf("%d had no turn", n)
+		if n := q.overloaded.Load(); n != 0 { // no call was answered meanwhile
+			t.Errorf("%d are overload", n)
 		}
 		time.Sleep(10 * ms)
 		synctest.Wait()
@@ -103,8 +103,8 @@ func TestCallersLeave(t *testing.T) {
 		late := begin(t.Context(), q, "f", 5*ms)
 		time.Sleep(5 * ms)
 		synctest.Wait()
-		if late.err != errNoTurn || q.overloaded.Load() != 1 { // a call is stuck: that is no overload
-			t.Errorf("while a call is stuck: %+v; %d had no turn", late, q.overloaded.Load())
+		if late.err != errNoTurn || q.overloaded.Load() != 0 {
+			t.Errorf("while a call is stuck: %+v; %d are overload", late, q.overloaded.Load())
 		}
 		for range depth + 1 {
 			lets <- struct{}{}
@@ -190,7 +190,7 @@ func TestCallersAreCancelled(t *testing.T) {
 // TestHurriedCallersAreTold: who waits, and has not the time of a round trip any more when a place is free, is told at that moment.
 func TestHurriedCallersAreTold(t *testing.T) {
 	const ms = time.Millisecond
-	for _, how := range []string{"a call ends", "a caller leaves"} {
+	for how, overloaded := range map[string]uint64{"a call ends": 1, "a caller leaves": 0} {
 		synctest.Test(t, func(t *testing.T) {
 			l, lets, _ := hanging(t, 128)
 			q := only(l)
@@ -213,6 +213,9 @@ func TestHurriedCallersAreTold(t *testing.T) {
 			synctest.Wait()
 			if !hurried.done || hurried.err != errNoTurn || hurried.class != breaker.ClassAborted || hurried.took != 20*ms || len(hurried.answered) != 1 || patient.done || q.waiting.len() != 0 {
 				t.Errorf("%s: %+v, %+v, %d wait", how, hurried, patient, q.waiting.len())
+			}
+			if n := q.overloaded.Load(); n != overloaded {
+				t.Errorf("%s: %d are overload", how, n)
 			}
 			for len(q.flights) > 0 {
 				lets <- struct{}{}

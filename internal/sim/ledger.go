@@ -404,7 +404,7 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 	}
 	last := map[int]memory{}
 	var admitted int64
-	var local, claims float64 // Σ claim·t in seconds, Σ claim·T
+	var local, units, claims float64 // Σ claim·t in seconds, the same with a unit in each window at least, Σ claim·T
 	var spans [][2]time.Duration
 	first, _ := slices.BinarySearchFunc(a.events, from, func(e event, at time.Duration) int { return cmp.Compare(e.at, at) })
 	for _, e := range a.events[first:] {
@@ -427,6 +427,7 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		claim := max(m.claim, e.claim)
 		if e.local || m.local {
 			local += claim * (e.at - m.at).Seconds()
+			units += max(claim, unit) * (e.at - m.at).Seconds()
 		}
 		if !e.local || !m.local {
 			spans = append(spans, [2]time.Duration{m.at, e.at})
@@ -439,12 +440,13 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 	for _, m := range last {
 		if m.local {
 			local += m.claim * (to - m.at).Seconds()
+			units += max(m.claim, unit) * (to - m.at).Seconds()
 		} else {
 			spans = append(spans, [2]time.Duration{m.at, to})
 		}
 	}
 	if r.windowed && l.plan.Options.LocalKeys > 0 {
-		local *= 2 // a key that made room for others may use a part of its own and then one that it shares with them
+		local = min(2*local, units) // more than the claims was seen there, perhaps by a key that made room and then shares a state
 	}
 	losses := 0.0
 	for _, lost := range a.lost {

@@ -76,7 +76,7 @@ func TestDescribe(t *testing.T) {
 				if blocked {
 					left = 0
 				}
-				if *s.Remaining != left || left == 0 && *s.RetryAfter != micros(denied.RetryAfter) || left > 0 && *s.RetryAfter != 0 || s.Limit != text && !(p.Kind == algo.TokenBucket && s.Limit == "token bucket 2/1s burst 10") {
+				if *s.Remaining != left || left == 0 && *s.RetryAfter != micros(denied.RetryAfter) || left > 0 && *s.RetryAfter != 0 || s.Limit != text && (p.Kind != algo.TokenBucket || s.Limit != "token bucket 2/1s burst 10") {
 					t.Errorf("%v of %+v, blocked %v: %+v, %v, %v, want %+v, %+v", l, q, blocked, s, *s.Remaining, time.Duration(*s.RetryAfter), want, denied)
 				}
 			}

@@ -136,7 +136,6 @@ func TestCallersLeave(t *testing.T) {
 // TestCallersAreCancelled: who does not wait any longer takes no answer of others along, and one that was answered at
 // that moment has the answer.
 func TestCallersAreCancelled(t *testing.T) {
-	const ms = time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		l, lets, sent := hanging(t, 128)
 		q := only(l)

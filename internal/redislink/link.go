@@ -179,9 +179,9 @@ func (l *Link) AskAll(ctx context.Context, ops []*Op) []error {
 			errs[i] = failure(l.ended(o.Class, o.Err))
 		}
 	}
-	for i, q := range begun {
-		if q != nil {
-			errs[i] = failure(l.ended(q.await(ctx, ops[i])))
+	for i, o := range ops {
+		if q := begun[i]; q != nil {
+			errs[i] = failure(l.ended(q.await(ctx, o)))
 		}
 	}
 	return errs

@@ -28,9 +28,11 @@ const (
 	// memory is for how many calls at least the shortest one is remembered. On a busy
 	// machine most calls to a server near by take longer than far.
 	memory = 1024
-	// rest is how long, for each request that was checked to send home those whose time is
-	// over, none is checked again: else, of thousands, that would be all that is done.
-	rest = 100 * time.Nanosecond
+	// together is from how many requests on that wait or fly those whose time is over leave together:
+	// all are checked for that, which else would be all that is done. rest is how long, for each
+	// that was checked, none is checked again.
+	together = 1000
+	rest     = 100 * time.Nanosecond
 	// callOps bounds how many requests of the queue are considered for a call.
 	callOps = 1024
 )
@@ -188,9 +190,9 @@ func (q *queue) sendHome() {
 func (q *queue) dismiss(why error, meant func(*Op) bool) {
 	var gone []departure
 	var first time.Time
-	seen := time.Duration(0)
+	checked := time.Duration(0)
 	each := func(o *Op) {
-		seen++
+		checked++
 		switch {
 		case o.state != queued && o.state != flying:
 		case meant(o):
@@ -210,8 +212,7 @@ func (q *queue) dismiss(why error, meant func(*Op) bool) {
 	}
 	q.wake = time.Time{}
 	if !first.IsZero() {
-		// Of many who came one after the other, some leave together.
-		if soon := time.Now().Add(seen * rest); first.Before(soon) {
+		if soon := time.Now().Add(checked * rest); checked >= together && first.Before(soon) {
 			first = soon
 		}
 		q.wakeAt(first)

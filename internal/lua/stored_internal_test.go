@@ -73,7 +73,7 @@ func TestReadState(t *testing.T) {
 			t.Errorf("%v, blocked: %+v, %+v, %v", kind, s, p, err)
 		}
 		for text, ok := range map[string]bool{
-			fmt.Sprint("11:12:3:4:5:", algo.MaxExact): true, fmt.Sprint("11:12:3:4:5:", algo.MaxExact+1): false, "11:12:3:4:5:-1": false, "0:0:0:0:0:0": true,
+			fmt.Sprint("11:12:3:4:5:", int64(algo.MaxExact)): true, fmt.Sprint("11:12:3:4:5:", int64(algo.MaxExact+1)): false, "11:12:3:4:5:-1": false, "0:0:0:0:0:0": true,
 			"1:0:0:0:0:0": false, "0:0:1:0:0:0": false, "0:0:0:1:0:0": false, "1:2:3:4:5": false, "1:2:3:4:5:6:7": false, "1:2:3:4:5:6:7:8:9": false,
 		} {
 			var reply *ReplyError

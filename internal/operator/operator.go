@@ -9,6 +9,8 @@ package operator
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -83,10 +85,15 @@ func rateOf(num, den int64) string {
 	}
 	for _, per := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
 		if us := per.Microseconds(); num <= algo.MaxExact/us && num*us%den == 0 {
-			return limiter.Per(int(num*us/den), per).String()
+			return rateText(num*us/den, per)
 		}
 	}
-	return limiter.Per(int(num), time.Duration(den)*time.Microsecond).String()
+	return rateText(num, time.Duration(den)*time.Microsecond)
+}
+
+// rateText is the text of a rate, of which an int of 32 bits need not hold the number.
+func rateText(n int64, per time.Duration) string {
+	return strconv.FormatInt(n, 10) + strings.TrimPrefix(limiter.Per(1, per).String(), "1")
 }
 
 // do runs commands of the scripts, and returns the first error.

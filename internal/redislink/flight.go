@@ -54,9 +54,9 @@ type flight struct {
 	deadline time.Time
 	callers  int // that have not left
 
-	took         time.Duration
-	answered     bool // by a server that works
-	crossedSlots bool // the server has turned out to take keys of one hash slot only
+	took         time.Duration // of the longest round trip, for a call that needs more than one
+	answered     bool          // by a server that works
+	crossedSlots bool          // the server has turned out to take keys of one hash slot only
 }
 
 func newFlight(w *wire) *flight {
@@ -208,7 +208,6 @@ func (f *flight) send() (breaker.Class, error) {
 		c.err = f.errs[i]
 	}
 	f.sendApart(ctx)
-	f.took = time.Since(f.sent)
 	for _, c := range f.commands[:f.used] {
 		c.class = classify(context.Background(), c.err, f.took, f.wire.fair)
 	}
@@ -224,11 +223,11 @@ func (f *flight) send() (breaker.Class, error) {
 // Most calls are of one command.
 func (f *flight) call(ctx context.Context) {
 	if !f.ticket.Probe() {
-		f.wire.do(ctx, f.clock, f.cmds, f.errs)
+		f.round(ctx, f.cmds, f.errs)
 		return
 	}
 	for i := range f.cmds {
-		f.wire.do(ctx, f.clock, f.cmds[i:i+1], f.errs[i:i+1])
+		f.round(ctx, f.cmds[i:i+1], f.errs[i:i+1])
 		err := f.errs[i]
 		if class := classify(ctx, err, 0, 0); class == breaker.ClassUnavailable || class == breaker.ClassSlow || ctx.Err() != nil {
 			for k := range f.errs[i+1:] {
@@ -237,6 +236,13 @@ func (f *flight) call(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// round sends commands in one write.
+func (f *flight) round(ctx context.Context, cmds []lua.Command, errs []error) {
+	began := time.Now()
+	f.wire.do(ctx, f.clock, cmds, errs)
+	f.took = max(f.took, time.Since(began))
 }
 
 // sendApart sends the items of commands again that were rejected for having keys of
@@ -281,7 +287,7 @@ func (f *flight) sendApart(ctx context.Context) {
 		return
 	}
 	errs := make([]error, len(cmds))
-	f.wire.do(ctx, f.clock, cmds, errs)
+	f.round(ctx, cmds, errs)
 	for k, p := range pieces {
 		p.of.put(p.at, cmds[k], errs[k])
 		p.of.err = nil

@@ -149,7 +149,8 @@ func (q *queue) add(o *Op, own bool) (*flight, error) {
 		q.mu.Unlock()
 		return nil, ErrClosed
 	case q.waiting.len() == 0 && q.ready():
-		own = own && len(q.flights) == 0
+		// A probe may have to dial, and the connection must outlive the budget.
+		own = own && len(q.flights) == 0 && q.breaker.State() == breaker.Closed
 		f := q.gather(o)
 		f.own = own
 		q.wakeAt(o.deadline)

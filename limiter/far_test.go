@@ -1,0 +1,97 @@
+package limiter_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/sim"
+	"github.com/holdfast-go/holdfast/limiter"
+)
+
+// farTimes are up to what an answer may take and not be slow, half of the budget. Each connection takes one
+// of them more.
+var farTimes = []time.Duration{10 * time.Millisecond, 12500 * time.Microsecond, 18 * time.Millisecond, 22 * time.Millisecond}
+
+// TestFarServerReturns: of a server whose answer takes up to half of the budget, which is not slow, decisions
+// come again after an outage, although a probe is two of its round trips, and three where it has to dial.
+func TestFarServerReturns(t *testing.T) {
+	for _, away := range farTimes {
+		for _, ends := range []bool{true, false} {
+			sim.Test(t, func(t *testing.T, r *sim.Redis) {
+				r.SetPath("a", func(p *sim.Path) { p.Delay = away / 2 })
+				rdb := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: ends})
+				t.Cleanup(func() { _ = rdb.Close() })
+				lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(1000), 1000), limiter.WithProcess("a"))
+				byRedis := func(length time.Duration) (n, all int) {
+					for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+						began := time.Now()
+						res, err := lim.Allow(t.Context(), "k")
+						if took := time.Since(began); err != nil || took > 50*time.Millisecond {
+							t.Errorf("%v away: %+v after %v, %v", away, res, took, err)
+						}
+						all++
+						if res.Source == limiter.SourceRedis {
+							n++
+						}
+					}
+					return n, all
+				}
+				byRedis(10 * time.Second) // connections are made
+				for range 3 {
+					if n, all := byRedis(2 * time.Second); n != all {
+						t.Errorf("%v away, ContextTimeoutEnabled %v: %d of %d by Redis", away, ends, n, all)
+					}
+					r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+					byRedis(2500 * time.Millisecond)
+					r.SetPath("a", func(p *sim.Path) { p.Refused = false })
+					byRedis(12 * time.Second) // a probe that dials, and one more
+				}
+				if n, all := byRedis(2 * time.Second); n != all {
+					t.Errorf("%v away, ContextTimeoutEnabled %v: %d of %d by Redis in the end", away, ends, n, all)
+				}
+			})
+		}
+	}
+}
+
+// TestManyCallersOfAFarServer: where 200 callers begin at once, and each new connection is slow, Redis decides for
+// all of them soon.
+func TestManyCallersOfAFarServer(t *testing.T) {
+	for _, away := range farTimes {
+		for _, ends := range []bool{true, false} {
+			sim.Test(t, func(t *testing.T, r *sim.Redis) {
+				r.SetPath("a", func(p *sim.Path) { p.Delay = away / 2 })
+				rdb := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: ends})
+				t.Cleanup(func() { _ = rdb.Close() })
+				lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(100_000), 100_000), limiter.WithProcess("a"))
+				var late atomic.Int64
+				start := time.Now()
+				for i := range 200 {
+					go func() {
+						time.Sleep(time.Duration(i) * 500 * time.Microsecond)
+						for time.Since(start) < 12*time.Second {
+							res, err := lim.Allow(t.Context(), fmt.Sprint(i%26))
+							if err != nil {
+								t.Error(err)
+							}
+							if res.Source != limiter.SourceRedis && time.Since(start) > 6*time.Second {
+								late.Add(1)
+							}
+							time.Sleep(100 * time.Millisecond)
+						}
+					}()
+				}
+				time.Sleep(13 * time.Second)
+				synctest.Wait()
+				if n := late.Load(); n > 0 {
+					t.Errorf("%v away, ContextTimeoutEnabled %v: %d decisions without Redis after six seconds", away, ends, n)
+				}
+			})
+		}
+	}
+}

@@ -48,7 +48,7 @@ func TestCommandsOfADecision(t *testing.T) {
 			if scripts != alone || commands != 4*alone {
 				t.Errorf("%d decisions alone: %d scripts, %d commands", alone, scripts, commands)
 			}
-			proxy.Set(faultproxy.Mode{ReplyDelay: 200 * time.Millisecond}) // in which the others gather
+			proxy.Set(faultproxy.Mode{ReplyDelay: time.Second}) // in which the others gather
 			commands, scripts = executed(func() {
 				for _, a := range together(combined, decide) {
 					if a.err != nil || a.res.Source != limiter.SourceRedis {

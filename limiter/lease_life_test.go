@@ -298,7 +298,7 @@ func TestLeasesOfPartsUnderFaults(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := redistest.Client(t, srv)
 	lim := newLimiter(t, rdb, limiter.TokenBucket(limiter.PerSecond(2000), 2000), limiter.WithShare(1),
-		limiter.WithKeyShards(4), limiter.WithLease(50, 50*time.Millisecond))
+		limiter.WithBudget(patience), limiter.WithKeyShards(4), limiter.WithLease(50, 50*time.Millisecond))
 	var stop atomic.Bool
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -43,6 +43,7 @@ type command struct {
 	keep    lua.KeepPermits
 	other   lua.Command
 	nonce   nonce
+	told    []bool // which items have an answered caller
 
 	class breaker.Class
 	err   error
@@ -206,7 +207,7 @@ func (c *command) answer(o *Op, at place) {
 	o.At = it.At
 	o.Admitted = min(max(0, it.Admitted-at.turn), max(1, o.Count))
 	o.Behind = max(0, it.Admitted-at.turn-o.Admitted) * it.Cost
-	o.First, o.Charged = at.turn == 0, it.Admitted*it.Cost
+	o.Charged = it.Admitted * it.Cost
 	switch {
 	case it.Count == 1:
 	case at.turn < it.Admitted:

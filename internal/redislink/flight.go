@@ -76,6 +76,7 @@ func (f *flight) clear() {
 			back:    lua.GiveBack{Items: c.back.Items[:0]},
 			permits: lua.Permits{Items: c.permits.Items[:0]},
 			nonce:   nonce{text: c.nonce.text[:0]},
+			told:    c.told[:0],
 		}
 	}
 	clear(f.ops)
@@ -397,6 +398,18 @@ func (f *flight) answer(i int, o *Op) {
 			o.Lost = c.keep.Lost[first : first+len(o.Keep.Callers)]
 		}
 	}
+}
+
+// first notes that the i-th request is answered, and reports whether it is the first one of its item.
+func (f *flight) first(i int) bool {
+	at := f.of[i]
+	c := f.commands[at.command]
+	for len(c.told) < c.items {
+		c.told = append(c.told, false)
+	}
+	before := c.told[at.item]
+	c.told[at.item] = true
+	return !before
 }
 
 // flightCtx carries the first caller's values, the call's deadline, and an end that costs

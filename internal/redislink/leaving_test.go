@@ -3,6 +3,8 @@ package redislink
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,13 +17,18 @@ import (
 )
 
 // hanging is a link whose server answers a command when it is let: one for each time that it is sent to.
-func hanging(t *testing.T, inFlight int) (l *Link, lets chan struct{}, sent *[]string) {
-	l, lets, sent = unused(t, inFlight), make(chan struct{}), new([]string)
+func hanging(t *testing.T, inFlight int) (l *Link, lets chan struct{}, sent func() []string) {
+	var mu sync.Mutex
+	var keys []string
+	l, lets = unused(t, inFlight), make(chan struct{})
 	l.wire.lua = lua.NewClient(process(func(_ context.Context, cmd redis.Cmder) error {
 		all := cmd.Args()
-		if *sent = append(*sent, *all[3].(*string)); len(*sent) > 1 {
+		mu.Lock()
+		keys = append(keys, *all[3].(*string))
+		if len(keys) > 1 {
 			all = all[:3]
 		}
+		mu.Unlock()
 		n, v := all[2].(int), []int64{granted[0]}
 		for range n {
 			v = append(v, granted[1])
@@ -30,7 +37,23 @@ func hanging(t *testing.T, inFlight int) (l *Link, lets chan struct{}, sent *[]s
 		cmd.(interface{ SetVal([]int64) }).SetVal(v)
 		return nil
 	}))
-	return l, lets, sent
+	return l, lets, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(keys)
+	}
+}
+
+// standing is how many requests wait and are asked for, and how many calls are stuck and in flight.
+type standing struct {
+	waiting, asking, stuck, calls int
+	learnt                        uint64
+}
+
+func look(q *queue) standing {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return standing{q.waiting.len(), q.asking(), q.stuck, len(q.flights) + q.landing, q.learnt}
 }
 
 // caller is a caller of a request, and what came of it.
@@ -75,8 +98,8 @@ func TestCallersLeave(t *testing.T) {
 		l.wire.fair = 10 * ms
 		first, second, third := begin(t.Context(), q, "a", 50*ms), begin(t.Context(), q, "b", 20*ms), begin(t.Context(), q, "c", 50*ms)
 		waits, hurried, patient := begin(t.Context(), q, "d", 90*ms), begin(t.Context(), q, "e", 10*ms), begin(t.Context(), q, "e", 30*ms)
-		if len(*sent) != depth || q.waiting.len() != 3 || q.asking() != 6 {
-			t.Fatalf("%v were sent, %d wait", *sent, q.waiting.len())
+		if now := look(q); len(sent()) != depth || now.waiting != 3 || now.asking != 6 {
+			t.Fatalf("%v were sent, %+v", sent(), now)
 		}
 		time.Sleep(10 * ms)
 		synctest.Wait()
@@ -92,8 +115,8 @@ func TestCallersLeave(t *testing.T) {
 			t.Errorf("one that was sent: %+v", second)
 		}
 		// Its place is that of the two who wait, who leave together.
-		if len(*sent) != depth+1 || q.stuck != 1 || q.waiting.len() != 0 {
-			t.Errorf("%v were sent, %d calls are stuck, %d wait", *sent, q.stuck, q.waiting.len())
+		if now := look(q); len(sent()) != depth+1 || now.stuck != 1 || now.waiting != 0 {
+			t.Errorf("%v were sent, %+v", sent(), now)
 		}
 		time.Sleep(10 * ms)
 		synctest.Wait()
@@ -118,8 +141,8 @@ func TestCallersLeave(t *testing.T) {
 				t.Errorf("%s: answered %v", c.o.ID, c.answered)
 			}
 		}
-		if len(q.flights)+q.stuck+q.landing != 0 || q.learnt != 4 {
-			t.Errorf("%d calls, %d are stuck, %d end, %d were learnt of", len(q.flights), q.stuck, q.landing, q.learnt)
+		if now := look(q); now != (standing{learnt: 4}) {
+			t.Errorf("%+v", now)
 		}
 		if again := begin(t.Context(), q, "g", 50*ms); again.done {
 			t.Errorf("%+v", again)
@@ -152,8 +175,8 @@ func TestCallersAreCancelled(t *testing.T) {
 		}
 		ctx, cancel = context.WithCancel(t.Context())
 		alone := begin(ctx, q, "e", time.Second)
-		if len(*sent) != depth {
-			t.Errorf("%v were sent", *sent)
+		if len(sent()) != depth {
+			t.Errorf("%v were sent", sent())
 		}
 		cancel()
 		for range 5 {
@@ -210,13 +233,13 @@ func TestHurriedCallersAreTold(t *testing.T) {
 				cancel()
 			}
 			synctest.Wait()
-			if !hurried.done || hurried.err != errNoTurn || hurried.class != breaker.ClassAborted || hurried.took != 20*ms || len(hurried.answered) != 1 || patient.done || q.waiting.len() != 0 {
-				t.Errorf("%s: %+v, %+v, %d wait", how, hurried, patient, q.waiting.len())
+			if !hurried.done || hurried.err != errNoTurn || hurried.class != breaker.ClassAborted || hurried.took != 20*ms || len(hurried.answered) != 1 || patient.done || look(q).waiting != 0 {
+				t.Errorf("%s: %+v, %+v, %+v", how, hurried, patient, look(q))
 			}
 			if n := q.overloaded.Load(); n != overloaded {
 				t.Errorf("%s: %d are overload", how, n)
 			}
-			for len(q.flights) > 0 {
+			for look(q).calls > 0 {
 				lets <- struct{}{}
 				synctest.Wait()
 			}
@@ -445,8 +468,8 @@ func TestClosedLinks(t *testing.T) {
 		}
 		lets <- struct{}{}
 		synctest.Wait()
-		if !closed || len(steps) != 1 || len(*sent) != 2 {
-			t.Errorf("closed %v, %v, sent %v", closed, steps, *sent)
+		if !closed || len(steps) != 1 || len(sent()) != 2 {
+			t.Errorf("closed %v, %v, sent %v", closed, steps, sent())
 		}
 		o, after := decision(gcraArgs, "b", 1), []bool{}
 		o.After = func(_ *Op, answered bool) { after = append(after, answered) }

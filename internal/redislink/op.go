@@ -47,7 +47,7 @@ type Op struct {
 
 	// Out is the decision on one caller, Whole that on all who share its item, and
 	// Admitted how many of Count were admitted. Behind is what callers behind this one
-	// were charged by the same item. First says that none of them is before it, and Charged
+	// were charged by the same item. First says that none before it waits for the answer, and Charged
 	// what the item was charged: what has to be noted of the item, its first caller notes.
 	Out      algo.Decision
 	Whole    algo.Decision

@@ -450,6 +450,7 @@ func (q *queue) finish(f *flight) *flight {
 	q.mu.Unlock()
 	for i, o := range f.ops {
 		f.answer(i, o)
+		o.First = f.waits[i] && f.first(i)
 		o.finished(f.waits[i])
 	}
 	if len(f.ops) > 1 && !full {

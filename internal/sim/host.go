@@ -206,14 +206,15 @@ func (p *process) request(rng *rand.Rand) {
 		case <-ctx.Done():
 		}
 	})
+	asked := ctx
 	if rng.IntN(8) == 0 {
-		ctx = context.WithValue(ctx, leaves{}, cancel)
+		asked = context.WithValue(ctx, leaves{}, cancel)
 	}
 	method := http.MethodGet
 	if rng.IntN(3) == 0 {
 		method = http.MethodPost
 	}
-	r := must(http.NewRequestWithContext(ctx, method, "http://api.test/", nil))
+	r := must(http.NewRequestWithContext(asked, method, "http://api.test/", nil))
 	resp, err := p.transport.RoundTrip(r)
 	if err == nil {
 		_, _ = io.Copy(io.Discard, resp.Body)

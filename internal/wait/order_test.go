@@ -16,6 +16,7 @@ type late struct {
 	first time.Duration
 	asked *bool
 	until time.Time
+	goes  func()
 }
 
 func (w late) Ask() (wait.Answer, error) {
@@ -24,6 +25,7 @@ func (w late) Ask() (wait.Answer, error) {
 		time.Sleep(w.first)
 		return wait.Answer{After: time.Until(w.until)}, nil
 	}
+	w.goes()
 	return wait.Answer{Go: true}, nil
 }
 
@@ -49,13 +51,15 @@ func overtaken(t *testing.T, ends []int) {
 		var order []int
 		for i, end := range ends {
 			all.Go(func() {
-				w := late{first: time.Duration(end) * 10 * time.Millisecond, asked: new(bool), until: start.Add(time.Second)}
+				goes := func() { // callers who go at one time go on in any order
+					mu.Lock()
+					defer mu.Unlock()
+					order = append(order, i)
+				}
+				w := late{first: time.Duration(end) * 10 * time.Millisecond, asked: new(bool), until: start.Add(time.Second), goes: goes}
 				if err := lines.Wait("k", 1, false, w); err != nil {
 					t.Error(err)
 				}
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
 			})
 			time.Sleep(time.Millisecond)
 		}

@@ -17,8 +17,10 @@ func short() config {
 
 func TestPriorities(t *testing.T) {
 	demotest.Output(t, run, short(), func(t *testing.T, out string) {
-		if strings.Count(out, "checkouts: 0 of") < 2 || strings.Contains(out, "reports: 0 of") {
-			t.Error("with a reserve no checkout is denied, and most reports are")
+		// How many ask in the first run, without a reserve, depends on the machine.
+		_, reserved, found := strings.Cut(out, "with a reserve")
+		if !found || strings.Count(reserved, "checkouts: 0 of") != 2 || strings.Contains(reserved, "reports: 0 of") {
+			t.Error("with a reserve no checkout is denied, and reports are")
 		}
 	})
 }

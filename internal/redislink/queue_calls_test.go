@@ -1,0 +1,277 @@
+package redislink
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
+)
+
+// TestProbeStopsAtItsFirstFailure: a probe sends its commands one by one. What it does not send
+// because the one before it failed is known to be never charged; the failed one, which the
+// server may have executed, is not. It alone says what the probe proves.
+func TestProbeStopsAtItsFirstFailure(t *testing.T) {
+	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	synctest.Test(t, func(t *testing.T) {
+		l := unused(t, 128)
+		d := &doer{answers: []any{timeout}}
+		l.wire.lua = lua.NewClient(d)
+		only(l).sameSlot = true // or one command would do
+		br := l.servers.only.Breaker
+		for br.State() == breaker.Closed {
+			p, _ := br.Acquire()
+			p.Report(breaker.ClassUnavailable, breaker.ProofRun, 0)
+		}
+		time.Sleep(time.Minute)
+		a := args(t, algo.GCRA)
+		first, second := decision(a, "a", 1), decision(a, "b", 0)
+		fly(l, first, second)
+		if NeverExecuted(first.Err) || first.Class != breaker.ClassUnavailable {
+			t.Errorf("the first, which was sent: %v, %v", first.Class, first.Err)
+		}
+		if !NeverExecuted(second.Err) || second.Class != breaker.ClassUnavailable {
+			t.Errorf("the second, which was not: %v, %v", second.Class, second.Err)
+		}
+		if d.calls != 1 {
+			t.Errorf("%d commands were sent", d.calls)
+		}
+		if !errors.Is(second.Err, os.ErrDeadlineExceeded) {
+			t.Errorf("the cause is lost: %v", second.Err)
+		}
+	})
+}
+
+// TestScriptsAreLoadedForAll: of commands in one write, those that the server does not
+// know are sent once more, and no others.
+func TestScriptsAreLoadedForAll(t *testing.T) {
+	l := unused(t, 128)
+	only(l).sameSlot = true
+	d := &doer{answers: []any{rejection("NOSCRIPT No matching script"), granted, rejection("NOSCRIPT No matching script"), granted, granted}}
+	l.wire.lua = lua.NewClient(d)
+	a := args(t, algo.GCRA)
+	ops := []*Op{decision(a, "a", 1), decision(a, "b", 1), decision(a, "c", 1)}
+	fly(l, ops...)
+	for _, o := range ops {
+		if o.Class != breaker.ClassOK || !o.Out.Allowed {
+			t.Errorf("%s: %v, %v", o.ID, o.Class, o.Err)
+		}
+	}
+	if d.calls != 5 {
+		t.Errorf("%d commands, want 3 and 2 again", d.calls)
+	}
+}
+
+// TestHotKeyTakesOnePlace: however many ask for one key, the next call has room
+// for the others who wait, and keeps their order.
+func TestHotKeyTakesOnePlace(t *testing.T) {
+	q, a := only(unused(t, 128)), args(t, algo.GCRA)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	const others = 100
+	for i := range others {
+		for range 5 {
+			q.waiting.push(decision(a, "hot", 1))
+		}
+		q.waiting.push(decision(a, fmt.Sprint(i), 1))
+	}
+	f := q.gather(decision(a, "hot", 1))
+	if items := f.commands[0].decide.Items; len(items) != callKeys || items[0].Count != 1+5*others {
+		t.Errorf("%d items, the first for %d callers", len(items), items[0].Count)
+	}
+	if n := q.waiting.len(); n != others-(callKeys-1) {
+		t.Errorf("%d wait for the next call", n)
+	}
+	if next := q.waiting.pop(); next == nil || next.ID != fmt.Sprint(callKeys-1) {
+		t.Errorf("%+v is next", next)
+	}
+	for range 3 * callOps {
+		q.waiting.push(decision(a, "hot", 1))
+	}
+	if f := q.gather(decision(a, "hot", 1)); len(f.ops) != callOps {
+		t.Errorf("%d callers in one call, want at most %d", len(f.ops), callOps)
+	}
+}
+
+// TestAllStuckIsAtOnce: where every call that may be under way has lost its
+// callers, waiting for a turn is in vain; where one has not, it is not.
+func TestAllStuckIsAtOnce(t *testing.T) {
+	q, a := only(unused(t, 2)), args(t, algo.GCRA)
+	q.flights, q.stuck = inFlight(2), 2
+	if _, err := q.add(decision(a, "a", 1), true); err != errNoTurn {
+		t.Errorf("with all stuck: %v", err)
+	}
+	q.stuck = 1
+	if _, err := q.add(decision(a, "a", 1), true); err != nil || q.waiting.len() != 1 {
+		t.Errorf("with one that is not: %v, %d waiting", err, q.waiting.len())
+	}
+}
+
+// TestFarCallsDoNotWait: with a server that is far, a full call leaves although others are in
+// flight, and so does any where there are connections for all who ask, as long as that
+// leaves some to others; and only then.
+func TestFarCallsDoNotWait(t *testing.T) {
+	for _, c := range []struct {
+		trip                         time.Duration
+		connections, waiting, flying int
+		ready                        bool
+	}{
+		{0, 20, 0, depth - 1, true},
+		{time.Microsecond, 20, callKeys, depth, false},
+		{far, 20, callKeys - 1, depth, false},
+		{far, 20, callKeys, depth, true},
+		{far, 20, callKeys, 14, true},
+		{far, 20, callKeys, 15, false},
+		{far, 0, callKeys, depth, false},
+		{far - 1, 20, callKeys, depth, false},
+		// Those in flight have a caller each.
+		{far, 20, 1, depth, true},
+		{far, 20, 11, depth, true},
+		{far, 20, 12, depth, false},
+		{far, 20, 1, 13, true},
+		{far, 20, 1, 14, false},
+		{far - 1, 20, 1, depth, false},
+	} {
+		q, a := only(unused(t, 128)), args(t, algo.GCRA)
+		q.learn(0)
+		for range memory {
+			q.learn(c.trip)
+		}
+		for range memory {
+			q.learn(c.trip + time.Second)
+		}
+		q.wire.connections, q.flights = c.connections, inFlight(c.flying)
+		for range c.waiting {
+			q.waiting.push(decision(a, "a", 1))
+		}
+		if got := q.ready(); got != c.ready {
+			t.Errorf("%+v: ready %v", c, got)
+		}
+		q.learnt = sure - 1 // too few calls to tell
+		if got := q.ready(); got != (c.flying < depth) {
+			t.Errorf("%+v, after few calls: ready %v", c, got)
+		}
+	}
+}
+
+// TestCallersWithTooLittleTimeAreNotSent: who has less time left than a round trip takes is not sent in
+// the place of one who can wait, unless nothing else tells how long one takes.
+func TestCallersWithTooLittleTimeAreNotSent(t *testing.T) {
+	for flying, want := range map[int]string{1: "patient", 0: "in a hurry"} {
+		q, a := only(unused(t, 128)), args(t, algo.GCRA)
+		q.trip, q.flights = 10*time.Millisecond, inFlight(flying)
+		hurried, patient := decision(a, "in a hurry", 1), decision(a, "patient", 1)
+		hurried.deadline = time.Now().Add(5 * time.Millisecond)
+		q.mu.Lock()
+		q.waiting.push(hurried)
+		q.waiting.push(patient)
+		f, late := q.next()
+		q.mu.Unlock()
+		if f.ops[0].ID != want {
+			t.Errorf("with %d in flight %s is sent", flying, f.ops[0].ID)
+		}
+		q.sendOff(nil, late)
+		if flying == 0 {
+			continue
+		}
+		select {
+		case <-hurried.done:
+			if hurried.Err != errNoTurn || hurried.Class != breaker.ClassAborted {
+				t.Errorf("who is not sent gets %v, %v", hurried.Class, hurried.Err)
+			}
+		default:
+			t.Error("who is not sent waits on")
+		}
+	}
+}
+
+// TestNeverExecuted: what is certain not to have been executed may be sent again; nothing
+// else may.
+func TestNeverExecuted(t *testing.T) {
+	for err, want := range map[error]bool{
+		ErrOpen:   true,
+		errUnsent: true,
+		errBudget: false,
+		io.EOF:    false,
+		&net.OpError{Op: "dial", Err: errors.New("refused")}: true,
+		&net.OpError{Op: "read", Err: errors.New("reset")}:   false,
+		redis.ErrPoolTimeout:                                                     true,
+		rejection("NOSCRIPT No matching script"):                                 true,
+		rejection("OOM command not allowed"):                                     true,
+		rejection("READONLY You can't write"):                                    true,
+		rejection("LOADING"):                                                     true,
+		rejection("TRYAGAIN Multiple keys request during rehashing of slot"):     true,
+		rejection("CROSSSLOT Keys in request don't hash to the same slot"):       true,
+		rejection("NOPERM this user has no permissions to run 'evalsha'"):        true,
+		rejection("ERR The user executing the script can't run this command"):    false, // after others
+		rejection("ERR ACL failure in script: User has no permissions"):          false,
+		rejection("MOVED 1 127.0.0.1:1"):                                         false, // followed, and the reply lost
+		rejection("ASK 1 127.0.0.1:1"):                                           false,
+		rejection("WRONGTYPE Operation against a key holding the wrong kind of"): false,
+	} {
+		if got := NeverExecuted(fmt.Errorf("wrapped: %w", err)); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+	}
+}
+
+// TestRequestsForSeveralLimitsShareACommand: those of one call whose limits are of the same
+// algorithms, as far as the keys of a call go; others have a command of their own.
+func TestRequestsForSeveralLimitsShareACommand(t *testing.T) {
+	l := unused(t, 128)
+	several := func(id string, kinds ...algo.Kind) *Op {
+		o := &Op{ID: id}
+		for _, kind := range kinds {
+			o.All = append(o.All, lua.Item{Keys: names.KeysOf(kind, id), Params: *args(t, kind), Cost: 1})
+		}
+		return o
+	}
+	f := newFlight(l.wire)
+	for i, c := range []struct {
+		kinds    []algo.Kind
+		commands int
+	}{
+		{[]algo.Kind{algo.GCRA, algo.FixedWindow}, 1},
+		{[]algo.Kind{algo.GCRA, algo.FixedWindow}, 1},
+		{[]algo.Kind{algo.FixedWindow, algo.GCRA}, 2},
+		{[]algo.Kind{algo.GCRA, algo.FixedWindow, algo.GCRA}, 3},
+		{[]algo.Kind{algo.GCRA, algo.FixedWindow}, 3},
+	} {
+		if ok := f.add(several(fmt.Sprint(i), c.kinds...)); !ok || f.used != c.commands {
+			t.Fatalf("request %d: accepted %v, %d commands", i, ok, f.used)
+		}
+	}
+	n := len(f.ops)
+	for ; f.add(several(fmt.Sprint(n), algo.GCRA, algo.FixedWindow)); n++ {
+	}
+	if f.keys > callKeys || f.keys+2 <= callKeys || f.used != 3 {
+		t.Errorf("%d requests with %d keys in %d commands", n, f.keys, f.used)
+	}
+}
+
+// TestCommandsOfOneKeySentApart: two costs on one key of a log, sent apart, have nonces of their own, by
+// which their units are named.
+func TestCommandsOfOneKeySentApart(t *testing.T) {
+	l := unused(t, 128)
+	d := &doer{answers: []any{rejection("TRYAGAIN"), []int64{1_760_000_000_000_000, 2, 1000, 0}}}
+	l.wire.lua = lua.NewClient(d)
+	a := args(t, algo.SlidingWindowLog)
+	first, second := decision(a, "a", 1), decision(a, "a", 2)
+	fly(l, first, second)
+	if first.Class != breaker.ClassOK || second.Class != breaker.ClassOK || len(d.args) != 3 {
+		t.Fatalf("%v and %v, %d commands", first.Class, second.Class, len(d.args))
+	}
+	nonce := func(i int) any { return d.args[i][5] } // after the script, one key and the time
+	if nonce(1) == nonce(2) || nonce(1) == "" {
+		t.Errorf("the nonces are %v and %v", nonce(1), nonce(2))
+	}
+}

@@ -1,6 +1,7 @@
 package redislink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -274,4 +275,28 @@ func TestCommandsOfOneKeySentApart(t *testing.T) {
 	if nonce(1) == nonce(2) || nonce(1) == "" {
 		t.Errorf("the nonces are %v and %v", nonce(1), nonce(2))
 	}
+}
+
+// TestFirstIsOneThatIsAnswered: of callers who share an item, the first one who has not left notes what came of it.
+func TestFirstIsOneThatIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lets, _ := hanging(t, 128)
+		q := only(l)
+		for _, id := range []string{"a", "b", "c"} {
+			begin(t.Context(), q, id, time.Second)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		leaves, second, third := begin(ctx, q, "d", time.Second), begin(t.Context(), q, "d", time.Second), begin(t.Context(), q, "d", time.Second)
+		lets <- struct{}{}
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		for range 3 {
+			lets <- struct{}{}
+		}
+		synctest.Wait()
+		if leaves.o.First || !second.o.First || third.o.First {
+			t.Errorf("first: %v, %v, %v", leaves.o.First, second.o.First, third.o.First)
+		}
+	})
 }

@@ -2,19 +2,21 @@ package holdfastgrpc_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
 	holdfastgrpc "github.com/holdfast-go/holdfast/grpc"
-	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -56,9 +58,9 @@ func (c *counter) options() []grpc.ServerOption {
 }
 
 // member is a limiter of a fleet, with a client of its own as another process has.
-func member(t *testing.T, srv *redisproc.Server, prefix string, limit limiter.Limit, opts ...limiter.Option) *limiter.Limiter {
+func member(t *testing.T, rdb *redis.Client, prefix string, limit limiter.Limit, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
-	lim, err := limiter.New(redistest.Client(t, srv), limit, append([]limiter.Option{limiter.WithPrefix(prefix), limiter.WithLogger(discard)}, opts...)...)
+	lim, err := limiter.New(rdb, limit, append([]limiter.Option{limiter.WithPrefix(prefix), limiter.WithLogger(discard)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,61 +78,69 @@ var apiKey = holdfastgrpc.WithKey(func(context.Context, string, string) string {
 // When one of them is refused, on one server, none of them sends anything to either until
 // the time is up, and then all are served.
 func TestOneRejectionStopsTheFleet(t *testing.T) {
-	srv := redistest.Start(t)
 	const clients, each, quota = 6, 10, 100
 	window := limiter.SlidingWindowLog(limiter.Per(quota, 4*time.Second))
-	var arrived counter
-	var addrs [2]string
-	for i := range addrs {
-		addrs[i] = serve(t, &backend{}, append(arrived.options(), limited(t, member(t, srv, "server", window, patient), holdfastgrpc.Everyone())...)...)
-	}
-	var conns []testgrpc.TestServiceClient
-	for i := range clients {
-		loose := member(t, srv, "client", limiter.TokenBucket(limiter.PerSecond(100_000), 100_000), patient)
-		conns = append(conns, dial(t, addrs[i%2], paced(t, apiKey, holdfastgrpc.WithLimiter(loose), holdfastgrpc.WithAttempts(20))...))
-	}
-	// One that is told, and does not wait: its deadline leaves no time for that.
-	if res, err := member(t, srv, "server", window, patient).AllowN(t.Context(), "everyone", quota); err != nil || !res.Allowed {
-		t.Fatal(res, err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	before := time.Now()
-	refused := call(ctx, conns[0])
-	told := time.Now()
-	wait, ok := holdfastgrpc.Wait(refused)
-	if status.Code(refused) != busy || !ok || wait < 2*time.Second {
-		t.Fatalf("%v, %v", refused, wait)
-	}
-
-	var wg sync.WaitGroup
-	for i, c := range conns {
-		for j := range each {
-			wg.Go(func() {
-				send := call
-				if j%2 == 1 {
-					// A stream is not opened again when it is refused.
-					send = func(ctx context.Context, c testgrpc.TestServiceClient, md ...string) error {
-						err := drain(ctx, c, md...)
-						for status.Code(err) == busy {
-							err = drain(ctx, c, md...)
-						}
-						return err
-					}
-				}
-				if err := send(t.Context(), c); err != nil {
-					t.Errorf("client %d: %v", i, err)
-				}
-			})
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		redises := 0
+		own := func() *redis.Client {
+			redises++
+			rdb := r.Client(fmt.Sprint(redises), redis.Options{})
+			t.Cleanup(func() { _ = rdb.Close() })
+			return rdb
 		}
-	}
-	wg.Wait()
-	if n := arrived.within(told, before.Add(wait)); n > 0 {
-		t.Errorf("%d were sent in the %v of the cooldown", n, wait)
-	}
-	if n := arrived.within(before.Add(wait), time.Now()); n < clients*each {
-		t.Errorf("%d were sent after it, want at least %d", n, clients*each)
-	}
+		var arrived counter
+		var servers [2]grpc.DialOption
+		for i := range servers {
+			servers[i] = serveInMemory(t, &backend{}, append(arrived.options(), limited(t, member(t, own(), "server", window, patient), holdfastgrpc.Everyone())...)...)
+		}
+		var conns []testgrpc.TestServiceClient
+		for i := range clients {
+			loose := member(t, own(), "client", limiter.TokenBucket(limiter.PerSecond(100_000), 100_000), patient)
+			conns = append(conns, dial(t, memory, append(paced(t, apiKey, holdfastgrpc.WithLimiter(loose), holdfastgrpc.WithAttempts(20)), servers[i%2])...))
+		}
+		// One that is told, and does not wait: its deadline leaves no time for that.
+		if res, err := member(t, own(), "server", window, patient).AllowN(t.Context(), "everyone", quota); err != nil || !res.Allowed {
+			t.Fatal(res, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		before := time.Now()
+		refused := call(ctx, conns[0])
+		told := time.Now()
+		wait, ok := holdfastgrpc.Wait(refused)
+		if status.Code(refused) != busy || !ok || wait < 2*time.Second {
+			t.Fatalf("%v, %v", refused, wait)
+		}
+
+		var wg sync.WaitGroup
+		for i, c := range conns {
+			for j := range each {
+				wg.Go(func() {
+					send := call
+					if j%2 == 1 {
+						// A stream is not opened again when it is refused.
+						send = func(ctx context.Context, c testgrpc.TestServiceClient, md ...string) error {
+							err := drain(ctx, c, md...)
+							for status.Code(err) == busy {
+								err = drain(ctx, c, md...)
+							}
+							return err
+						}
+					}
+					if err := send(t.Context(), c); err != nil {
+						t.Errorf("client %d: %v", i, err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		if n := arrived.within(told, before.Add(wait)); n > 0 {
+			t.Errorf("%d were sent in the %v of the cooldown", n, wait)
+		}
+		if n := arrived.within(before.Add(wait), time.Now().Add(1)); n < clients*each {
+			t.Errorf("%d were sent after it, want at least %d", n, clients*each)
+		}
+	})
 }
 
 // TestPacingOfTheFleet: clients that share a limiter keep within it, so that no server
@@ -147,13 +157,13 @@ func TestPacingOfTheFleet(t *testing.T) {
 	})
 	var addrs [2]string
 	for i := range addrs {
-		lim := member(t, srv, "server", limiter.GCRA(limiter.PerSecond(rate), burst+rate), patient)
+		lim := member(t, redistest.Client(t, srv), "server", limiter.GCRA(limiter.PerSecond(rate), burst+rate), patient)
 		addrs[i] = serve(t, &backend{}, append(arrived.options(), limited(t, lim, holdfastgrpc.Everyone(), hook)...)...)
 	}
 	start := time.Now()
 	var wg sync.WaitGroup
 	for i := range clients {
-		lim := member(t, srv, "client", limiter.TokenBucket(limiter.PerSecond(rate), burst), patient)
+		lim := member(t, redistest.Client(t, srv), "client", limiter.TokenBucket(limiter.PerSecond(rate), burst), patient)
 		c := dial(t, addrs[i%2], paced(t, apiKey, holdfastgrpc.WithLimiter(lim))...)
 		wg.Go(func() {
 			for range each {
@@ -181,14 +191,14 @@ func TestRedisIsKilled(t *testing.T) {
 	backends := [2]*backend{{}, {}}
 	var addrs [2]string
 	for i := range addrs {
-		addrs[i] = serve(t, backends[i], limited(t, member(t, srv, "server", limit, half), holdfastgrpc.Everyone())...)
+		addrs[i] = serve(t, backends[i], limited(t, member(t, redistest.Client(t, srv), "server", limit, half), holdfastgrpc.Everyone())...)
 	}
 	start := time.Now()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var wg sync.WaitGroup
 	for i := range 4 {
-		c := dial(t, addrs[i%2], paced(t, apiKey, holdfastgrpc.WithLimiter(member(t, srv, "client", limiter.TokenBucket(limiter.PerSecond(4*rate), burst), half)))...)
+		c := dial(t, addrs[i%2], paced(t, apiKey, holdfastgrpc.WithLimiter(member(t, redistest.Client(t, srv), "client", limiter.TokenBucket(limiter.PerSecond(4*rate), burst), half)))...)
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				if err := call(ctx, c); err != nil && ctx.Err() == nil && status.Code(err) != codes.ResourceExhausted {

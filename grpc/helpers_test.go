@@ -162,12 +162,18 @@ func dial(t testing.TB, addr string, opts ...grpc.DialOption) testgrpc.TestServi
 // inMemory is serve and dial without sockets, as a synctest bubble needs it.
 func inMemory(t testing.TB, b *backend, dialOpts []grpc.DialOption, opts ...grpc.ServerOption) testgrpc.TestServiceClient {
 	t.Helper()
+	return dial(t, memory, append(dialOpts, serveInMemory(t, b, opts...))...)
+}
+
+// memory is the address of every server in memory.
+const memory = "passthrough:///memory"
+
+// serveInMemory is serve without sockets: its clients dial with the option.
+func serveInMemory(t testing.TB, b *backend, opts ...grpc.ServerOption) grpc.DialOption {
+	t.Helper()
 	lis := bufconn.Listen(1 << 16)
 	start(t, lis, b, opts...)
-	dialOpts = append(dialOpts, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		return lis.DialContext(ctx)
-	}))
-	return dial(t, "passthrough:///memory", dialOpts...)
+	return grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) })
 }
 
 func local(t testing.TB, limit limiter.Limit, opts ...limiter.LocalOption) *limiter.Limiter {

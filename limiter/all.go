@@ -36,6 +36,7 @@ type multiDecision struct {
 	end    time.Time // of the longest budget of the parts, which is that of all
 	fewer  bool      // AtMost: fewer units will do
 	unsure bool      // Redis may have charged what was decided locally
+	read   bool      // the denials were read, and Redis was asked since
 }
 
 // begin returns a decision to be made, which is for end.
@@ -62,7 +63,7 @@ func (m *Multi) finished(a *multiDecision) {
 	clear(a.results)
 	clear(a.asked)
 	clear(a.items)
-	a.receipts, a.end, a.fewer, a.unsure = nil, time.Time{}, false, false
+	a.receipts, a.end, a.fewer, a.unsure, a.read = nil, time.Time{}, false, false, false
 	m.unused.Put(a)
 }
 
@@ -99,8 +100,6 @@ func (a *multiDecision) decide(ctx context.Context) (failed int, err error) {
 		}
 		a.fewerThan(next(tries, a.asks[0].n, remaining))
 		clear(a.asked)
-		clear(a.results)
-		clear(a.receipts)
 	}
 }
 
@@ -139,6 +138,7 @@ func (a *multiDecision) try(ctx context.Context) (failed int, err error) {
 	if a.known() {
 		return 0, nil
 	}
+	a.read = true
 	return a.askAll(ctx)
 }
 
@@ -183,7 +183,7 @@ func (a *multiDecision) known() (denied bool) {
 		if r.s.parts != nil {
 			continue
 		}
-		r.unknown, r.fewer = r.s.leased, a.fewer // what is held is spent first
+		r.unknown, r.fewer = r.s.leased || a.read, a.fewer // what is held is spent first
 		if res, known := a.parts[i].Limiter.redis.decider.knows(r); known {
 			a.set(i, res)
 			denied = true
@@ -379,10 +379,8 @@ func (a *multiDecision) giveBack(ctx context.Context, groups []group) {
 	for _, g := range groups {
 		for _, i := range g.parts {
 			r := &a.requests[i]
-			if r.n > 0 && a.results[i].Source != SourceOpen {
-				r.rc.end = a.end
-				_ = a.parts[i].Limiter.redis.decider.giveBack(ctx, r.rc, r.n)
-			}
+			r.rc.end = a.end
+			_ = a.parts[i].Limiter.redis.decider.giveBack(ctx, r.rc, r.n)
 			*r.rc = receipt{}
 		}
 	}

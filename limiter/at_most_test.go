@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -56,52 +57,56 @@ func TestAtMost(t *testing.T) {
 // TestAtMostOfWhatHasComeSince: a process that knows that there is no room for all units does not know
 // how many there are by now, so it asks Redis.
 func TestAtMostOfWhatHasComeSince(t *testing.T) {
-	srv := redistest.Start(t)
-	limit := limiter.TokenBucket(limiter.PerHour(10), 10)
-	here := newLimiter(t, redistest.Client(t, srv), limit, patient())
-	there := newLimiter(t, redistest.Client(t, srv), limit, patient())
-	m := newMulti(t, limiter.Part{Name: "one", Limiter: here})
-	takes(t, here, "k", 100, 10) // so there is no room for ten more
-	must(t, there.Refund(t.Context(), "k", 5))
-	takes(t, here, "k", 100, 5)
-	must(t, there.Refund(t.Context(), "k", 5))
-	takesOf(t, m, "k", 100, 5)
-	takes(t, here, "k", 100, 0)
-	if r := takes(t, here, "k", 100, 0); r.Source != limiter.SourceCache {
-		t.Errorf("a denial of one unit is not remembered: %+v", r)
-	}
+	onBoth(t, func(t *testing.T, client func() *redis.Client) {
+		limit := limiter.TokenBucket(limiter.PerHour(10), 10)
+		here := newLimiter(t, client(), limit, patient())
+		there := newLimiter(t, client(), limit, patient())
+		m := newMulti(t, limiter.Part{Name: "one", Limiter: here})
+		takes(t, here, "k", 100, 10) // so there is no room for ten more
+		must(t, there.Refund(t.Context(), "k", 5))
+		takes(t, here, "k", 100, 5)
+		must(t, there.Refund(t.Context(), "k", 5))
+		takesOf(t, m, "k", 100, 5)
+		until(t, "a denial of one unit that is remembered", func() bool {
+			return takes(t, here, "k", 100, 0).Source == limiter.SourceCache
+		})
+	})
 }
 
 // TestAtMostIsOneDecision: it is counted, and reported to the hook, once, with what was admitted.
 func TestAtMostIsOneDecision(t *testing.T) {
-	var told []limiter.DecisionInfo
-	lim := newLimiter(t, redistest.Client(t, redistest.Start(t)), limiter.FixedWindow(limiter.Per(10, 300*time.Hour)), patient(),
-		limiter.WithHooks(limiter.Hooks{Decision: func(_ context.Context, d limiter.DecisionInfo) { told = append(told, d) }}))
-	takes(t, lim, "k", 4, 4)
-	takes(t, lim, "k", 8, 6)
-	takes(t, lim, "k", 8, 0)
-	total := uint64(0)
-	for _, n := range lim.Health().Decisions {
-		total += n
-	}
-	if total != 3 || len(told) != 3 || told[1].Cost != 6 || told[1].Result.Admitted != 6 || told[2].Result.Allowed {
-		t.Errorf("%d decisions, told %+v", total, told)
-	}
+	onBoth(t, func(t *testing.T, client func() *redis.Client) {
+		var told []limiter.DecisionInfo
+		lim := newLimiter(t, client(), limiter.FixedWindow(limiter.Per(10, 300*time.Hour)), patient(),
+			limiter.WithHooks(limiter.Hooks{Decision: func(_ context.Context, d limiter.DecisionInfo) { told = append(told, d) }}))
+		takes(t, lim, "k", 4, 4)
+		takes(t, lim, "k", 8, 6)
+		takes(t, lim, "k", 8, 0)
+		total := uint64(0)
+		for _, n := range lim.Health().Decisions {
+			total += n
+		}
+		if total != 3 || len(told) != 3 || told[1].Cost != 6 || told[1].Result.Admitted != 6 || told[2].Result.Allowed {
+			t.Errorf("%d decisions, told %+v", total, told)
+		}
+	})
 }
 
 // TestAtMostOfLeasesAndParts: what a process holds is a part of what there is, and a split key
 // gives what one part has.
 func TestAtMostOfLeasesAndParts(t *testing.T) {
-	rdb := redistest.Client(t, redistest.Start(t))
-	limit := limiter.FixedWindow(limiter.Per(10, 300*time.Hour))
-	leased := newLimiter(t, rdb, limit, patient(), limiter.WithPrefix("leased"), limiter.WithLease(4, time.Hour))
-	reserve(t, leased, "k", 1)
-	takes(t, leased, "k", 50, 9)
-	takes(t, leased, "k", 50, 0)
-	split := newLimiter(t, rdb, limit, patient(), limiter.WithPrefix("split"), limiter.WithKeyShards(2))
-	takes(t, split, "k", 50, 5)
-	takes(t, split, "k", 50, 5)
-	takes(t, split, "k", 50, 0)
+	onBoth(t, func(t *testing.T, client func() *redis.Client) {
+		rdb := client()
+		limit := limiter.FixedWindow(limiter.Per(10, 300*time.Hour))
+		leased := newLimiter(t, rdb, limit, patient(), limiter.WithPrefix("leased"), limiter.WithLease(4, time.Hour))
+		reserve(t, leased, "k", 1)
+		takes(t, leased, "k", 50, 9)
+		takes(t, leased, "k", 50, 0)
+		split := newLimiter(t, rdb, limit, patient(), limiter.WithPrefix("split"), limiter.WithKeyShards(2))
+		takes(t, split, "k", 50, 5)
+		takes(t, split, "k", 50, 5)
+		takes(t, split, "k", 50, 0)
+	})
 }
 
 // TestAtMostInAnOutage: a process admits what its claim has room for, and what its lease holds.
@@ -146,27 +151,29 @@ func (f *forgetful) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 
 // TestAtMostWithALostReply: what Redis may have charged is not charged again, in whatever number.
 func TestAtMostWithALostReply(t *testing.T) {
-	rdb := redistest.Client(t, redistest.Start(t))
-	f := new(forgetful)
-	rdb.AddHook(f)
-	lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(1000, 300*time.Hour)), limiter.WithBudget(patience), limiter.WithShare(0.01))
-	reserve(t, lim, "k", 1)
-	other := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(1000, 300*time.Hour)), limiter.WithBudget(patience), limiter.WithShare(0.01), limiter.WithPrefix("other"))
-	m := newMulti(t, limiter.Part{Name: "a", Limiter: lim}, limiter.Part{Name: "b", Limiter: other})
-	_, err := m.Allow(t.Context(), "the one that loads the script")
-	must(t, err)
-	f.loses.Store(true)
-	if r := takes(t, lim, "k", 50, 9); r.Source != limiter.SourceLocal || lim.Health().Owed != 0 { // a share of what was left
-		t.Errorf("%+v, %d owed", r, lim.Health().Owed)
-	}
-	takes(t, lim, "k", 50, 0)
-	if res, err := m.Allow(t.Context(), "k", limiter.AtMost(50)); err != nil || res.Allowed {
-		t.Errorf("%+v, %v", res, err)
-	}
-	f.loses.Store(false)
-	if n := left(t, lim, "k"); n != 1000-1-50-50-50 {
-		t.Errorf("%d left", n)
-	}
+	onBoth(t, func(t *testing.T, client func() *redis.Client) {
+		rdb := client()
+		f := new(forgetful)
+		rdb.AddHook(f)
+		lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(1000, 300*time.Hour)), limiter.WithBudget(patience), limiter.WithShare(0.01))
+		reserve(t, lim, "k", 1)
+		other := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(1000, 300*time.Hour)), limiter.WithBudget(patience), limiter.WithShare(0.01), limiter.WithPrefix("other"))
+		m := newMulti(t, limiter.Part{Name: "a", Limiter: lim}, limiter.Part{Name: "b", Limiter: other})
+		_, err := m.Allow(t.Context(), "the one that loads the script")
+		must(t, err)
+		f.loses.Store(true)
+		if r := takes(t, lim, "k", 50, 9); r.Source != limiter.SourceLocal || lim.Health().Owed != 0 { // a share of what was left
+			t.Errorf("%+v, %d owed", r, lim.Health().Owed)
+		}
+		takes(t, lim, "k", 50, 0)
+		if res, err := m.Allow(t.Context(), "k", limiter.AtMost(50)); err != nil || res.Allowed {
+			t.Errorf("%+v, %v", res, err)
+		}
+		f.loses.Store(false)
+		if n := left(t, lim, "k"); n != 1000-1-50-50-50 {
+			t.Errorf("%d left", n)
+		}
+	})
 }
 
 // TestAtMostOfAMulti: all parts admit the same number, that of the one with the least room.
@@ -207,6 +214,28 @@ func takesOf(t *testing.T, m *limiter.Multi, key string, n, want int) {
 		if p.Admitted != want {
 			t.Errorf("part %+v, want %d", p, want)
 		}
+	}
+}
+
+// TestAtMostAfterADenial: who asks for two units when there is one, a moment after there was none, gets it.
+func TestAtMostAfterADenial(t *testing.T) {
+	for name, opt := range map[string]limiter.Option{"plain": patient(), "split": limiter.WithKeyShards(2), "a lease": limiter.WithLease(1, time.Second)} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			rdb := clients(t, r)()
+			lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(2), 10), patient(), opt)
+			m := newMulti(t, limiter.Part{Name: "one", Limiter: newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(2), 10), patient(), limiter.WithPrefix("one"), opt)})
+			for _, ask := range []func(context.Context, string, ...limiter.CallOption) (*limiter.Reservation, error){lim.Reserve, m.Reserve} {
+				res, err := ask(t.Context(), "k", limiter.AtMost(5))
+				for err == nil && res.Allowed {
+					res, err = ask(t.Context(), "k", limiter.AtMost(5))
+				}
+				must(t, err)
+				time.Sleep(res.RetryAfter)
+				if res, err := ask(t.Context(), "k", limiter.AtMost(2)); err != nil || res.Admitted != 1 {
+					t.Errorf("%s: %+v, %v", name, res, err)
+				}
+			}
+		})
 	}
 }
 

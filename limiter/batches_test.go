@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/limiter/limitertest"
 )
@@ -39,54 +40,47 @@ func together(n int, ask func(i int) (limiter.Result, error)) []answer {
 
 // crowded returns a limiter whose Redis answers after 50 ms, so that those who
 // ask together are combined.
-func crowded(t *testing.T, limit limiter.Limit, opts ...limiter.Option) (*limiter.Limiter, func(command string) int64) {
+func crowded(t *testing.T, r *sim.Redis, limit limiter.Limit) *limiter.Limiter {
 	t.Helper()
-	srv := redistest.Start(t)
-	proxy, rdb := behind(t, srv, redis.Options{})
-	opts = append([]limiter.Option{limiter.WithShare(1), unhurried()}, opts...)
-	lim := newLimiter(t, rdb, limit, opts...)
-	if _, err := lim.Peek(t.Context(), "warm"); err != nil {
-		t.Fatal(err)
-	}
+	lim, _ := simulatedLimiter(t, r, "a", limit, patient())
 	if _, err := lim.Allow(t.Context(), "warm"); err != nil {
 		t.Fatal(err)
 	}
-	proxy.Set(faultproxy.Mode{ReplyDelay: 50 * time.Millisecond})
-	return lim, func(command string) int64 { return redistest.Calls(t, srv, command) }
+	r.SetPath("a", func(p *sim.Path) { p.Delay = 25 * time.Millisecond })
+	return lim
 }
 
 // TestCallersOfOneKeyAreOneStep: 500 callers of a key take a handful of script
 // calls, exactly the limit is admitted, and each of those sees another number
 // remaining.
 func TestCallersOfOneKeyAreOneStep(t *testing.T) {
-	t.Parallel()
 	for _, limit := range limitertest.Limits(limiter.PerHour(300)) {
-		t.Run(limit.Algorithm(), func(t *testing.T) {
-			lim, calls := crowded(t, limit)
-			before := calls("evalsha")
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			lim := crowded(t, r, limit)
+			before := r.Commands()
 			var remaining []int
 			for _, a := range together(500, func(int) (limiter.Result, error) { return lim.Allow(t.Context(), "hot") }) {
 				switch {
 				case a.err != nil || a.res.Source != limiter.SourceRedis || a.res.Allowed == (a.res.RetryAfter > 0):
-					t.Fatalf("%+v, %v", a.res, a.err)
+					t.Fatalf("%s: %+v, %v", limit, a.res, a.err)
 				case a.res.Allowed:
 					remaining = append(remaining, a.res.Remaining)
 				case a.res.Remaining != 0:
-					t.Errorf("denied with %d remaining", a.res.Remaining)
+					t.Errorf("%s: denied with %d remaining", limit, a.res.Remaining)
 				}
 			}
 			slices.Sort(remaining)
 			for i, n := range remaining {
 				if n != i {
-					t.Fatalf("remaining %d at place %d of %d", n, i, len(remaining))
+					t.Fatalf("%s: remaining %d at place %d of %d", limit, n, i, len(remaining))
 				}
 			}
 			if len(remaining) != 300 {
-				t.Errorf("%d admitted, want 300", len(remaining))
+				t.Errorf("%s: %d admitted, want 300", limit, len(remaining))
 			}
 			// Three that went at once, and 497 by 64.
-			if n := calls("evalsha") - before; n > 3+8+3 {
-				t.Errorf("%d script calls for 500 decisions", n)
+			if n := r.Commands() - before; n > 3+8+3 {
+				t.Errorf("%s: %d commands for 500 decisions", limit, n)
 			}
 		})
 	}
@@ -95,24 +89,34 @@ func TestCallersOfOneKeyAreOneStep(t *testing.T) {
 // TestKeysAreCombined: callers of different keys share calls too, and looks are
 // sent as looks.
 func TestKeysAreCombined(t *testing.T) {
-	lim, calls := crowded(t, limiter.TokenBucket(limiter.PerHour(10), 10))
-	writes, looks := calls("evalsha"), calls("evalsha_ro")
-	for i, a := range together(400, func(i int) (limiter.Result, error) {
-		return lim.AllowN(t.Context(), fmt.Sprint("k", i/2), i%2*3)
-	}) {
-		left := map[int]int{0: 10, 1: 7}[i%2]
-		if a.err != nil || !a.res.Allowed || a.res.Source != limiter.SourceRedis || i%2 == 1 && a.res.Remaining != left || a.res.Remaining != 10 && a.res.Remaining != 7 {
-			t.Fatalf("caller %d: %+v, %v", i, a.res, a.err)
+	ask := func(t *testing.T, lim *limiter.Limiter) {
+		t.Helper()
+		for i, a := range together(400, func(i int) (limiter.Result, error) {
+			return lim.AllowN(t.Context(), fmt.Sprint("k", i/2), i%2*3)
+		}) {
+			left := map[int]int{0: 10, 1: 7}[i%2]
+			if a.err != nil || !a.res.Allowed || a.res.Source != limiter.SourceRedis || i%2 == 1 && a.res.Remaining != left || a.res.Remaining != 10 && a.res.Remaining != 7 {
+				t.Fatalf("caller %d: %+v, %v", i, a.res, a.err)
+			}
 		}
 	}
-	if n := calls("evalsha") - writes; n == 0 || n > 20 {
-		t.Errorf("%d calls for 200 decisions", n)
+	limit := limiter.TokenBucket(limiter.PerHour(10), 10)
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		lim := crowded(t, r, limit)
+		before := r.Commands()
+		ask(t, lim)
+		if n := r.Commands() - before; n == 0 || n > 40 {
+			t.Errorf("%d commands for 200 decisions and 200 looks", n)
+		}
+	})
+	srv := redistest.Start(t)
+	lim := newLimiter(t, redistest.Client(t, srv), limit, patient())
+	ask(t, lim)
+	if redistest.Calls(t, srv, "evalsha") == 0 {
+		t.Error("no calls for 200 decisions")
 	}
-	if !redisproc.AtLeast(7, 0) {
-		return // the looks were sent as writes
-	}
-	if n := calls("evalsha_ro") - looks; n == 0 || n > 20 {
-		t.Errorf("%d calls for 200 looks", n)
+	if n := redistest.Calls(t, srv, "evalsha_ro"); n == 0 && redisproc.AtLeast(7, 0) { // before, looks are sent as writes
+		t.Error("no calls for 200 looks")
 	}
 }
 
@@ -120,26 +124,35 @@ func TestKeysAreCombined(t *testing.T) {
 // their ctx's error at once; the others are answered, and the breaker hears
 // nothing of it.
 func TestCallerThatLeavesABatchLeavesTheOthers(t *testing.T) {
-	lim, _ := crowded(t, limiter.TokenBucket(limiter.PerHour(1000), 1000))
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, cancel)
-	for i, a := range together(300, func(i int) (limiter.Result, error) {
-		if i%3 == 0 {
-			return lim.Allow(ctx, "hot")
-		}
-		return lim.Allow(t.Context(), "hot")
-	}) {
-		if i%3 == 0 {
-			if !errors.Is(a.err, context.Canceled) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		lim := crowded(t, r, limiter.TokenBucket(limiter.PerHour(1000), 1000))
+		go func() { _, _ = lim.Peek(t.Context(), "other") }() // or the next call would be its caller's own
+		time.Sleep(time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, cancel)
+		began := time.Now()
+		for i, a := range together(300, func(i int) (limiter.Result, error) {
+			if i%3 != 0 {
+				return lim.Allow(t.Context(), "hot")
+			}
+			res, err := lim.Allow(ctx, "hot")
+			if took := time.Since(began); took != 20*time.Millisecond {
+				t.Errorf("caller %d left after %v", i, took)
+			}
+			return res, err
+		}) {
+			if i%3 == 0 {
+				if !errors.Is(a.err, context.Canceled) {
+					t.Fatalf("caller %d: %+v, %v", i, a.res, a.err)
+				}
+			} else if a.err != nil || a.res.Source != limiter.SourceRedis {
 				t.Fatalf("caller %d: %+v, %v", i, a.res, a.err)
 			}
-		} else if a.err != nil || a.res.Source != limiter.SourceRedis {
-			t.Fatalf("caller %d: %+v, %v", i, a.res, a.err)
 		}
-	}
-	if sh := lim.Health().Servers[0]; sh.State != breaker.Closed || sh.LastFailure != breaker.ClassOK {
-		t.Errorf("%+v", sh)
-	}
+		if sh := lim.Health().Servers[0]; sh.State != breaker.Closed || sh.LastFailure != breaker.ClassOK {
+			t.Errorf("%+v", sh)
+		}
+	})
 }
 
 // TestBrokenKeyInABatch: the caller of a key that holds something else is told

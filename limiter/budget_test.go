@@ -6,68 +6,65 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
 // TestFiveHundredCallersOnAFrozenServer: all are answered within the budget, and
 // neither goroutines nor connections pile up beyond the calls allowed in flight.
 func TestFiveHundredCallersOnAFrozenServer(t *testing.T) {
-	srv := redistest.Start(t)
 	const inFlight = 16
-	// A ring's sockets keep the ring's own timeouts, so that calls get stuck.
-	rdb := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": srv.Addr()}, PoolSize: 3 * inFlight, HeartbeatFrequency: time.Hour})
-	t.Cleanup(func() { _ = rdb.Close() })
-	lim := newLimiter(t, rdb, good, limiter.WithMaxInFlight(inFlight), limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, ConsecutiveFailures: 1e6}))
-	if _, err := lim.Allow(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
-	must(t, srv.Freeze())
-	// Each round leaves some calls behind, until as many are stuck as may be in flight.
-	most := 0
-	for round, full := 0, 0; round < 30 && full < 5; round++ {
-		if most > inFlight/2 {
-			full++
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		// Its sockets keep the client's timeouts, so that calls get stuck.
+		rdb := r.Client("a", redis.Options{MaxRetries: -1, PoolSize: 3 * inFlight})
+		t.Cleanup(func() { _ = rdb.Close() })
+		lim := newLimiter(t, rdb, good, limiter.WithMaxInFlight(inFlight), limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, ConsecutiveFailures: 1e6}))
+		if _, err := lim.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
 		}
-		var wg sync.WaitGroup
-		started := trace(t)
-		started.do(func() {
-			for range 500 {
-				wg.Go(func() {
-					start := time.Now()
-					res, err := lim.Allow(context.Background(), "k")
-					if took := time.Since(start); err != nil || res.Source != limiter.SourceLocal || took > defaultBudget+slack {
-						t.Errorf("%+v, %v after %v", res, err, took)
-					}
-				})
+		r.Set(func(h *sim.Health) { h.Frozen = true })
+		// Each round leaves some calls behind, until as many are stuck as may be in flight.
+		most := 0
+		for round, full := 0, 0; round < 30 && full < 5; round++ {
+			if most > inFlight/2 {
+				full++
 			}
-		})
-		answered := make(chan struct{})
-		go func() { wg.Wait(); close(answered) }()
-		for done := false; !done; {
-			select {
-			case <-answered:
-				done = true
-			default:
+			started := trace(t)
+			start := time.Now()
+			started.do(func() {
+				for range 500 {
+					go func() {
+						res, err := lim.Allow(context.Background(), "k")
+						if took := time.Since(start); err != nil || res.Source != limiter.SourceLocal || took > defaultBudget {
+							t.Errorf("%+v, %v after %v", res, err, took)
+						}
+					}()
+				}
+			})
+			for time.Since(start) <= defaultBudget {
+				synctest.Wait()
+				most = max(most, started.calls())
+				time.Sleep(5 * time.Millisecond)
 			}
-			most = max(most, started.calls())
-			time.Sleep(5 * time.Millisecond)
+			if n := rdb.PoolStats().TotalConns; n > inFlight+1 {
+				t.Errorf("%d connections", n)
+			}
 		}
-	}
-	if most <= inFlight/2 || most > inFlight {
-		t.Errorf("up to %d calls ran with %d allowed", most, inFlight)
-	}
-	must(t, srv.Thaw())
+		if most <= inFlight/2 || most > inFlight {
+			t.Errorf("up to %d calls ran with %d allowed", most, inFlight)
+		}
+		r.Set(func(h *sim.Health) { h.Frozen = false })
+	})
 }
 
 // TestOneBudgetForAllCalls: what asks several parts of a key, or several servers, or gives
@@ -79,10 +76,11 @@ func TestOneBudgetForAllCalls(t *testing.T) {
 		limiter.WithBreaker(breaker.Settings{MinRequests: 1e6, ConsecutiveFailures: 1e6})}
 	within := func(t *testing.T, decide func() (limiter.Result, error)) limiter.Result {
 		t.Helper()
+		m := measured(t)
 		start := time.Now()
 		res, err := decide()
 		must(t, err)
-		if took := time.Since(start); took > budget+slack {
+		if took := time.Since(start); took > m.within(budget) {
 			t.Errorf("%v with a budget of %v: %+v", took, budget, res)
 		}
 		return res
@@ -152,72 +150,73 @@ func TestOneBudgetForAllCalls(t *testing.T) {
 // TestOverloadDoesNotOpenTheBreaker: more callers than may be in flight wait for their turn,
 // and callers that come too late do not count against a Redis that answers.
 func TestOverloadDoesNotOpenTheBreaker(t *testing.T) {
-	srv := redistest.Start(t)
-	proxy, rdb := behind(t, srv, redis.Options{PoolSize: 1})
-	lim := newLimiter(t, rdb, good, limiter.WithShare(1), limiter.WithMaxInFlight(1), limiter.WithBudget(400*time.Millisecond))
-	if _, err := lim.Allow(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
-	proxy.Set(faultproxy.Mode{ReplyDelay: 60 * time.Millisecond})
-	var wg sync.WaitGroup
-	// One call after the other, each for as many keys as fit: some are late.
-	for i := range 1000 {
-		wg.Go(func() {
-			if _, err := lim.Allow(context.Background(), fmt.Sprint("k", i)); err != nil {
-				t.Error(err)
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		rdb := r.Client("a", redis.Options{MaxRetries: -1, PoolSize: 1})
+		t.Cleanup(func() { _ = rdb.Close() })
+		lim := newLimiter(t, rdb, good, limiter.WithShare(1), limiter.WithMaxInFlight(1), limiter.WithBudget(400*time.Millisecond))
+		if _, err := lim.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		r.SetPath("a", func(p *sim.Path) { p.Delay = 30 * time.Millisecond })
+		// One call after the other, each for as many keys as fit: some are late.
+		for _, a := range together(1000, func(i int) (limiter.Result, error) { return lim.Allow(t.Context(), fmt.Sprint("k", i)) }) {
+			if a.err != nil {
+				t.Error(a.err)
 			}
-		})
-	}
-	wg.Wait()
-	sh := lim.Health().Servers[0]
-	if sh.State != breaker.Closed || sh.LastFailure != breaker.ClassOK || sh.Decisions[limiter.SourceLocal] < 10 {
-		t.Errorf("after an overload: %+v", sh)
-	}
+		}
+		sh := lim.Health().Servers[0]
+		if sh.State != breaker.Closed || sh.LastFailure != breaker.ClassOK || sh.Decisions[limiter.SourceLocal] < 10 {
+			t.Errorf("after an overload: %+v", sh)
+		}
+	})
 }
 
 // TestSlowOpensTheBreaker: a Redis that answers within the budget, but slowly,
 // is left alone before a single decision had to be made without it.
 func TestSlowOpensTheBreaker(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	proxy, rdb := behind(t, srv, redis.Options{PoolSize: 1})
-	lim := newLimiter(t, rdb, good, limiter.WithShare(1), limiter.WithBudget(4*time.Second),
-		limiter.WithBreaker(breaker.Settings{MinRequests: 2, OpenMin: time.Hour, OpenMax: time.Hour, SlowCall: 0}))
-	if _, err := lim.Allow(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
-	proxy.Set(faultproxy.Mode{ReplyDelay: 2100 * time.Millisecond})
-	for i := 0; lim.Health().Servers[0].State == breaker.Closed; i++ {
-		res, err := lim.Allow(t.Context(), "k")
-		if err != nil || res.Source != limiter.SourceRedis || i > 20 {
-			t.Fatalf("decision %d: %+v, %v", i, res, err)
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		rdb := r.Client("a", redis.Options{MaxRetries: -1, PoolSize: 1})
+		t.Cleanup(func() { _ = rdb.Close() })
+		lim := newLimiter(t, rdb, good, limiter.WithShare(1),
+			limiter.WithBreaker(breaker.Settings{MinRequests: 2, OpenMin: time.Hour, OpenMax: time.Hour, SlowCall: 0}))
+		if _, err := lim.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if sh := lim.Health().Servers[0]; sh.LastFailure != breaker.ClassSlow {
-		t.Errorf("the breaker is open because of %v", sh.LastFailure)
-	}
+		r.SetPath("a", func(p *sim.Path) { p.Delay = 13 * time.Millisecond })
+		for i := 0; lim.Health().Servers[0].State == breaker.Closed; i++ {
+			res, err := lim.Allow(t.Context(), "k")
+			if err != nil || res.Source != limiter.SourceRedis || i > 20 {
+				t.Fatalf("decision %d: %+v, %v", i, res, err)
+			}
+		}
+		if sh := lim.Health().Servers[0]; sh.LastFailure != breaker.ClassSlow {
+			t.Errorf("the breaker is open because of %v", sh.LastFailure)
+		}
+	})
 }
 
 // TestCloseWaitsForCalls: a call whose caller has left goes on until the client
 // lets go of it; Close returns after that, so that nothing is left behind.
 func TestCloseWaitsForCalls(t *testing.T) {
-	srv := redistest.Start(t)
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": srv.Addr()}, HeartbeatFrequency: time.Hour})
-	t.Cleanup(func() { _ = ring.Close() })
-	var over atomic.Int32
-	lim := newLimiter(t, ring, good, limiter.WithShare(1), limiter.WithHooks(limiter.Hooks{Call: func(context.Context, limiter.CallInfo) { over.Add(1) }}))
-	if _, err := lim.Allow(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
-	must(t, srv.Freeze())
-	if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceLocal || over.Load() != 1 {
-		t.Fatalf("%+v, %v, %d calls over", res, err, over.Load())
-	}
-	go func() { _ = srv.Thaw() }()
-	must(t, lim.Close())
-	if n := over.Load(); n != 2 {
-		t.Errorf("%d of 2 calls are over after Close", n)
-	}
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		rdb := r.Client("a", redis.Options{MaxRetries: -1})
+		t.Cleanup(func() { _ = rdb.Close() })
+		var over atomic.Int32
+		lim := newLimiter(t, rdb, good, limiter.WithShare(1), limiter.WithHooks(limiter.Hooks{Call: func(context.Context, limiter.CallInfo) { over.Add(1) }}))
+		if _, err := lim.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		r.Set(func(h *sim.Health) { h.Frozen = true })
+		if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceLocal || over.Load() != 1 {
+			t.Fatalf("%+v, %v, %d calls over", res, err, over.Load())
+		}
+		thawed := time.Now().Add(100 * time.Millisecond)
+		time.AfterFunc(time.Until(thawed), func() { r.Set(func(h *sim.Health) { h.Frozen = false }) })
+		must(t, lim.Close())
+		if n := over.Load(); n != 2 || time.Now().Before(thawed) {
+			t.Errorf("%d of 2 calls are over after Close", n)
+		}
+	})
 }
 
 // TestCallerWithLittleTime: a context that ends before the budget leaves time for an

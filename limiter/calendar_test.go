@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/calendar"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -158,16 +159,18 @@ func TestCalendarInRedis(t *testing.T) {
 // TestCalendarInAnOutage: local decisions follow the calendar, within the claim, and Redis is charged
 // with them.
 func TestCalendarInAnOutage(t *testing.T) {
-	proxy, rdb := behind(t, redistest.Start(t), redis.Options{MaxRetries: -1, DialerRetries: 1})
-	lim := newLimiter(t, rdb, limiter.Calendar(100, calendar.Year, time.UTC), unhurried(), hasty(50*time.Millisecond), limiter.WithShare(0.1))
-	reserve(t, lim, "k", 20)
-	cutOff(t, proxy, lim)
-	takes(t, lim, "k", 100, 8)
-	proxy.Pass()
-	untilCharged(t, lim)
-	if n := left(t, lim, "k"); n != 100-20-8 {
-		t.Errorf("%d left", n)
-	}
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		lim, _ := simulatedLimiter(t, r, "a", limiter.Calendar(100, calendar.Year, time.UTC), hasty(50*time.Millisecond), limiter.WithShare(0.1))
+		reserve(t, lim, "k", 20)
+		r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+		untilOpen(t, lim)
+		takes(t, lim, "k", 100, 8)
+		r.SetPath("a", func(p *sim.Path) { p.Refused = false })
+		untilCharged(t, lim)
+		if n := left(t, lim, "k"); n != 100-20-8 {
+			t.Errorf("%d left", n)
+		}
+	})
 }
 
 func ExampleCalendar() {

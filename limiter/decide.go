@@ -82,7 +82,8 @@ func (d *decider) decide(ctx context.Context, r request) (Result, error) {
 		case err != nil, r.n <= 1, res.Source == SourceLocal:
 			return res, err
 		}
-		r.srv.Counts[res.Source].Add(^uint64(0)) // it is one decision
+		r.unknown = r.unknown || res.Source == SourceRedis // one decision reads the denials once, as each reading lets one ask
+		r.srv.Counts[res.Source].Add(^uint64(0))           // it is one decision
 		r.n, r.budget = next(tries, r.n, res.Remaining), time.Until(end)
 	}
 }
@@ -285,7 +286,7 @@ func (d *decider) knows(r *request) (Result, bool) {
 			return count(r.srv, r.s.result(out, SourceLocal)), true
 		}
 	}
-	if !open && !r.unknown {
+	if !open {
 		if out, ok := d.denied(r, r.n); ok {
 			return count(r.srv, r.s.result(out, SourceCache)), true
 		}
@@ -299,13 +300,13 @@ func (d *decider) remembers(s *spec, n int) bool {
 	return n > 0 && s.args.MaxDelay == 0 && !d.askAgain
 }
 
-// denied is what Redis denied a moment ago of n units of r. Where fewer will do, that is one: for how many there
+// denied is what Redis denied a moment ago of n units of r, unless that was read already. Where fewer will do, that is one: for how many there
 // was room then does not say for how many there is now.
 func (d *decider) denied(r *request, n int) (algo.Decision, bool) {
 	if r.fewer {
 		n = min(n, 1)
 	}
-	if !d.remembers(r.s, n) {
+	if r.unknown || !d.remembers(r.s, n) {
 		return algo.Decision{}, false
 	}
 	return d.denials.Get(d.denials.Ask(r.id), &r.s.args.Params, n)

@@ -82,7 +82,7 @@ func TestManyCallersOfAFarServer(t *testing.T) {
 							if res.Source != limiter.SourceRedis && time.Since(start) > 6*time.Second {
 								late.Add(1)
 							}
-							time.Sleep(100 * time.Millisecond)
+							time.Sleep(400 * time.Millisecond)
 						}
 					}()
 				}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -129,6 +130,35 @@ func TestLeaseEndsInVirtualTime(t *testing.T) {
 			}
 			must(t, lim.Close())
 			left("after Close", 67)
+		})
+	}
+}
+
+// TestLeaseThatEndsInAnOutage: what is left of it goes back when Redis is there again.
+func TestLeaseThatEndsInAnOutage(t *testing.T) {
+	for _, limit := range leasable(100, 300*time.Hour) {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			lim, _ := simulatedLimiter(t, r, "a", limit, limiter.WithShare(1), hasty(3*time.Second), limiter.WithLease(50, 4*time.Second))
+			other, _ := simulatedLimiter(t, r, "b", limit, limiter.WithShare(1), limiter.WithLease(50, 4*time.Second))
+			decide(t, lim, limit.Algorithm(), asks{1, false, 1, limiter.SourceRedis, 99})
+			spend := func(seconds int) {
+				for range 10 * seconds {
+					if _, err := lim.Allow(t.Context(), "other"); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+			}
+			r.Set(func(h *sim.Health) { h.Frozen = true })
+			spend(12)
+			if h := lim.Health(); h.Servers[0].State == breaker.Closed {
+				t.Errorf("%s: what was to be given back may have been sent: %+v", limit, h)
+			}
+			r.Set(func(h *sim.Health) { h.Frozen = false })
+			spend(10)
+			if res, err := other.Peek(t.Context(), "k"); err != nil || res.Remaining != 99 {
+				t.Errorf("%s: %+v, %v", limit, res, err)
+			}
 		})
 	}
 }

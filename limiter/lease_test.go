@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -26,52 +28,72 @@ func leasable(n int, per time.Duration) []limiter.Limit {
 	}
 }
 
+// decisions is a hook of a client that counts calls of scripts.
+type decisions struct{ atomic.Int64 }
+
+func (*decisions) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d *decisions) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" || cmd.Name() == "eval" {
+			d.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (*decisions) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
 // TestLeaseIsSpentHere: k decisions take one call, what callers are told of them is what
 // single calls would tell, and what is not spent goes back with Close.
 func TestLeaseIsSpentHere(t *testing.T) {
 	for _, limit := range leasable(100, 300*time.Hour) {
 		t.Run(limit.Algorithm(), func(t *testing.T) {
-			srv := redistest.Start(t)
-			rdb := redistest.Client(t, srv)
-			opts := []limiter.Option{patient(), limiter.WithLease(40, 10*time.Second)}
-			lim, other := newLimiter(t, rdb, limit, opts...), newLimiter(t, rdb, limit, opts...)
-			for i := range 19 {
-				want := limiter.SourceLease
-				if i == 0 {
-					want = limiter.SourceRedis
+			onBoth(t, func(t *testing.T, client func() *redis.Client) {
+				rdb, calls := client(), new(decisions)
+				rdb.AddHook(calls)
+				opts := []limiter.Option{patient(), limiter.WithLease(40, 10*time.Second)}
+				lim, other := newLimiter(t, rdb, limit, opts...), newLimiter(t, rdb, limit, opts...)
+				for i := range 19 {
+					want := limiter.SourceLease
+					if i == 0 {
+						want = limiter.SourceRedis
+					}
+					res, err := lim.Allow(t.Context(), "k")
+					if err != nil || !res.Allowed || res.Source != want || res.Remaining != 99-i || res.Limit != limit || res.ResetAfter <= 0 || res.RetryAfter != 0 {
+						t.Fatalf("decision %d: %+v, %v", i, res, err)
+					}
 				}
-				res, err := lim.Allow(t.Context(), "k")
-				if err != nil || !res.Allowed || res.Source != want || res.Remaining != 99-i || res.Limit != limit || res.ResetAfter <= 0 || res.RetryAfter != 0 {
-					t.Fatalf("decision %d: %+v, %v", i, res, err)
+				if n := calls.Load(); n != 2 { // with the NOSCRIPT
+					t.Errorf("%d calls for 19 decisions", n)
 				}
-			}
-			if n := redistest.Calls(t, srv, "evalsha") + redistest.Calls(t, srv, "eval"); n != 2 { // with the NOSCRIPT
-				t.Errorf("%d calls for 19 decisions", n)
-			}
-			if res, err := other.Peek(t.Context(), "k"); err != nil || res.Remaining != 60 {
-				t.Errorf("what is held is not charged: %+v, %v", res, err)
-			}
-			if res, err := lim.Peek(t.Context(), "k"); err != nil || res.Remaining != 81 {
-				t.Errorf("what is held is not counted: %+v, %v", res, err)
-			}
-			// More than is held, from here and from there.
-			if res, err := lim.AllowN(t.Context(), "k", 70); err != nil || !res.Allowed || res.Remaining != 11 {
-				t.Errorf("70 of 81: %+v, %v", res, err)
-			}
-			if res, err := lim.AllowN(t.Context(), "k", 12); err != nil || res.Allowed || res.RetryAfter <= 0 {
-				t.Errorf("12 of 11: %+v, %v", res, err)
-			}
-			// A lease of 3 times 3.
-			if res, err := lim.AllowN(t.Context(), "k", 3); err != nil || !res.Allowed || res.Remaining != 8 {
-				t.Errorf("3 of 11: %+v, %v", res, err)
-			}
-			if res, err := other.Peek(t.Context(), "k"); err != nil || res.Remaining > 2 {
-				t.Errorf("%+v, %v", res, err)
-			}
-			must(t, lim.Close())
-			if res, err := other.Peek(t.Context(), "k"); err != nil || res.Remaining != 8 {
-				t.Errorf("after Close: %+v, %v", res, err)
-			}
+				if res, err := other.Peek(t.Context(), "k"); err != nil || res.Remaining != 60 {
+					t.Errorf("what is held is not charged: %+v, %v", res, err)
+				}
+				if res, err := lim.Peek(t.Context(), "k"); err != nil || res.Remaining != 81 {
+					t.Errorf("what is held is not counted: %+v, %v", res, err)
+				}
+				// More than is held, from here and from there.
+				if res, err := lim.AllowN(t.Context(), "k", 70); err != nil || !res.Allowed || res.Remaining != 11 {
+					t.Errorf("70 of 81: %+v, %v", res, err)
+				}
+				if res, err := lim.AllowN(t.Context(), "k", 12); err != nil || res.Allowed || res.RetryAfter <= 0 {
+					t.Errorf("12 of 11: %+v, %v", res, err)
+				}
+				// A lease of 3 times 3.
+				if res, err := lim.AllowN(t.Context(), "k", 3); err != nil || !res.Allowed || res.Remaining != 8 {
+					t.Errorf("3 of 11: %+v, %v", res, err)
+				}
+				if res, err := other.Peek(t.Context(), "k"); err != nil || res.Remaining > 2 {
+					t.Errorf("%+v, %v", res, err)
+				}
+				must(t, lim.Close())
+				if res, err := other.Peek(t.Context(), "k"); err != nil || res.Remaining != 8 {
+					t.Errorf("after Close: %+v, %v", res, err)
+				}
+			})
 		})
 	}
 }
@@ -82,46 +104,47 @@ func TestLeasesAdmitTheLimit(t *testing.T) {
 	t.Parallel()
 	for _, limit := range leasable(500, 300*time.Hour) {
 		t.Run(limit.Algorithm(), func(t *testing.T) {
-			srv := redistest.Start(t)
-			rdb := redistest.Client(t, srv)
-			var fleet []*limiter.Limiter
-			for i := range 4 {
-				fleet = append(fleet, newLimiter(t, rdb, limit, limiter.WithShare(1), limiter.WithLease(30+i, 5*time.Second), limiter.WithBudget(patience)))
-			}
-			var admitted, asked atomic.Int64
-			for _, a := range together(1000, func(i int) (res limiter.Result, err error) {
-				for asked.Add(1) <= 6000 && err == nil {
-					n := 1 + i%3
-					if res, err = fleet[i%4].AllowN(t.Context(), "hot", n); res.Allowed {
-						admitted.Add(int64(n))
+			onBoth(t, func(t *testing.T, client func() *redis.Client) {
+				rdb := client()
+				var fleet []*limiter.Limiter
+				for i := range 4 {
+					fleet = append(fleet, newLimiter(t, rdb, limit, limiter.WithShare(1), limiter.WithLease(30+i, 5*time.Second), limiter.WithBudget(patience)))
+				}
+				var admitted, asked atomic.Int64
+				for _, a := range together(1000, func(i int) (res limiter.Result, err error) {
+					for asked.Add(1) <= 6000 && err == nil {
+						n := 1 + i%3
+						if res, err = fleet[i%4].AllowN(t.Context(), "hot", n); res.Allowed {
+							admitted.Add(int64(n))
+						}
+					}
+					return res, err
+				}) {
+					if a.err != nil {
+						t.Fatal(a.err)
 					}
 				}
-				return res, err
-			}) {
-				if a.err != nil {
-					t.Fatal(a.err)
-				}
-			}
-			// What is still held, or on its way back.
-			until(t, "the last unit", func() bool {
+				// What is still held, or on its way back.
+				until(t, "the last unit", func() bool {
+					for _, lim := range fleet {
+						res, err := lim.Allow(t.Context(), "hot")
+						must(t, err)
+						if res.Allowed {
+							admitted.Add(1)
+						}
+					}
+					return admitted.Load() >= 500
+				})
+				time.Sleep(20 * time.Millisecond) // what comes back twice
 				for _, lim := range fleet {
-					res, err := lim.Allow(t.Context(), "hot")
-					must(t, err)
-					if res.Allowed {
-						admitted.Add(1)
+					if res, err := lim.Allow(t.Context(), "hot"); err != nil || res.Allowed {
+						t.Errorf("one more: %+v, %v", res, err)
 					}
 				}
-				return admitted.Load() >= 500
-			})
-			time.Sleep(20 * time.Millisecond) // what comes back twice
-			for _, lim := range fleet {
-				if res, err := lim.Allow(t.Context(), "hot"); err != nil || res.Allowed {
-					t.Errorf("one more: %+v, %v", res, err)
+				if n := admitted.Load(); n != 500 {
+					t.Errorf("%d units admitted, want 500", n)
 				}
-			}
-			if n := admitted.Load(); n != 500 {
-				t.Errorf("%d units admitted, want 500", n)
-			}
+			})
 		})
 	}
 }
@@ -149,12 +172,17 @@ func TestLeasesStayWithinTheLimit(t *testing.T) {
 			var uses []use
 			leased := 0
 			stop := time.Now().Add(2 * time.Second)
+			more := func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return time.Now().Before(stop) || (leased == 0 || len(uses) < n) && time.Since(stop) < patience
+			}
 			var wg sync.WaitGroup
 			for process := range 4 {
 				lim := newLimiter(t, rdb, limit, limiter.WithShare(1), limiter.WithLease(10, 50*time.Millisecond), limiter.WithBudget(patience))
 				for caller := range 3 {
 					wg.Go(func() {
-						for i := 0; time.Now().Before(stop); i++ {
+						for i := 0; more(); i++ {
 							start := time.Now()
 							res, err := lim.Allow(context.Background(), "hot")
 							end := time.Now()

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -102,46 +104,48 @@ func TestLimitForKeys(t *testing.T) {
 // is the error of its part and charges none.
 func TestLimitForKeysOfAMulti(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Client(t, redistest.Start(t))
-	var asked atomic.Int64
-	own := limiter.GCRA(limiter.PerHour(2), 2)
-	user := newLimiter(t, rdb, own, patient(), limiter.WithPrefix("user"), limiter.WithLimitFor(byPlan(&asked)))
-	all := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(100), 100), patient(), limiter.WithPrefix("all"))
-	m, err := limiter.NewMulti(limiter.Part{Name: "user", Limiter: user}, limiter.Part{Name: "all", Limiter: all, Key: func(string) string { return "all" }})
-	must(t, err)
-	for key, want := range map[string]int{"gold:a": 5, "other": 2} {
-		n := 0
-		for range 10 {
-			res, err := m.Allow(t.Context(), key)
-			must(t, err)
-			if res.Allowed {
-				n++
+	onBoth(t, func(t *testing.T, client func() *redis.Client) {
+		rdb := client()
+		var asked atomic.Int64
+		own := limiter.GCRA(limiter.PerHour(2), 2)
+		user := newLimiter(t, rdb, own, patient(), limiter.WithPrefix("user"), limiter.WithLimitFor(byPlan(&asked)))
+		all := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(100), 100), patient(), limiter.WithPrefix("all"))
+		m, err := limiter.NewMulti(limiter.Part{Name: "user", Limiter: user}, limiter.Part{Name: "all", Limiter: all, Key: func(string) string { return "all" }})
+		must(t, err)
+		for key, want := range map[string]int{"gold:a": 5, "other": 2} {
+			n := 0
+			for range 10 {
+				res, err := m.Allow(t.Context(), key)
+				must(t, err)
+				if res.Allowed {
+					n++
+				}
+			}
+			if n != want {
+				t.Errorf("%s: %d of 10 were admitted, want %d", key, n, want)
 			}
 		}
-		if n != want {
-			t.Errorf("%s: %d of 10 were admitted, want %d", key, n, want)
+		if _, err := m.Allow(t.Context(), "broken:a"); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), "user") {
+			t.Errorf("a limit that breaks a rule: %v", err)
 		}
-	}
-	if _, err := m.Allow(t.Context(), "broken:a"); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), "user") {
-		t.Errorf("a limit that breaks a rule: %v", err)
-	}
-	if res, err := all.Peek(t.Context(), "all"); err != nil || res.Remaining != 93 {
-		t.Errorf("%+v, %v", res, err)
-	}
-	must(t, m.Block(t.Context(), "gold:b", time.Hour))
-	for key, want := range map[string]bool{"gold:b": false, "gold:c": true} {
-		if res, err := m.Allow(t.Context(), key); err != nil || res.Allowed != want {
-			t.Errorf("%s: %+v, %v", key, res, err)
+		if res, err := all.Peek(t.Context(), "all"); err != nil || res.Remaining != 93 {
+			t.Errorf("%+v, %v", res, err)
 		}
-	}
-	if err := m.Block(t.Context(), "gold:b", -1); err == nil || !strings.Contains(err.Error(), "user") {
-		t.Errorf("a block of less than nothing: %v", err)
-	}
-	none, err := limiter.NewMulti(limiter.Part{Name: "all", Limiter: all, Key: func(string) string { return "all" }})
-	must(t, err)
-	if err := none.Block(t.Context(), "gold:b", time.Hour); !errors.Is(err, limiter.ErrInvalidConfig) {
-		t.Errorf("no part can be blocked: %v", err)
-	}
+		must(t, m.Block(t.Context(), "gold:b", time.Hour))
+		for key, want := range map[string]bool{"gold:b": false, "gold:c": true} {
+			if res, err := m.Allow(t.Context(), key); err != nil || res.Allowed != want {
+				t.Errorf("%s: %+v, %v", key, res, err)
+			}
+		}
+		if err := m.Block(t.Context(), "gold:b", -1); err == nil || !strings.Contains(err.Error(), "user") {
+			t.Errorf("a block of less than nothing: %v", err)
+		}
+		none, err := limiter.NewMulti(limiter.Part{Name: "all", Limiter: all, Key: func(string) string { return "all" }})
+		must(t, err)
+		if err := none.Block(t.Context(), "gold:b", time.Hour); !errors.Is(err, limiter.ErrInvalidConfig) {
+			t.Errorf("no part can be blocked: %v", err)
+		}
+	})
 }
 
 // TestManyLimits: a limit for each of more keys than limits are kept ready for.

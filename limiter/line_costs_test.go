@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -37,46 +36,50 @@ func TestWaitWithCostZeroWaitsForTheEndOfABlock(t *testing.T) {
 // TestMultiWaitsWithoutCost: a request that costs nothing of one of the parts sleeps until the other
 // one admits it.
 func TestMultiWaitsWithoutCost(t *testing.T) {
-	rdb := redistest.Client(t, redistest.Start(t))
-	var n atomic.Int64
-	parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{limiter.TokenBucket(limiter.PerSecond(2), 1), limiter.TokenBucket(limiter.PerSecond(10), 10)},
-		limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) { n.Add(1) }}))
-	m := newMulti(t, parts...)
-	for range 2 {
-		if _, err := m.Wait(t.Context(), "k", limiter.Cost(1), limiter.Cost(0)); err != nil {
-			t.Fatal(err)
+	onBoth(t, func(t *testing.T, client func() *redis.Client) {
+		rdb := client()
+		var n atomic.Int64
+		parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{limiter.TokenBucket(limiter.PerSecond(2), 1), limiter.TokenBucket(limiter.PerSecond(10), 10)},
+			limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) { n.Add(1) }}))
+		m := newMulti(t, parts...)
+		for range 2 {
+			if _, err := m.Wait(t.Context(), "k", limiter.Cost(1), limiter.Cost(0)); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if n := n.Load(); n > 20 {
-		t.Errorf("%d decisions for one wait", n)
-	}
+		if n := n.Load(); n > 20 {
+			t.Errorf("%d decisions for one wait", n)
+		}
+	})
 }
 
 // TestWaiterOfAMultiAsksAfterAnotherPartsDenial: who stood behind one that waited for a part of which it needs
 // little asks at once when that one has left.
 func TestWaiterOfAMultiAsksAfterAnotherPartsDenial(t *testing.T) {
-	rdb := redistest.Client(t, redistest.Start(t))
-	parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{limiter.TokenBucket(limiter.PerSecond(10), 10), limiter.TokenBucket(limiter.PerHour(60), 100)})
-	m := newMulti(t, parts...)
-	_, err := m.Allow(t.Context(), "k", limiter.Cost(1), limiter.Cost(50))
-	must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	big := make(chan error, 1)
-	go func() { _, err := m.Wait(ctx, "k", limiter.Cost(1), limiter.Cost(100)); big <- err }()
-	time.Sleep(100 * time.Millisecond)
-	little := make(chan error, 1)
-	go func() { _, err := m.Wait(t.Context(), "k", limiter.Cost(1), limiter.Cost(1)); little <- err }()
-	time.Sleep(100 * time.Millisecond)
-	cancel()
-	if err := <-big; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	select {
-	case err := <-little:
+	onBoth(t, func(t *testing.T, client func() *redis.Client) {
+		rdb := client()
+		parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{limiter.TokenBucket(limiter.PerSecond(10), 10), limiter.TokenBucket(limiter.PerHour(60), 100)})
+		m := newMulti(t, parts...)
+		_, err := m.Allow(t.Context(), "k", limiter.Cost(1), limiter.Cost(50))
 		must(t, err)
-	case <-time.After(2 * time.Second):
-		t.Error("it waits, although there is room")
-	}
+		ctx, cancel := context.WithCancel(t.Context())
+		big := make(chan error, 1)
+		go func() { _, err := m.Wait(ctx, "k", limiter.Cost(1), limiter.Cost(100)); big <- err }()
+		time.Sleep(100 * time.Millisecond)
+		little := make(chan error, 1)
+		go func() { _, err := m.Wait(t.Context(), "k", limiter.Cost(1), limiter.Cost(1)); little <- err }()
+		time.Sleep(100 * time.Millisecond)
+		cancel()
+		if err := <-big; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		select {
+		case err := <-little:
+			must(t, err)
+		case <-time.After(2 * time.Second):
+			t.Error("it waits, although there is room")
+		}
+	})
 }
 
 // TestResetWhileAsking: a Reset that falls between the answer to the first one of a line and its pause is not lost.
@@ -134,23 +137,25 @@ func TestResetWakesOwnLimits(t *testing.T) {
 
 // TestCloseOfAnyPartEndsWaits: those of a Multi end, whichever of its limiters is closed.
 func TestCloseOfAnyPartEndsWaits(t *testing.T) {
-	rdb := redistest.Client(t, redistest.Start(t))
-	parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{limiter.TokenBucket(limiter.PerHour(1), 1), limiter.TokenBucket(limiter.PerHour(1), 1)})
-	m := newMulti(t, parts...)
-	_, err := m.Allow(t.Context(), "k")
-	must(t, err)
-	ended := make(chan error, 1)
-	go func() { _, err := m.Wait(t.Context(), "k"); ended <- err }()
-	time.Sleep(100 * time.Millisecond)
-	must(t, parts[1].Limiter.Close())
-	select {
-	case err := <-ended:
-		if !errors.Is(err, limiter.ErrClosed) {
-			t.Error(err)
+	onBoth(t, func(t *testing.T, client func() *redis.Client) {
+		rdb := client()
+		parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{limiter.TokenBucket(limiter.PerHour(1), 1), limiter.TokenBucket(limiter.PerHour(1), 1)})
+		m := newMulti(t, parts...)
+		_, err := m.Allow(t.Context(), "k")
+		must(t, err)
+		ended := make(chan error, 1)
+		go func() { _, err := m.Wait(t.Context(), "k"); ended <- err }()
+		time.Sleep(100 * time.Millisecond)
+		must(t, parts[1].Limiter.Close())
+		select {
+		case err := <-ended:
+			if !errors.Is(err, limiter.ErrClosed) {
+				t.Error(err)
+			}
+		case <-time.After(2 * time.Second):
+			t.Error("it still waits")
 		}
-	case <-time.After(2 * time.Second):
-		t.Error("it still waits")
-	}
+	})
 }
 
 // TestStartAfterTheDeadlineIsRejectedAtOnce: a start after the deadline is not waited for.

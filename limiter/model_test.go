@@ -111,7 +111,7 @@ func TestMultiAgreesWithAModel(t *testing.T) {
 func TestReservationsAgreeWithAModel(t *testing.T) {
 	t.Parallel()
 	var keys atomic.Int64
-	eachKind(t, 12, nil, func(t *testing.T, lim reserver, limit limiter.Limit) {
+	eachTimed(t, 12, nil, func(t *testing.T, lim reserver, limit limiter.Limit) {
 		if limit.Algorithm() == "leaky bucket shaping" {
 			return // takes nothing back
 		}

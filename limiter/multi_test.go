@@ -42,52 +42,54 @@ func layers(t *testing.T, clients []redis.UniversalClient, limits []limiter.Limi
 // TestMultiIsAllOrNothing: the request passes when every limit has room, else no
 // limit is charged, and the result says which one denied.
 func TestMultiIsAllOrNothing(t *testing.T) {
-	rdb := redistest.Client(t, redistest.Start(t))
-	second := newLimiter(t, rdb, limiter.TokenBucket(limiter.PerHour(1), 3), patient(), limiter.WithPrefix("second"))
-	hour := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(5, 300*time.Hour)), patient(), limiter.WithPrefix("hour"))
-	m := newMulti(t, limiter.Part{Name: "burst", Limiter: second}, limiter.Part{Name: "quota", Limiter: hour})
-	ctx := t.Context()
-	res, err := m.Allow(ctx, "k", limiter.Cost(2))
-	must(t, err)
-	if !res.Allowed || res.Denied != "" || res.Remaining != 1 || len(res.Parts) != 2 || res.Parts[0].Remaining != 1 || res.Parts[1].Remaining != 3 || res.Source != limiter.SourceRedis {
-		t.Fatalf("%+v", res)
-	}
-	res, err = m.Allow(ctx, "k", limiter.Cost(3))
-	must(t, err)
-	if res.Allowed || res.Denied != "burst" || len(res.Parts) != 2 || res.RetryAfter != res.Parts[0].RetryAfter || res.Parts[1].Remaining != 3 || !res.Parts[1].Allowed || res.Limit != second.Limit() {
-		t.Fatalf("%+v", res)
-	}
-	// The cache knows, and says whose limit it was.
-	again, err := m.Allow(ctx, "k", limiter.Cost(3))
-	must(t, err)
-	if again.Allowed || again.Denied != "burst" || again.Source != limiter.SourceCache || len(again.Parts) != 1 || again.Parts[0].Name != "burst" {
-		t.Fatalf("%+v", again)
-	}
-	if _, err := hour.AllowN(ctx, "k", 3); err != nil {
-		t.Fatal(err)
-	}
-	res, err = m.Allow(ctx, "k", limiter.Cost(1))
-	must(t, err)
-	if res.Allowed || res.Denied != "quota" || left(t, second, "k") != 1 {
-		t.Fatalf("%+v", res)
-	}
-	both, err := m.Allow(ctx, "k", limiter.Cost(2), limiter.Cost(1))
-	must(t, err)
-	if both.Allowed || both.Denied != "quota" && both.Denied != "burst" || both.RetryAfter < 100*time.Minute/2 {
-		t.Fatalf("%+v", both)
-	}
-	look, err := m.Allow(ctx, "k", limiter.Cost(0), limiter.Cost(0))
-	must(t, err)
-	if !look.Allowed || look.Parts[0].Remaining != 1 || look.Parts[1].Remaining != 0 {
-		t.Fatalf("%+v", look)
-	}
-	var sum uint64
-	for _, n := range second.Health().Decisions {
-		sum += n
-	}
-	if sum == 0 {
-		t.Error("no decision was counted")
-	}
+	onBoth(t, func(t *testing.T, client func() *redis.Client) {
+		rdb := client()
+		second := newLimiter(t, rdb, limiter.TokenBucket(limiter.PerHour(1), 3), patient(), limiter.WithPrefix("second"))
+		hour := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(5, 300*time.Hour)), patient(), limiter.WithPrefix("hour"))
+		m := newMulti(t, limiter.Part{Name: "burst", Limiter: second}, limiter.Part{Name: "quota", Limiter: hour})
+		ctx := t.Context()
+		res, err := m.Allow(ctx, "k", limiter.Cost(2))
+		must(t, err)
+		if !res.Allowed || res.Denied != "" || res.Remaining != 1 || len(res.Parts) != 2 || res.Parts[0].Remaining != 1 || res.Parts[1].Remaining != 3 || res.Source != limiter.SourceRedis {
+			t.Fatalf("%+v", res)
+		}
+		res, err = m.Allow(ctx, "k", limiter.Cost(3))
+		must(t, err)
+		if res.Allowed || res.Denied != "burst" || len(res.Parts) != 2 || res.RetryAfter != res.Parts[0].RetryAfter || res.Parts[1].Remaining != 3 || !res.Parts[1].Allowed || res.Limit != second.Limit() {
+			t.Fatalf("%+v", res)
+		}
+		// The cache knows, and says whose limit it was.
+		again, err := m.Allow(ctx, "k", limiter.Cost(3))
+		must(t, err)
+		if again.Allowed || again.Denied != "burst" || again.Source != limiter.SourceCache || len(again.Parts) != 1 || again.Parts[0].Name != "burst" {
+			t.Fatalf("%+v", again)
+		}
+		if _, err := hour.AllowN(ctx, "k", 3); err != nil {
+			t.Fatal(err)
+		}
+		res, err = m.Allow(ctx, "k", limiter.Cost(1))
+		must(t, err)
+		if res.Allowed || res.Denied != "quota" || left(t, second, "k") != 1 {
+			t.Fatalf("%+v", res)
+		}
+		both, err := m.Allow(ctx, "k", limiter.Cost(2), limiter.Cost(1))
+		must(t, err)
+		if both.Allowed || both.Denied != "quota" && both.Denied != "burst" || both.RetryAfter < 100*time.Minute/2 {
+			t.Fatalf("%+v", both)
+		}
+		look, err := m.Allow(ctx, "k", limiter.Cost(0), limiter.Cost(0))
+		must(t, err)
+		if !look.Allowed || look.Parts[0].Remaining != 1 || look.Parts[1].Remaining != 0 {
+			t.Fatalf("%+v", look)
+		}
+		var sum uint64
+		for _, n := range second.Health().Decisions {
+			sum += n
+		}
+		if sum == 0 {
+			t.Error("no decision was counted")
+		}
+	})
 }
 
 // TestConformanceMulti: a Multi is a limiter like any other.
@@ -236,54 +238,58 @@ func TestMultiInACluster(t *testing.T) {
 // TestMultiReserve: critical calls pass where others are kept off, in one call and
 // in the fallback.
 func TestMultiReserve(t *testing.T) {
-	rdb := redistest.Client(t, redistest.Start(t))
-	user := newLimiter(t, rdb, of("gcra")(10), patient(), limiter.WithPrefix("user"), limiter.WithCriticalHeadroom(0.5))
-	all := newLimiter(t, rdb, of("fixed window")(8), patient(), limiter.WithPrefix("all"), limiter.WithCriticalHeadroom(0.25))
-	m := newMulti(t, limiter.Part{Name: "user", Limiter: user}, limiter.Part{Name: "all", Limiter: all})
-	ctx, critical := t.Context(), limiter.Critical(t.Context())
-	for i, want := range []struct {
-		ctx     context.Context
-		allowed bool
-		denied  string
-	}{
-		{ctx, true, ""}, {ctx, true, ""}, {ctx, true, ""}, {ctx, true, ""}, {ctx, true, ""}, {ctx, false, "user"},
-		{critical, true, ""}, {critical, true, ""}, {critical, true, ""}, {critical, false, "all"},
-	} {
-		res, err := m.Allow(want.ctx, "k")
-		must(t, err)
-		if res.Allowed != want.allowed || res.Denied != want.denied {
-			t.Fatalf("call %d: %+v, want %v, %q", i, res, want.allowed, want.denied)
+	onBoth(t, func(t *testing.T, client func() *redis.Client) {
+		rdb := client()
+		user := newLimiter(t, rdb, of("gcra")(10), patient(), limiter.WithPrefix("user"), limiter.WithCriticalHeadroom(0.5))
+		all := newLimiter(t, rdb, of("fixed window")(8), patient(), limiter.WithPrefix("all"), limiter.WithCriticalHeadroom(0.25))
+		m := newMulti(t, limiter.Part{Name: "user", Limiter: user}, limiter.Part{Name: "all", Limiter: all})
+		ctx, critical := t.Context(), limiter.Critical(t.Context())
+		for i, want := range []struct {
+			ctx     context.Context
+			allowed bool
+			denied  string
+		}{
+			{ctx, true, ""}, {ctx, true, ""}, {ctx, true, ""}, {ctx, true, ""}, {ctx, true, ""}, {ctx, false, "user"},
+			{critical, true, ""}, {critical, true, ""}, {critical, true, ""}, {critical, false, "all"},
+		} {
+			res, err := m.Allow(want.ctx, "k")
+			must(t, err)
+			if res.Allowed != want.allowed || res.Denied != want.denied {
+				t.Fatalf("call %d: %+v, want %v, %q", i, res, want.allowed, want.denied)
+			}
 		}
-	}
+	})
 }
 
 // TestMultiWaits: for the slowest of those that deny.
 func TestMultiWaits(t *testing.T) {
-	rdb := redistest.Client(t, redistest.Start(t))
-	fastOne := newLimiter(t, rdb, limiter.GCRA(limiter.Per(1, 10*time.Millisecond), 1), patient(), limiter.WithPrefix("fast"))
-	slowOne := newLimiter(t, rdb, limiter.LeakyBucketShaping(limiter.Per(1, 60*time.Millisecond), 3), patient(), limiter.WithPrefix("slow"))
-	m := newMulti(t, limiter.Part{Name: "fast", Limiter: fastOne}, limiter.Part{Name: "slow", Limiter: slowOne})
-	start := time.Now()
-	for range 3 {
-		if res, err := m.Wait(t.Context(), "k"); err != nil || !res.Allowed || len(res.Parts) != 2 {
-			t.Fatalf("%+v, %v", res, err)
+	onBoth(t, func(t *testing.T, client func() *redis.Client) {
+		rdb := client()
+		fastOne := newLimiter(t, rdb, limiter.GCRA(limiter.Per(1, 10*time.Millisecond), 1), patient(), limiter.WithPrefix("fast"))
+		slowOne := newLimiter(t, rdb, limiter.LeakyBucketShaping(limiter.Per(1, 60*time.Millisecond), 3), patient(), limiter.WithPrefix("slow"))
+		m := newMulti(t, limiter.Part{Name: "fast", Limiter: fastOne}, limiter.Part{Name: "slow", Limiter: slowOne})
+		start := time.Now()
+		for range 3 {
+			if res, err := m.Wait(t.Context(), "k"); err != nil || !res.Allowed || len(res.Parts) != 2 {
+				t.Fatalf("%+v, %v", res, err)
+			}
 		}
-	}
-	if took := time.Since(start); took < 120*time.Millisecond {
-		t.Errorf("three starts at 60 ms took %v", took)
-	}
-	hourly := newLimiter(t, rdb, limiter.LeakyBucketShaping(limiter.PerHour(1), 3), patient(), limiter.WithPrefix("hourly"))
-	m = newMulti(t, limiter.Part{Name: "fast", Limiter: fastOne}, limiter.Part{Name: "hourly", Limiter: hourly})
-	if _, err := m.Wait(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	_, err := m.Wait(ctx, "k")
-	var wait *limiter.WaitError
-	if !errors.As(err, &wait) {
-		t.Errorf("a wait that cannot be met: %v", err)
-	}
+		if took := time.Since(start); took < 120*time.Millisecond {
+			t.Errorf("three starts at 60 ms took %v", took)
+		}
+		hourly := newLimiter(t, rdb, limiter.LeakyBucketShaping(limiter.PerHour(1), 3), patient(), limiter.WithPrefix("hourly"))
+		m = newMulti(t, limiter.Part{Name: "fast", Limiter: fastOne}, limiter.Part{Name: "hourly", Limiter: hourly})
+		if _, err := m.Wait(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := m.Wait(ctx, "k")
+		var wait *limiter.WaitError
+		if !errors.As(err, &wait) {
+			t.Errorf("a wait that cannot be met: %v", err)
+		}
+	})
 }
 
 // TestMultiPolicies: a part that fails closed denies, and nobody else is charged;
@@ -317,12 +323,12 @@ func TestBadMultis(t *testing.T) {
 	b := newLimiter(t, rdb, good, limiter.WithPrefix("b"))
 	sameAsA := newLimiter(t, rdb, limiter.FixedWindow(limiter.PerHour(7)), limiter.WithPrefix("a"))
 	for want, parts := range map[string][]limiter.Part{
-		"at least 1":        nil,
-		"must not be empty": {{Limiter: a}},
-		"must not be nil":   {{Name: "a"}},
-		"for one part only": {{Name: "a", Limiter: a}, {Name: "a", Limiter: b}},
-		"prefix of its own": {{Name: "a", Limiter: a}, {Name: "b", Limiter: sameAsA}},
-		"share their count": {{Name: "a", Limiter: a}, {Name: "b", Limiter: a}},
+		"is 0: must be at least 1": nil,
+		"must not be empty":        {{Limiter: a}},
+		"must not be nil":          {{Name: "a"}},
+		"for one part only":        {{Name: "a", Limiter: a}, {Name: "a", Limiter: b}},
+		"prefix of its own":        {{Name: "a", Limiter: a}, {Name: "b", Limiter: sameAsA}},
+		"share their count":        {{Name: "a", Limiter: a}, {Name: "b", Limiter: a}},
 	} {
 		if _, err := limiter.NewMulti(parts...); !errors.Is(err, limiter.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)

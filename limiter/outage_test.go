@@ -12,8 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/limiter/limitertest"
 )
@@ -193,66 +196,66 @@ func TestReconcile(t *testing.T) {
 // TestLostRepliesAreNotReconciled: the server has charged what it was asked, or
 // will; charging it again on recovery would be twice.
 func TestLostRepliesAreNotReconciled(t *testing.T) {
-	srv := redistest.Start(t)
-	admin := redistest.Admin(t, srv)
-	rdb := redistest.Client(t, srv)
-	lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(1000, 24*time.Hour)), limiter.WithShare(1))
-	if _, err := lim.Allow(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
-	warm(t, rdb)
-	const decisions = 3 // as many as are sent at once, and not kept waiting
-	must(t, srv.Freeze())
-	var wg sync.WaitGroup
-	for range decisions {
-		wg.Go(func() {
-			if res, err := lim.Allow(context.Background(), "k"); err != nil || res.Source != limiter.SourceLocal {
-				t.Errorf("%+v, %v", res, err)
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		rdb := r.Client("a", redis.Options{MaxRetries: -1})
+		t.Cleanup(func() { _ = rdb.Close() })
+		lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(1000, 24*time.Hour)), limiter.WithShare(1))
+		const decisions = 3 // as many as are sent at once, and not kept waiting
+		for range 2 {       // connections, at the second time
+			for _, a := range together(decisions, func(i int) (limiter.Result, error) { return lim.Peek(t.Context(), fmt.Sprint("warm", i)) }) {
+				must(t, a.err)
 			}
+		}
+		if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		r.Set(func(h *sim.Health) { h.Frozen = true })
+		for _, a := range together(decisions, func(int) (limiter.Result, error) { return lim.Allow(t.Context(), "k") }) {
+			if a.err != nil || a.res.Source != limiter.SourceLocal {
+				t.Errorf("%+v, %v", a.res, a.err)
+			}
+		}
+		if n := lim.Health().Owed; n != 0 {
+			t.Errorf("%d keys are owed, though their decisions were sent", n)
+		}
+		r.Set(func(h *sim.Health) { h.Frozen = false })
+		until(t, "Redis decides", func() bool {
+			res, err := lim.Allow(t.Context(), "other")
+			return err == nil && res.Source == limiter.SourceRedis
 		})
-	}
-	wg.Wait()
-	if n := lim.Health().Owed; n != 0 {
-		t.Errorf("%d keys are owed, though their decisions were sent", n)
-	}
-	must(t, srv.Thaw())
-	until(t, "Redis decides", func() bool {
-		res, err := lim.Allow(t.Context(), "other")
-		return err == nil && res.Source == limiter.SourceRedis
+		time.Sleep(time.Second)
+		if res, err := lim.Peek(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis || res.Remaining < 1000-1-decisions {
+			t.Errorf("%d decisions were charged more than once: %+v, %v", 1+decisions, res, err)
+		}
 	})
-	value := admin.Get(t.Context(), "holdfast:v2:fw:{k}").Val()
-	count := value[strings.LastIndexByte(value, ':')+1:]
-	var charged int
-	if _, err := fmt.Sscan(count, &charged); err != nil || charged > 1+decisions {
-		t.Errorf("%d decisions were charged %d times (%q, %v)", 1+decisions, charged, value, err)
-	}
 }
 
 // TestUnsentIsOwed: a client of default options tries to dial for longer than
 // the budget; what was decided meanwhile was never sent, and is owed.
 func TestUnsentIsOwed(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	rdb := redistest.Client(t, srv)
-	must(t, srv.Kill())
-	lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(1000, 24*time.Hour)), limiter.WithShare(1), limiter.WithBreaker(breaker.Settings{MinRequests: 1000, ConsecutiveFailures: 1000}),
-		limiter.WithBudget(300*time.Millisecond)) // shorter than dialling takes; a debt whose reply is late is not sent again
-	for range 5 {
-		if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceLocal {
-			t.Fatalf("%+v, %v", res, err)
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		rdb := r.Client("a", redis.Options{})
+		t.Cleanup(func() { _ = rdb.Close() })
+		r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+		lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(1000, 24*time.Hour)), limiter.WithShare(1), limiter.WithBreaker(breaker.Settings{MinRequests: 1000, ConsecutiveFailures: 1000}))
+		for range 5 {
+			began := time.Now()
+			if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceLocal || time.Since(began) != defaultBudget {
+				t.Fatalf("after %v: %+v, %v", time.Since(began), res, err)
+			}
 		}
-	}
-	if n := lim.Health().Owed; n != 1 {
-		t.Fatalf("%d keys are owed", n)
-	}
-	must(t, srv.Restart())
-	until(t, "the debt is settled", func() bool {
-		_, err := lim.Allow(t.Context(), "other")
-		return err == nil && lim.Health().Reconciled == 1
+		if n := lim.Health().Owed; n != 1 {
+			t.Fatalf("%d keys are owed", n)
+		}
+		r.SetPath("a", func(p *sim.Path) { p.Refused = false })
+		until(t, "the debt is settled", func() bool {
+			_, err := lim.Allow(t.Context(), "other")
+			return err == nil && lim.Health().Reconciled == 1
+		})
+		if res, err := lim.Peek(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis || res.Remaining != 995 {
+			t.Errorf("5 were admitted, then %+v, %v", res, err)
+		}
 	})
-	if res, err := lim.Peek(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis || res.Remaining != 995 {
-		t.Errorf("5 were admitted, then %+v, %v", res, err)
-	}
 }
 
 // TestLogsAnOutageOnce: one line when it begins and one when it is over, however

@@ -194,21 +194,23 @@ func TestSlotsShareCalls(t *testing.T) {
 // TestMultiReservationSettlesSplitPart: a part with key shards that was asked for
 // nothing can be settled all the same.
 func TestMultiReservationSettlesSplitPart(t *testing.T) {
-	rdb := redistest.Client(t, redistest.Start(t))
-	whole := newLimiter(t, rdb, good, patient(), limiter.WithPrefix("whole"))
-	split := newLimiter(t, rdb, good, patient(), limiter.WithPrefix("split"), limiter.WithKeyShards(2))
-	m := newMulti(t, limiter.Part{Name: "whole", Limiter: whole}, limiter.Part{Name: "split", Limiter: split})
-	r, err := m.Reserve(t.Context(), "k", limiter.Cost(3), limiter.Cost(0))
-	if err != nil || !r.Allowed {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	must(t, r.Settle(t.Context(), 2))
-	if res, err := whole.Peek(t.Context(), "k"); err != nil || res.Remaining != 8 {
-		t.Errorf("whole: %+v, %v", res, err)
-	}
-	if res, err := split.Peek(t.Context(), "k"); err != nil || res.Remaining != 5 {
-		t.Errorf("split: %+v, %v", res, err)
-	}
+	onBoth(t, func(t *testing.T, client func() *redis.Client) {
+		rdb := client()
+		whole := newLimiter(t, rdb, good, patient(), limiter.WithPrefix("whole"))
+		split := newLimiter(t, rdb, good, patient(), limiter.WithPrefix("split"), limiter.WithKeyShards(2))
+		m := newMulti(t, limiter.Part{Name: "whole", Limiter: whole}, limiter.Part{Name: "split", Limiter: split})
+		r, err := m.Reserve(t.Context(), "k", limiter.Cost(3), limiter.Cost(0))
+		if err != nil || !r.Allowed {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		must(t, r.Settle(t.Context(), 2))
+		if res, err := whole.Peek(t.Context(), "k"); err != nil || res.Remaining != 8 {
+			t.Errorf("whole: %+v, %v", res, err)
+		}
+		if res, err := split.Peek(t.Context(), "k"); err != nil || res.Remaining != 5 {
+			t.Errorf("split: %+v, %v", res, err)
+		}
+	})
 }
 
 // TestCancelAfterCloseSaysSo: units of a lease that cannot go back any more.

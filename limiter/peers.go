@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"net"
+	"net/netip"
 )
 
 // PeersFromDNS counts the addresses of host, which has one per process: such as a headless
@@ -12,12 +13,17 @@ import (
 func PeersFromDNS(host string) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
 		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-		v4 := 0
-		for _, a := range addrs {
-			if a.Unmap().Is4() {
-				v4++
-			}
-		}
-		return max(v4, len(addrs)-v4), err
+		return ofOneFamily(addrs), err
 	}
+}
+
+// ofOneFamily is how many addresses the family has that has more of them.
+func ofOneFamily(addrs []netip.Addr) int {
+	v4 := 0
+	for _, a := range addrs {
+		if a.Unmap().Is4() {
+			v4++
+		}
+	}
+	return max(v4, len(addrs)-v4)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/semaphore"
 )
@@ -32,11 +33,39 @@ func cutOff(t *testing.T, proxy *faultproxy.Proxy, lim *limiter.Limiter) {
 	t.Helper()
 	proxy.Set(faultproxy.Mode{Refuse: true})
 	proxy.Reset()
+	untilOpen(t, lim)
+}
+
+// untilOpen asks until the breaker is open.
+func untilOpen(t *testing.T, lim *limiter.Limiter) {
+	t.Helper()
 	until(t, "the breaker opens", func() bool {
 		_, err := lim.Allow(t.Context(), "first")
 		must(t, err)
 		return stateOf(lim)() == breaker.Open
 	})
+}
+
+// owe decides locally on so many new keys, and returns those that are owed. Of what a probe was for, it is not known
+// whether it was charged.
+func owe(t *testing.T, lim *limiter.Limiter, keys, units int) (owed []string) {
+	t.Helper()
+	began, probes := time.Now(), 0
+	for i := 0; len(owed) < keys; i++ {
+		key, before := fmt.Sprint("k", i), lim.Health().Owed
+		if res, err := lim.AllowN(t.Context(), key, units); err != nil || !res.Allowed || res.Source != limiter.SourceLocal {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		if lim.Health().Owed > before {
+			owed = append(owed, key)
+		} else {
+			probes++
+		}
+	}
+	if most := 1 + int(time.Since(began)/(500*time.Millisecond)); probes > most {
+		t.Errorf("%d are not owed, of which at most %d were probes", probes, most)
+	}
+	return owed
 }
 
 // untilCharged waits until Redis knows of all local use. Only what is charged shows that
@@ -81,19 +110,15 @@ func TestAllDebtsAreCharged(t *testing.T) {
 			proxy, rdb := c.make(t)
 			lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10), 10), unhurried(), limiter.WithShare(1), hasty(time.Second))
 			cutOff(t, proxy, lim)
-			for i := range c.keys {
-				if res, err := lim.AllowN(t.Context(), fmt.Sprint("k", i), 3); err != nil || !res.Allowed || res.Source != limiter.SourceLocal {
-					t.Fatalf("%+v, %v", res, err)
-				}
-			}
+			owed := owe(t, lim, c.keys, 3)
 			proxy.Pass()
 			untilCharged(t, lim)
 			if got := lim.Health().Reconciled; got < uint64(c.keys) {
 				t.Errorf("%d of %d keys are reconciled", got, c.keys)
 			}
-			for i := range c.keys {
-				if res, err := lim.Peek(t.Context(), fmt.Sprint("k", i)); err != nil || res.Remaining != 7 || res.Source != limiter.SourceRedis {
-					t.Fatalf("key %d: %+v, %v", i, res, err)
+			for _, key := range owed {
+				if res, err := lim.Peek(t.Context(), key); err != nil || res.Remaining != 7 || res.Source != limiter.SourceRedis {
+					t.Fatalf("%s: %+v, %v", key, res, err)
 				}
 			}
 		})
@@ -109,16 +134,12 @@ func TestReconciledLogIsChargedInPieces(t *testing.T) {
 	const keys, each = 10, 4000
 	lim := newLimiter(t, rdb, limiter.SlidingWindowLog(limiter.PerHour(each)), unhurried(), limiter.WithShare(1), hasty(time.Second))
 	cutOff(t, proxy, lim)
-	for i := range keys {
-		if res, err := lim.AllowN(t.Context(), fmt.Sprint("k", i), each-1); err != nil || !res.Allowed {
-			t.Fatalf("%+v, %v", res, err)
-		}
-	}
+	owed := owe(t, lim, keys, each-1)
 	proxy.Pass()
 	untilCharged(t, lim)
 	scripts := redistest.Calls(t, srv, "evalsha") - int64(lim.Health().Decisions[limiter.SourceRedis])
-	for i := range keys {
-		if res, err := lim.Peek(t.Context(), fmt.Sprint("k", i)); err != nil || res.Remaining != 1 {
+	for _, key := range owed {
+		if res, err := lim.Peek(t.Context(), key); err != nil || res.Remaining != 1 {
 			t.Errorf("%+v, %v", res, err)
 		}
 	}
@@ -216,20 +237,20 @@ func TestBreakerClosesWithoutCharges(t *testing.T) {
 // TestCancelledUnitsComeBackToAFullKey: what waits to be given back may be what denies
 // everything else.
 func TestCancelledUnitsComeBackToAFullKey(t *testing.T) {
-	t.Parallel()
-	proxy, rdb := behind(t, redistest.Start(t), redis.Options{MaxRetries: -1, DialerRetries: 1})
-	// A Cancel that the breaker takes for its probe loses its reply: one second is time for it.
-	lim := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(10, 24*time.Hour)), unhurried(), hasty(time.Second), limiter.WithShare(1), limiter.WithoutDenialCache())
-	r, err := lim.Reserve(t.Context(), "k", limiter.Cost(10))
-	if err != nil || !r.Allowed || r.Source != limiter.SourceRedis {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	cutOff(t, proxy, lim)
-	must(t, r.Cancel(t.Context()))
-	proxy.Pass()
-	until(t, "the units are back", func() bool {
-		res, err := lim.Allow(t.Context(), "k")
-		must(t, err)
-		return res.Allowed && res.Source == limiter.SourceRedis
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		lim, _ := simulatedLimiter(t, r, "a", limiter.FixedWindow(limiter.Per(10, 24*time.Hour)), hasty(time.Second), limiter.WithShare(1), limiter.WithoutDenialCache())
+		taken, err := lim.Reserve(t.Context(), "k", limiter.Cost(10))
+		if err != nil || !taken.Allowed || taken.Source != limiter.SourceRedis {
+			t.Fatalf("%+v, %v", taken, err)
+		}
+		r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+		untilOpen(t, lim)
+		must(t, taken.Cancel(t.Context()))
+		r.SetPath("a", func(p *sim.Path) { p.Refused = false })
+		until(t, "the units are back", func() bool {
+			res, err := lim.Allow(t.Context(), "k")
+			must(t, err)
+			return res.Allowed && res.Source == limiter.SourceRedis
+		})
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/limiter/limitertest"
 )
@@ -30,9 +31,21 @@ type reserver interface {
 // slow limits let nothing come back during a test.
 func slow(n int) []limiter.Limit { return limitertest.Limits(limiter.Per(n, 300*time.Hour)) }
 
-// eachKind runs a test for every algorithm on Redis, in process, and behind an
+// eachKind runs a test for every algorithm on Redis, on a simulated one in virtual time, in process, and behind an
 // open breaker.
 func eachKind(t *testing.T, n int, opts []limiter.LocalOption, run func(t *testing.T, lim reserver, limit limiter.Limit)) {
+	for _, limit := range slow(n) {
+		t.Run("simulated/"+limit.Algorithm(), func(t *testing.T) {
+			sim.Test(t, func(t *testing.T, r *sim.Redis) {
+				run(t, newLimiter(t, clients(t, r)(), limit, append(convert[limiter.Option](opts), patient())...), limit)
+			})
+		})
+	}
+	eachTimed(t, n, opts, run)
+}
+
+// eachTimed is eachKind without virtual time.
+func eachTimed(t *testing.T, n int, opts []limiter.LocalOption, run func(t *testing.T, lim reserver, limit limiter.Limit)) {
 	kinds := map[string]func(*testing.T, limiter.Limit) reserver{
 		"redis": func(t *testing.T, limit limiter.Limit) reserver {
 			return newLimiter(t, redistest.Client(t, redistest.Start(t)), limit, append(convert[limiter.Option](opts), patient())...)
@@ -341,33 +354,35 @@ func TestConservation(t *testing.T) {
 
 // TestReservationsOfParts: a part takes back what was taken from it.
 func TestReservationsOfParts(t *testing.T) {
-	lim := newLimiter(t, redistest.Client(t, redistest.Start(t)), limiter.FixedWindow(limiter.Per(40, 300*time.Hour)), patient(), limiter.WithKeyShards(4))
-	var all []*limiter.Reservation
-	for range 8 {
-		all = append(all, reserve(t, lim, "k", 5))
-	}
-	if r := reserve(t, lim, "k", 1); r.Allowed {
-		t.Fatalf("%+v", r.Result)
-	}
-	for _, r := range all {
-		must(t, r.Cancel(t.Context()))
-	}
-	for i := range 8 {
-		if r := reserve(t, lim, "k", 5); !r.Allowed {
-			t.Fatalf("after everything was given back, number %d: %+v", i, r.Result)
+	onBoth(t, func(t *testing.T, client func() *redis.Client) {
+		lim := newLimiter(t, client(), limiter.FixedWindow(limiter.Per(40, 300*time.Hour)), patient(), limiter.WithKeyShards(4))
+		var all []*limiter.Reservation
+		for range 8 {
+			all = append(all, reserve(t, lim, "k", 5))
 		}
-	}
-	must(t, lim.Refund(t.Context(), "k", 10))
-	must(t, lim.Refund(t.Context(), "k", 10))
-	admitted := 0
-	for range 100 { // a part with room is not always asked
 		if r := reserve(t, lim, "k", 1); r.Allowed {
-			admitted++
+			t.Fatalf("%+v", r.Result)
 		}
-	}
-	if admitted != 20 {
-		t.Fatalf("after a refund of 20, %d were admitted", admitted)
-	}
+		for _, r := range all {
+			must(t, r.Cancel(t.Context()))
+		}
+		for i := range 8 {
+			if r := reserve(t, lim, "k", 5); !r.Allowed {
+				t.Fatalf("after everything was given back, number %d: %+v", i, r.Result)
+			}
+		}
+		must(t, lim.Refund(t.Context(), "k", 10))
+		must(t, lim.Refund(t.Context(), "k", 10))
+		admitted := 0
+		for range 100 { // a part with room is not always asked
+			if r := reserve(t, lim, "k", 1); r.Allowed {
+				admitted++
+			}
+		}
+		if admitted != 20 {
+			t.Fatalf("after a refund of 20, %d were admitted", admitted)
+		}
+	})
 }
 
 // TestReservationMadeByHand: a test may hand a Reservation to the code that it tests.

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -290,6 +292,35 @@ func TestDecisionsInAnOutage(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestPartsOfALimitAreOne: in an outage, what a process uses for keys that have no place stays used when it learns
+// that it is one of more processes.
+func TestPartsOfALimitAreOne(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		var processes atomic.Int64
+		processes.Store(2)
+		admitted := 0
+		lim, _ := simulatedLimiter(t, r, "a", limiter.GCRA(limiter.PerHour(60), 60), limiter.WithEqualShare(1), limiter.WithMaxLocalKeys(1),
+			limiter.WithPeerCount(func(context.Context) (int, error) { return int(processes.Load()), nil }))
+		synctest.Wait() // the first count is known
+		r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+		_, err := lim.AllowN(t.Context(), "other", 20) // takes the place
+		must(t, err)
+		for ; processes.Load() < 12; processes.Add(1) {
+			for range 35 {
+				res, err := lim.Allow(t.Context(), "k")
+				must(t, err)
+				if res.Allowed {
+					admitted++
+				}
+				time.Sleep(time.Second)
+			}
+		}
+		if h := lim.Health(); h.Processes != 11 || admitted < 30 || admitted > 33 { // the half, and what a bucket regains
+			t.Errorf("one of 2 to %d processes admitted %d of 60 an hour", h.Processes, admitted)
+		}
+	})
 }
 
 // TestWaitersGetTheRate: those who wait are served at the rate, one after the other, and each within what its context

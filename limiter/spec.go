@@ -122,8 +122,6 @@ func (s *spec) check(key string, n int) error {
 		return fmt.Errorf("%w: key is empty", ErrInvalidKey)
 	case n < 0:
 		return fmt.Errorf("%w: cost is %d: must not be negative", ErrInvalidCost, n)
-	case n == 0:
-		return nil
 	case s.parts != nil && int64(n) > s.mostAtOnce():
 		return fmt.Errorf("%w: cost is %d, but a part of %v admits at most %d at once, with %d key shards", ErrCostExceedsLimit, n, s.limit, s.mostAtOnce(), len(s.parts))
 	case int64(n) > s.most() && int64(n) <= s.args.Cap:

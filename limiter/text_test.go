@@ -26,6 +26,8 @@ func TestParseLimit(t *testing.T) {
 		"1/secs":                            limiter.TokenBucket(limiter.PerSecond(1), 1),
 		"Token Bucket 100/s BURST 200":      limiter.TokenBucket(limiter.PerSecond(100), 200),
 		"token-bucket 100/s":                limiter.TokenBucket(limiter.PerSecond(100), 100),
+		"token-bucket-100/s":                limiter.TokenBucket(limiter.PerSecond(100), 100),
+		"100/s-burst-20":                    limiter.TokenBucket(limiter.PerSecond(100), 20),
 		"token_bucket 100/s":                limiter.TokenBucket(limiter.PerSecond(100), 100),
 		"fixed window 100/s":                limiter.FixedWindow(limiter.PerSecond(100)),
 		"sliding window log 5/min":          limiter.SlidingWindowLog(limiter.PerMinute(5)),
@@ -53,7 +55,10 @@ func TestParseLimitErrors(t *testing.T) {
 		"sliding window 5/s":          `at "sliding window 5/s": a whole number must follow`,
 		"100":                         `at its end: must be n/period`,
 		"100 /s":                      `at " /s": must be n/period`,
+		"5day Europe/Berlin":          `at "day Europe/Berlin": must be n/period`,
+		"x/day Europe/Berlin":         `a whole number must follow`,
 		"100/":                        `at its end: must be a period`,
+		"100/ Europe/Berlin":          `at " Europe/Berlin": must be a period`,
 		"100/fortnight":               `at "fortnight": must be a period`,
 		"100/ss":                      `at "ss": must be a period`,
 		"100/2week":                   `at "2week": must be a period above 0, as s, min, h, day, 90s or 1h30m, or with a time zone day, week, month or year`,
@@ -95,6 +100,9 @@ func TestLimitsInJSON(t *testing.T) {
 	var out config
 	if err := json.Unmarshal(text, &out); err != nil || out != in {
 		t.Errorf("%+v, %v; want %+v", out, err, in)
+	}
+	if err := out.Limit.UnmarshalText(nil); err != nil || out.Limit != (limiter.Limit{}) {
+		t.Errorf("no text is %v, %v", out.Limit, err)
 	}
 	for _, bad := range []string{`{"Limit":"x"}`, `{"Rate":"x"}`, `{"Rate":"1/s burst 2"}`} {
 		before := out

@@ -95,7 +95,7 @@ func TestBadValues(t *testing.T) {
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	proxy, rdb := redistest.Behind(t, srv, redis.Options{ReadTimeout: 200 * time.Millisecond, ContextTimeoutEnabled: true, DialerRetries: 1})
+	proxy, rdb := redistest.Behind(t, srv, redis.Options{ReadTimeout: 3 * time.Second, ContextTimeoutEnabled: true, DialerRetries: 1})
 	direct := redistest.Client(t, srv)
 	w := watch(t, rdb)
 	table, err := limits.New(direct, "plans")

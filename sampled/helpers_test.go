@@ -1,9 +1,7 @@
 package sampled_test
 
 import (
-	"fmt"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -16,13 +14,6 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable() // go-redis on every failed dial
-	if addr := os.Getenv("HOLDFAST_TEST_SAMPLED"); addr != "" {
-		if err := sampledProcess(addr, os.Getenv("HOLDFAST_TEST_RATE")); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	redistest.VerifyNoLeaks(m)
 }
 
@@ -32,9 +23,6 @@ var (
 	// fast lets breakers close soon.
 	fast = limiter.WithBreaker(breaker.Settings{OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond})
 )
-
-// slack is what a busy machine under the race detector may add.
-const slack = 500 * time.Millisecond
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -36,7 +36,7 @@ func TestPeeksAreNoDemand(t *testing.T) {
 	if n := s.candidates.Load().Len(); n != 0 {
 		t.Errorf("%d candidates after peeks", n)
 	}
-	for i := range 4000 {
+	for i := range 40_000 {
 		if _, err := s.Allow(t.Context(), fmt.Sprint("asked", i%2)); err != nil {
 			t.Fatal(err)
 		}
@@ -46,8 +46,8 @@ func TestPeeksAreNoDemand(t *testing.T) {
 	for _, c := range found {
 		counted += c.Count
 	}
-	if len(found) != 2 || counted < 400 || counted > 600 {
-		t.Errorf("%d of 4000 calls were counted, for %d keys", counted, len(found))
+	if len(found) != 2 || counted < 4600 || counted > 5400 {
+		t.Errorf("%d of 40000 calls were counted, for %d keys", counted, len(found))
 	}
 }
 

@@ -148,6 +148,12 @@ func TestTable(t *testing.T) {
 	if k, _ := table.find("b"); k != b {
 		t.Error("it is hidden by another key")
 	}
+	same := &sample{key: "b"} // which no other way leads to
+	table.cells[h%tableCells].Store(same)
+	if k, _ := table.find("b"); k != same {
+		t.Error("what was found last is searched for")
+	}
+	table.cells[h%tableCells].Store(b)
 	table.drop(b)
 	if k, _ := table.find("b"); k != nil || table.cells[h%tableCells].Load() != nil || table.count.Load() != 1 {
 		t.Errorf("it was dropped: %+v, %d keys", k, table.count.Load())

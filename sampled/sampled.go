@@ -82,8 +82,9 @@ var _ limiter.Allower = (*Limiter)(nil)
 
 // New returns a limiter that brings the fleet to a rate, per key. Every process should use
 // the same rate. It does not talk to Redis, so it succeeds at once when Redis is down. Any
-// client of go-redis will do; it stays the caller's, who closes it after the limiter. The
-// error matches limiter.ErrInvalidConfig.
+// client of go-redis will do; it stays the caller's, who closes it after the limiter. Where
+// Redis is far, limiter.WithBudget must leave time for the report, which no decision waits
+// for. The error matches limiter.ErrInvalidConfig.
 func New(rdb redis.UniversalClient, rate limiter.Rate, opts ...Option) (*Limiter, error) {
 	s, err := newLimiter(rdb, rate, opts)
 	return s, configerr.In("sampled", err)
@@ -95,6 +96,9 @@ func newLimiter(rdb redis.UniversalClient, rate limiter.Rate, opts []Option) (*L
 		return nil, err
 	}
 	c.Link.Client = rdb
+	// No caller waits for a report, so that none is slow which fits the budget.
+	c.Link.Budget = cmp.Or(c.Link.Budget, redislink.DefaultBudget)
+	c.Link.Breaker.SlowCall = cmp.Or(c.Link.Breaker.SlowCall, c.Link.Budget)
 	link, err := redislink.New(c.Link)
 	if err != nil {
 		return nil, err

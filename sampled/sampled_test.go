@@ -1,13 +1,8 @@
 package sampled_test
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,109 +23,6 @@ func newSampled(t *testing.T, rdb redis.UniversalClient, rate limiter.Rate, opts
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
-}
-
-// offer asks for a key at a steady rate until the end of the context, and returns
-// how many were admitted in each interval.
-func offer(ctx context.Context, s limiter.Allower, key string, perSecond int, interval time.Duration) (admitted []int, err error) {
-	const every = 2 * time.Millisecond
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	start, asked := time.Now(), 0
-	for {
-		select {
-		case <-ctx.Done():
-			return admitted, nil
-		case <-tick.C:
-		}
-		since := time.Since(start)
-		for ; asked < int(float64(perSecond)*since.Seconds()); asked++ {
-			res, err := s.AllowN(context.Background(), key, 1)
-			if err != nil {
-				return nil, err
-			}
-			i := int(since / interval)
-			for len(admitted) <= i {
-				admitted = append(admitted, 0)
-			}
-			if res.Allowed {
-				admitted[i]++
-			}
-		}
-	}
-}
-
-// sampledProcess is one process of the fleet of TestSampledFleet: the test program
-// runs it instead of the tests.
-func sampledProcess(addr, rate string) error {
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer rdb.Close()
-	s, err := sampled.New(rdb, limiter.PerSecond(500), sampled.WithInterval(250*time.Millisecond), limiter.WithBudget(time.Second))
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	perSecond, err := strconv.Atoi(rate)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Second)
-	defer cancel()
-	admitted, err := offer(ctx, s, "k", perSecond, time.Second)
-	fmt.Println("admitted", strings.Trim(fmt.Sprint(admitted), "[]"))
-	return err
-}
-
-// TestSampledFleet: eight processes that are asked for four times the limit, some for
-// much more than others, admit the limit together, without a call per decision.
-func TestSampledFleet(t *testing.T) {
-	srv := redistest.Start(t)
-	const processes, seconds = 8, 5
-	var total [seconds + 1]int
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for i := range processes {
-		wg.Go(func() {
-			cmd := exec.Command(os.Args[0])
-			rate := 150
-			if i < 2 {
-				rate = 550
-			}
-			cmd.Env = append(os.Environ(), "HOLDFAST_TEST_SAMPLED="+srv.Addr(), fmt.Sprint("HOLDFAST_TEST_RATE=", rate))
-			out, err := cmd.Output()
-			if err != nil {
-				t.Errorf("process %d: %v\n%s", i, err, out)
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for line := bufio.NewScanner(strings.NewReader(string(out))); line.Scan(); {
-				if list, ok := strings.CutPrefix(line.Text(), "admitted "); ok {
-					for s, n := range strings.Fields(list) {
-						v, _ := strconv.Atoi(n)
-						if s < len(total) {
-							total[s] += v
-						}
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-	t.Logf("admitted per second, of 500: %v", total)
-	// The first second is the start, by shares that are yet to be learnt.
-	steady := 0
-	for _, n := range total[1:seconds] {
-		steady += n
-	}
-	mean := float64(steady) / (seconds - 1) / 500
-	if mean < 0.8 || mean > 1.15 {
-		t.Errorf("%.0f %% of the limit in a steady state: %v", 100*mean, total)
-	}
-	// Four reports a second and process, and one to join and one to leave.
-	if calls := redistest.Calls(t, srv, "evalsha"); calls > processes*(4*6+4) {
-		t.Errorf("%d calls by %d processes in 6 s", calls, processes)
-	}
 }
 
 // TestSampledBasics: arguments, sources, and what stays in Redis.
@@ -245,8 +137,8 @@ func TestSampledBuriesTheDead(t *testing.T) {
 	}
 }
 
-// TestSampledInAnOutage: no decision waits or fails, the share decides, and Redis is
-// back in the game when it is back. Under the other policies all or none pass.
+// TestSampledInAnOutage: no decision fails, the policy decides, and Redis is back in the game when it is back.
+// TestSampledOutages says how much is admitted meanwhile, and that no decision waits.
 func TestSampledInAnOutage(t *testing.T) {
 	for _, policy := range []fallback.Policy{fallback.Local, fallback.Open, fallback.Closed} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -256,15 +148,8 @@ func TestSampledInAnOutage(t *testing.T) {
 				opts = append(opts, limiter.WithShare(0.5))
 			}
 			s := newSampled(t, redistest.Client(t, srv), limiter.PerSecond(100), opts...)
-			var slowest time.Duration
-			ask := func() (limiter.Result, error) {
-				start := time.Now()
-				res, err := s.Allow(t.Context(), "k")
-				slowest = max(slowest, time.Since(start))
-				return res, err
-			}
 			sampled := func() bool {
-				res, err := ask()
+				res, err := s.Allow(t.Context(), "k")
 				if err != nil && policy != fallback.Closed {
 					t.Fatal(err)
 				}
@@ -273,7 +158,7 @@ func TestSampledInAnOutage(t *testing.T) {
 			redistest.Until(t, "Redis is known", sampled)
 			must(t, srv.Freeze())
 			redistest.Until(t, "the policy decides", func() bool {
-				res, err := ask()
+				res, err := s.Allow(t.Context(), "k")
 				switch policy {
 				case fallback.Closed:
 					return errors.Is(err, limiter.ErrUnavailable) && res.Source == limiter.SourceClosed && !res.Allowed
@@ -282,22 +167,8 @@ func TestSampledInAnOutage(t *testing.T) {
 					return res.Source == limiter.SourceLocal
 				}
 			})
-			if policy != fallback.Closed {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				admitted, err := offer(ctx, s, "k", 400, time.Second)
-				must(t, err)
-				// Half of 100 by share, or less where a busy machine is late with the
-				// intervals; all of 400 when open.
-				if got := admitted[0]; policy == fallback.Local && (got < 1 || got > 80) || policy == fallback.Open && got < 300 {
-					t.Errorf("%d admitted in a second", got)
-				}
-			}
 			must(t, srv.Thaw())
 			redistest.Until(t, "Redis is known again", sampled)
-			if slowest > slack {
-				t.Errorf("a decision took %v", slowest)
-			}
 		})
 	}
 }

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
@@ -30,9 +33,10 @@ func ask(t *testing.T, s *sampled.Limiter, key string, perSecond, seconds int) (
 	for range seconds {
 		got := 0
 		for range perSecond {
+			began := time.Now()
 			res, err := s.Allow(t.Context(), key)
-			if err != nil && !errors.Is(err, limiter.ErrUnavailable) {
-				t.Error(err)
+			if took := time.Since(began); took != 0 || err != nil && !errors.Is(err, limiter.ErrUnavailable) {
+				t.Errorf("%+v, %v after %v", res, err, took)
 			}
 			if res.Allowed {
 				got++
@@ -49,6 +53,38 @@ func sumOf(all []int) (sum int) {
 		sum += n
 	}
 	return sum
+}
+
+// TestSampledFleet: eight processes that are asked for four times the limit, some for
+// much more than others, admit the limit together, without a call per decision.
+func TestSampledFleet(t *testing.T) {
+	const processes, seconds = 8, 5
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		got := make([][]int, processes)
+		var wg sync.WaitGroup
+		for i := range processes {
+			rate := 150
+			if i < 2 {
+				rate = 550
+			}
+			s := process(t, r, fmt.Sprint("p", i), limiter.PerSecond(500), sampled.WithInterval(250*time.Millisecond))
+			wg.Go(func() { got[i] = ask(t, s, "k", rate, seconds+1) })
+		}
+		wg.Wait()
+		// The first second is the start, by shares that are yet to be learnt.
+		steady := 0
+		for _, admitted := range got {
+			steady += sumOf(admitted[1:seconds])
+		}
+		mean := float64(steady) / (seconds - 1) / 500
+		if mean < 0.95 || mean > 1.05 {
+			t.Errorf("%.0f %% of the limit in a steady state: %v", 100*mean, got)
+		}
+		// Four reports a second and process, and one to join; a connection says who it is.
+		if n := r.Commands(); n > processes*(4*(seconds+1)+4) {
+			t.Errorf("%d commands of %d processes in %d s", n, processes, seconds+1)
+		}
+	})
 }
 
 // TestFleetSharesTheRate: what processes admit together is the rate when they are asked for more, each in
@@ -205,6 +241,76 @@ func TestSampledOutages(t *testing.T) {
 	}
 }
 
+// TestPartsOfARateAreOne: in an outage, what a process uses of keys that it neither tracks nor remembers stays used when it
+// learns that it is one of more processes.
+func TestPartsOfARateAreOne(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		var processes atomic.Int64
+		processes.Store(2)
+		s := process(t, r, "a", limiter.PerMinute(60), sampled.WithInterval(time.Minute), sampled.WithTopKeys(1), sampled.WithMaxLocalKeys(1),
+			limiter.WithPeerCount(func(context.Context) (int, error) { return int(processes.Load()), nil }))
+		synctest.Wait() // the first count is known
+		r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+		most, admitted := 30.0, 0
+		for ; processes.Load() < 12; processes.Add(1) {
+			for range 60 {
+				ask(t, s, "tracked", 10, 1)
+				for range 2 {
+					_, err := s.Allow(t.Context(), "remembered")
+					must(t, err)
+				}
+				res, err := s.Allow(t.Context(), "k")
+				must(t, err)
+				if res.Allowed {
+					admitted++
+				}
+				most += s.Health().Share
+			}
+		}
+		if n := s.Health().Processes; n < 10 || float64(admitted) > most+1 || float64(admitted) < most-3 {
+			t.Errorf("one of 2 to %d processes admitted %d, %.1f claimed", n, admitted, most)
+		}
+	})
+}
+
+// TestFarSampled: a report may take as long as the budget, as no caller waits for it; also after an outage, where the first
+// one shows that Redis is back. The client goes on dialing when the budget is over, which four round trips would be.
+func TestFarSampled(t *testing.T) {
+	for name, c := range map[string]struct {
+		there time.Duration // one way
+		of    redis.Options
+		opts  []sampled.Option
+	}{
+		"almost the budget":         {22 * time.Millisecond, redis.Options{}, nil},
+		"calls end at the deadline": {22 * time.Millisecond, redis.Options{ContextTimeoutEnabled: true}, nil},
+		"one connection":            {20 * time.Millisecond, redis.Options{PoolSize: 1}, nil},
+		"another continent":         {90 * time.Millisecond, redis.Options{}, []sampled.Option{limiter.WithBudget(250 * time.Millisecond)}},
+	} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			r.SetPath("p", func(p *sim.Path) { p.Delay = c.there })
+			c.of.MaxRetries = -1
+			rdb := r.Client("p", c.of)
+			t.Cleanup(func() { _ = rdb.Close() })
+			s := newSampled(t, rdb, limiter.PerSecond(40), c.opts...)
+			ask(t, s, "k", 100, 30) // also where calls end at the deadline, there is a connection
+			for _, when := range []string{"", " after an outage"} {
+				before := s.Health().Decisions[limiter.SourceLocal]
+				ask(t, s, "k", 100, 60)
+				if n := s.Health().Decisions[limiter.SourceLocal] - before; n != 0 {
+					t.Errorf("%s%s: %d of 6,000 decisions by the share", name, when, n)
+				}
+				r.SetPath("p", func(p *sim.Path) { p.Refused = true })
+				ask(t, s, "k", 100, 20)
+				if st := s.Health().Servers[0].State; st == breaker.Closed {
+					t.Errorf("%s: the breaker is %v in an outage", name, st)
+				}
+				r.SetPath("p", func(p *sim.Path) { p.Refused = false })
+				ask(t, s, "k", 100, 30)
+			}
+		})
+	}
+}
+
 // TestKeysBeyondTheTop: they have the rate of a share from the local state, and the ones that are asked for most become
 // those that are tracked.
 func TestKeysBeyondTheTop(t *testing.T) {
@@ -213,6 +319,7 @@ func TestKeysBeyondTheTop(t *testing.T) {
 		for _, key := range []string{"x", "y"} {
 			ask(t, s, key, 1, 1)
 		}
+		time.Sleep(100 * time.Millisecond) // no interval ends, and takes a new key, while it asks
 		for i := range 25 {
 			res, err := s.Allow(t.Context(), "beyond")
 			if err != nil || res.Source != limiter.SourceLocal || res.Allowed != (i < 20) || res.Limit != s.Limit() || res.Remaining != max(0, 19-i) || res.Allowed != (res.RetryAfter == 0) || res.RetryAfter > 50*time.Millisecond || res.ResetAfter <= 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/semaphore"
 )
@@ -36,19 +37,23 @@ func TestCrashedProcess(t *testing.T) {
 // TestLostPermits: a Redis that forgets its data knows the holders again after the next
 // heartbeat, and they know that they had lost their permits.
 func TestLostPermits(t *testing.T) {
-	srv := redistest.Start(t)
-	c := newSemaphore(t, redistest.Client(t, srv), 2, patient(), semaphore.WithTTL(300*time.Millisecond))
-	a, b := acquire(t, c, "k"), acquire(t, c, "k")
-	must(t, redistest.Admin(t, srv).FlushAll(t.Context()).Err())
-	<-a.Lost()
-	<-b.Lost()
-	if n := inFlight(t, c, "k"); n != 2 {
-		t.Errorf("%d in flight", n)
-	}
-	must(t, a.Release())
-	if n := inFlight(t, c, "k"); n != 1 {
-		t.Errorf("%d in flight after a release", n)
-	}
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		c := process(t, r, "a", 2, semaphore.WithTTL(3*time.Second))
+		a, b := acquire(t, c, "k"), acquire(t, c, "k")
+		if n := inFlight(t, c, "k"); n != 2 || isLost(a) || isLost(b) {
+			t.Errorf("%d in flight before", n)
+		}
+		r.Lose("permits")
+		<-a.Lost()
+		<-b.Lost()
+		if n := inFlight(t, c, "k"); n != 2 {
+			t.Errorf("%d in flight", n)
+		}
+		must(t, a.Release())
+		if n := inFlight(t, c, "k"); n != 1 {
+			t.Errorf("%d in flight after a release", n)
+		}
+	})
 }
 
 // TestPermitsInAnOutage: without Redis each process has its share, and what it holds
@@ -169,9 +174,9 @@ func TestNoPermitLeaks(t *testing.T) {
 // TestPermitsInACluster: keys on all masters.
 func TestPermitsInACluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, 0)
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { _ = rdb.Close() })
-	c := newSemaphore(t, rdb, 2, limiter.WithBudget(2*time.Second), limiter.WithShare(1), semaphore.WithTTL(300*time.Millisecond))
+	c := newSemaphore(t, rdb, 2, patient(), semaphore.WithTTL(9*time.Second))
 	for i := range 30 {
 		key := fmt.Sprint("k", i)
 		acquire(t, c, key)
@@ -183,9 +188,12 @@ func TestPermitsInACluster(t *testing.T) {
 	ends := func(i int) float64 {
 		return rdb.ZRangeWithScores(t.Context(), fmt.Sprintf("holdfast:v1:permits:{k%d}", i), 0, 0).Val()[0].Score
 	}
-	for i := range 30 {
-		first := ends(i)
-		redistest.Until(t, "the heartbeat reaches the key", func() bool { return ends(i) > first })
+	var first [30]float64
+	for i := range first {
+		first[i] = ends(i)
+	}
+	for i := range first {
+		redistest.Until(t, "the heartbeat reaches the key", func() bool { return ends(i) > first[i] })
 		if n := inFlight(t, c, fmt.Sprint("k", i)); n != 2 {
 			t.Errorf("key %d: %d in flight", i, n)
 		}

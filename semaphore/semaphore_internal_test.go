@@ -41,7 +41,7 @@ func lasting(t *testing.T, max int) (*Semaphore, *redis.Client, *faultproxy.Prox
 		t.Fatal(err)
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
-	c, err := New(rdb, max, WithTTL(time.Hour), limiter.WithBudget(5*time.Second), limiter.WithShare(1), limiter.WithLogger(slog.New(slog.DiscardHandler)))
+	c, err := New(rdb, max, WithTTL(time.Hour), limiter.WithBudget(time.Minute), limiter.WithShare(1), limiter.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestLeftCallIsTakenBack(t *testing.T) {
 	if err != nil || s.Release() != nil {
 		t.Fatal(err)
 	}
-	proxy.Set(faultproxy.Mode{ReplyDelay: 200 * time.Millisecond})
+	proxy.Set(faultproxy.Mode{ReplyDelay: time.Hour})
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
@@ -75,6 +75,7 @@ func TestLeftCallIsTakenBack(t *testing.T) {
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
+	proxy.Pass()
 	redistest.Until(t, "the permit is taken back", func() bool { return held() == 0 })
 }
 
@@ -170,7 +171,7 @@ func TestLeftFirstCallKeepsNoPlace(t *testing.T) {
 			own, slow := c, &held{Client: rdb, scripts: make(chan struct{}), letGo: make(chan struct{})}
 			if way == "back" {
 				proxy.Set(faultproxy.Mode{ReplyDelay: time.Hour})
-			} else if own, err = New(slow, 1, WithTTL(time.Hour), limiter.WithBudget(5*time.Second), limiter.WithShare(1)); err != nil {
+			} else if own, err = New(slow, 1, WithTTL(time.Hour), limiter.WithBudget(time.Minute), limiter.WithShare(1)); err != nil {
 				t.Fatal(err)
 			}
 			own.ledger.patience = time.Hour
@@ -222,7 +223,7 @@ func TestWaiterIsNotTakenOut(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := redistest.Client(t, srv)
 	// The other process holds one of two permits.
-	other, err := New(rdb, 2, WithTTL(time.Hour), limiter.WithBudget(5*time.Second))
+	other, err := New(rdb, 2, WithTTL(time.Hour), limiter.WithBudget(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +268,7 @@ func TestWaiterIsNotTakenOut(t *testing.T) {
 // TestCloseGivesPlacesUp: a process that ends while its callers wait is not waited for.
 func TestCloseGivesPlacesUp(t *testing.T) {
 	c, rdb, _ := lasting(t, 1)
-	other, err := New(rdb, 1, WithTTL(time.Hour), limiter.WithBudget(5*time.Second), limiter.WithShare(1), limiter.WithLogger(slog.New(slog.DiscardHandler)))
+	other, err := New(rdb, 1, WithTTL(time.Hour), limiter.WithBudget(time.Minute), limiter.WithShare(1), limiter.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +360,7 @@ func TestLateFirstCallKeepsNoPlace(t *testing.T) {
 		}
 		return conn, err
 	}})
-	s, err := New(rdb, 1, WithTTL(time.Hour), limiter.WithBudget(500*time.Millisecond), limiter.WithShare(1), limiter.WithLogger(slog.New(slog.DiscardHandler)))
+	s, err := New(rdb, 1, WithTTL(time.Hour), limiter.WithBudget(4*time.Second), limiter.WithShare(1), limiter.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}

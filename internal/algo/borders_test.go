@@ -299,7 +299,8 @@ func TestLimitsOfExactness(t *testing.T) {
 // TestScaleOfExtremes: the smallest part of a window is not nothing, a part of a rate that is too slow
 // keeps no unit for others, and a part of the fastest rate is that part.
 func TestScaleOfExtremes(t *testing.T) {
-	if q := of(t, Limit{Kind: FixedWindow, N: 1, Per: sec}).Scale(1e-9); q.Cap != 0 || q.Frac != 1 {
+	one := of(t, Limit{Kind: FixedWindow, N: 1, Per: sec})
+	if q := one.Scale(1e-9); q.Cap != 0 || q.Frac != 1 {
 		t.Errorf("the smallest part: %+v", q)
 	}
 	p := Params{Kind: GCRA, Cap: 4, Num: 1, Den: MaxPeriod/4 + 1, Keep: 3}

@@ -28,6 +28,8 @@ type Params struct {
 	Frac, Phase int64
 	// Calendar has the windows of a fixed window that follows one. Den is then its Least.
 	Calendar *Calendar
+	// Whole is the limit that this is a process's part of, nil where it is that limit.
+	Whole *Params
 }
 
 // wholes is how exact a part of a window is.
@@ -103,13 +105,16 @@ func (p Params) Grants() (length, most float64) {
 
 // Scale returns the part of the limit that share of it allows: the local limit of one process
 // among several. A burst is rounded down, never below one unit; what a window has beyond
-// whole units, of which it may have none, is its Frac. Share is in (0, 1].
-func (p Params) Scale(share float64) Params {
+// whole units, of which it may have none, is its Frac. Share is in (0, 1]. The part keeps p.
+func (p *Params) Scale(share float64) Params {
 	if share >= 1 || !(share > 0) {
-		return p
+		return *p
 	}
 	// Slightly more than the product, so that a share of 1/k gives exact parts.
-	q, size := p, float64(p.Cap)*share+1e-9
+	q, size := *p, float64(p.Cap)*share+1e-9
+	if q.Whole == nil {
+		q.Whole = p
+	}
 	q.Cap = max(1, int64(size))
 	q.Keep = p.keepOf(q.Cap)
 	if p.Kind.Windowed() {

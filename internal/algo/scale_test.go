@@ -59,7 +59,8 @@ func TestScaleIsThePart(t *testing.T) {
 func TestFractionsOfWindows(t *testing.T) {
 	for _, share := range []float64{0.5, 0.3, 1.0 / 7, 0.123456, 0.1, 0.0999, 0.001} {
 		for phase := int64(0); phase < wholes; phase += wholes / 16 {
-			p := Params{Kind: FixedWindow, Cap: 10, Num: 1, Den: sec}.Scale(share)
+			limit := Params{Kind: FixedWindow, Cap: 10, Num: 1, Den: sec}
+			p := limit.Scale(share)
 			p.Phase = phase
 			for _, first := range []int64{0, 7, t0 / sec} {
 				all, next := int64(0), int64(0)

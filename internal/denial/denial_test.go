@@ -163,24 +163,26 @@ func TestBlockEndsForAllCallers(t *testing.T) {
 
 // TestKeysThatMeet: of two keys that are kept in one place, one is not taken for the other.
 func TestKeysThatMeet(t *testing.T) {
-	c, p := New(), algo.Params{Kind: algo.FixedWindow, Cap: 1, Num: 1, Den: 1}
-	a := c.Ask("k")
-	b := a
-	for i := 0; b.id == "k" || b.hash%cells != a.hash%cells; i++ {
-		b = c.Ask(fmt.Sprint("other ", i))
-	}
-	now := time.Now()
-	c.Put(a, &p, 1, algo.Decision{RetryAfter: 1e6}, now, now)
-	if _, ok := c.Get(b, &p, 1); ok {
-		t.Errorf("%q was taken for %q", b.id, a.id)
-	}
-	if _, ok := c.Get(a, &p, 1); !ok {
-		t.Error("not remembered")
-	}
-	c.Put(b, &p, 1, algo.Decision{RetryAfter: 1e3}, now, now)
-	if _, ok := c.Get(b, &p, 1); !ok {
-		t.Error("the later one is not remembered, since it ends earlier")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c, p := New(), algo.Params{Kind: algo.FixedWindow, Cap: 1, Num: 1, Den: 1}
+		a := c.Ask("k")
+		b := a
+		for i := 0; b.id == "k" || b.hash%cells != a.hash%cells; i++ {
+			b = c.Ask(fmt.Sprint("other ", i))
+		}
+		now := time.Now()
+		c.Put(a, &p, 1, algo.Decision{RetryAfter: 1e6}, now, now)
+		if _, ok := c.Get(b, &p, 1); ok {
+			t.Errorf("%q was taken for %q", b.id, a.id)
+		}
+		if _, ok := c.Get(a, &p, 1); !ok {
+			t.Error("not remembered")
+		}
+		c.Put(b, &p, 1, algo.Decision{RetryAfter: 1e3}, now, now)
+		if _, ok := c.Get(b, &p, 1); !ok {
+			t.Error("the later one is not remembered, since it ends earlier")
+		}
+	})
 }
 
 // TestTimesOfABucket: to the microsecond, with a rate of 3 units in 20 ms.

@@ -34,8 +34,12 @@ func TestDelays(t *testing.T) {
 		{Mode{BytesPerSecond: 300}, 2 * 6 * time.Second / 300},
 	} {
 		p.Set(tt.m)
-		if got := took(t, c, "hello"); got < tt.want || got > tt.want+time.Second {
-			t.Errorf("%+v took %v, want %v", tt.m, got, tt.want)
+		least := long
+		for range 5 { // the machine may be busy for one of them
+			least = min(least, took(t, c, "hello"))
+		}
+		if least < tt.want || least > tt.want+d {
+			t.Errorf("%+v took %v, want %v", tt.m, least, tt.want)
 		}
 	}
 }
@@ -46,7 +50,7 @@ func TestDelayIsNotPerChunk(t *testing.T) {
 	p, _ := start(t)
 	c := dial(t, p)
 	works(t, c)
-	const d, n = 50 * time.Millisecond, 40
+	const d, n = 300 * time.Millisecond, 40
 	p.Set(Mode{Delay: d, ReplyDelay: d})
 	began := time.Now()
 	var want bytes.Buffer

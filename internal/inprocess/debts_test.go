@@ -164,7 +164,7 @@ func TestChargesOfPartsOfUnits(t *testing.T) {
 func TestChargesOfPartsBelowAUnit(t *testing.T) {
 	other := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 5, Per: sec, Burst: 5})
 	for _, kind := range []algo.Kind{algo.FixedWindow, algo.SlidingWindowCounter, algo.SlidingWindowLog} {
-		p := mustParams(t, algo.Limit{Kind: kind, N: 5, Per: 60 * sec, Burst: 5}).Scale(0.05) // a quarter of a unit
+		p := partOf(t, algo.Limit{Kind: kind, N: 5, Per: 60 * sec, Burst: 5}, 0.05) // a quarter of a unit
 		for _, c := range []struct {
 			windows         int64
 			taken, admitted bool
@@ -201,7 +201,7 @@ func TestChargesOfPartsBelowAUnit(t *testing.T) {
 func TestFirstWindowOfAPart(t *testing.T) {
 	for _, kind := range []algo.Kind{algo.FixedWindow, algo.SlidingWindowCounter, algo.SlidingWindowLog} {
 		for _, share := range []float64{0.05, 1e-9} {
-			p := mustParams(t, algo.Limit{Kind: kind, N: 5, Per: 60 * sec, Burst: 5}).Scale(share)
+			p := partOf(t, algo.Limit{Kind: kind, N: 5, Per: 60 * sec, Burst: 5}, share)
 			for name, before := range map[string]func(s *Store){
 				"new":     func(*Store) {},
 				"blocked": func(s *Store) { s.Block("k", p, sec) },
@@ -229,7 +229,7 @@ func TestCostsThatNeverFit(t *testing.T) {
 		return mustParams(t, algo.Limit{Kind: kind, N: n, Per: per, Burst: burst})
 	}
 	keeping := func(p algo.Params, n int64) algo.Params { p.Keep = n; return p }
-	half := limit(algo.FixedWindow, 10, 10*sec, 0).Scale(0.25) // 2.5 units
+	half := partOf(t, algo.Limit{Kind: algo.FixedWindow, N: 10, Per: 10 * sec}, 0.25) // 2.5 units
 	for _, c := range []struct {
 		p       algo.Params
 		n, wait int64
@@ -263,7 +263,7 @@ func TestCostsThatNeverFit(t *testing.T) {
 // TestWindowWithoutAUnit: who is denied in a window in which a part of a limit has no unit is admitted after
 // the time that was said, and not before.
 func TestWindowWithoutAUnit(t *testing.T) {
-	p := mustParams(t, algo.Limit{Kind: algo.FixedWindow, N: 5, Per: 60 * sec}).Scale(0.05) // a quarter of a unit
+	p := partOf(t, algo.Limit{Kind: algo.FixedWindow, N: 5, Per: 60 * sec}, 0.05) // a quarter of a unit
 	for phase := range int64(8) {
 		p.Phase = phase << 17
 		now := t0 - t0%(60*sec)

@@ -457,6 +457,131 @@ func TestPartsBelowAUnitOfForgottenKeys(t *testing.T) {
 	}
 }
 
+// TestPartsOfKeysWithoutAPlace: of a part below a unit, a key that has no place has what it claims, however often it is asked
+// for in a window.
+func TestPartsOfKeysWithoutAPlace(t *testing.T) {
+	const processes, minutes = 20, 3
+	for _, kind := range []algo.Kind{algo.FixedWindow, algo.SlidingWindowCounter, algo.SlidingWindowLog} {
+		p := mustParams(t, algo.Limit{Kind: kind, N: 2, Per: sec})
+		admitted, claimed, start := 0, 0.0, int64(1_700_000_000)*sec
+		for i := range int64(processes) {
+			now := start
+			s := storeAt(t, 1, &now)
+			s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 1, ResetAfter: sec}, 1)
+			s.Block("other", p, (minutes*60+1)*sec)
+			for ; now < start+minutes*60*sec; now += sec / 20 {
+				claim := 0.5/processes + 0.5*s.Granted("k", p)
+				claimed += claim * 2 / 20
+				q := p.Scale(claim)
+				q.Phase = i * 7919
+				if s.Decide("k", q, 1).Allowed {
+					admitted++
+				}
+			}
+		}
+		if most := claimed + processes; float64(admitted) > most {
+			t.Errorf("%v: %d were admitted, %.0f claimed", kind, admitted, claimed)
+		}
+	}
+}
+
+// TestKeysHaveTwoAccounts: a key that has a place at times, and at others shares the state of those that have none, is
+// admitted at most twice what its limit admits.
+func TestKeysHaveTwoAccounts(t *testing.T) {
+	const times = 100
+	for i, kind := range algo.Kinds {
+		p := mustParams(t, algo.Limit{Kind: kind, N: 5, Per: 60 * sec, Burst: 5})
+		other := mustParams(t, algo.Limit{Kind: algo.Kinds[(i+1)%len(algo.Kinds)], N: 5, Per: 60 * sec, Burst: 5})
+		start := int64(1_700_000_040) * sec
+		now := start
+		s := storeAt(t, 1, &now)
+		admitted := 0
+		for range times {
+			for s.Decide("k", p, 1).Allowed {
+				admitted++
+			}
+			now = s.get(kind, "k").idleAt
+			s.Block("other", other, sec) // takes the place
+			for s.Decide("k", p, 1).Allowed {
+				admitted++
+			}
+			now += sec
+		}
+		per := (now - start) / sec * 5 / 60
+		t.Logf("%v: %d were admitted, the limit is %d", kind, admitted, per)
+		if least, most := int64(2*times*5), 2*(per+2*5); int64(admitted) < least || int64(admitted) > most {
+			t.Errorf("%v: %d were admitted, %d to %d wanted", kind, admitted, least, most)
+		}
+	}
+}
+
+// TestKeysOfSeveralLimitsWithoutAPlace: keys that have no place do not share the state of a faster limit, in which what a
+// slower one has admitted is soon over, nor that of a slower one.
+func TestKeysOfSeveralLimitsWithoutAPlace(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		slow := mustParams(t, algo.Limit{Kind: kind, N: 5, Per: 3600 * sec, Burst: 5})
+		fast := mustParams(t, algo.Limit{Kind: kind, N: 1000, Per: sec, Burst: 1000})
+		now := t0 - t0%(3600*sec)
+		s := storeAt(t, 1, &now)
+		s.Block("other", slow, 3600*sec) // takes the place
+		var admitted [2]int
+		for range 600 {
+			for i, p := range []algo.Params{slow, fast} {
+				if s.Decide(fmt.Sprint("k", i), p, 1).Allowed {
+					admitted[i]++
+				}
+			}
+			now += sec / 10
+		}
+		if admitted != [2]int{5, 600} {
+			t.Errorf("%v: %d were admitted in a minute, of 5 an hour and of 600", kind, admitted)
+		}
+	}
+}
+
+// TestPartsOfALimitShareAState: keys that have no place go on in one state when the number of processes changes, and with it
+// the part of the limit.
+func TestPartsOfALimitShareAState(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		p := mustParams(t, algo.Limit{Kind: kind, N: 60, Per: 3600 * sec, Burst: 60})
+		now := t0 - t0%(3600*sec)
+		s := storeAt(t, 1, &now)
+		s.Block("other", p, 3600*sec) // takes the place
+		admitted := 0
+		for i := range 600 {
+			part := p.Scale(1 / float64(2+i/60))
+			if s.Decide("k", part, 1).Allowed {
+				admitted++
+			}
+			now += sec
+		}
+		if admitted < 30 || admitted > 34 { // the half, and what a bucket regains: 600/3600 of the parts of 60
+			t.Errorf("%v: %d were admitted", kind, admitted)
+		}
+	}
+}
+
+// TestSharedStatesAreBounded: however many limits keys without a place have.
+func TestSharedStatesAreBounded(t *testing.T) {
+	for _, kind := range algo.Kinds {
+		now := t0
+		s := storeAt(t, 1, &now)
+		s.Block("other", mustParams(t, algo.Limit{Kind: kind, N: 5, Per: sec, Burst: 5}), 3600*sec)
+		for round := range int64(2) {
+			admitted := 0
+			for i := range int64(3 * maxShared) {
+				for s.Decide("k", mustParams(t, algo.Limit{Kind: kind, N: 5, Per: (100 + i + round*1000) * sec, Burst: 5}), 1).Allowed {
+					admitted++
+				}
+			}
+			if n := len(s.stripes[0].shared); n != maxShared || admitted < 5*maxShared {
+				t.Errorf("%v, round %d: %d states, %d were admitted", kind, round, n, admitted)
+			}
+			now += 1800 * sec // what is fully reset makes room
+		}
+	}
+}
+
 // TestWhatHasPassedLowersNothing: what Redis said of a window that has ended does not count against the
 // next one, of which it has only answered a peek.
 func TestWhatHasPassedLowersNothing(t *testing.T) {

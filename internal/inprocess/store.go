@@ -21,7 +21,7 @@ const DefaultMaxKeys = 100_000
 // Store decides in process, for many keys. It remembers at most a fixed number
 // of keys. A key whose state equals that of a key never used is forgotten
 // first, which costs nothing; while every remembered key is in use, keys beyond
-// the cap share one state per stripe, so that a flood of keys neither grows the
+// the cap share one state per stripe and limit, so that a flood of keys neither grows the
 // memory nor opens the limit, and other keys are still served.
 //
 // A Store is safe for concurrent use and has no goroutine. Make one with
@@ -80,7 +80,7 @@ func (s *Store) Decide(id string, p algo.Params, n int64) algo.Decision {
 func (s *Store) Peek(id string, p algo.Params, n int64) algo.Decision {
 	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
-	e := st.find(p.Kind, id, h, now)
+	e := st.find(&p, id, h, now)
 	p, more := e.part(&p, now)
 	e = st.at(e, id, h, &p, now, 0)
 	d := e.decide(&p, now, 0)
@@ -96,7 +96,7 @@ func (s *Store) Take(id string, p *algo.Params, n int64, home *algo.Params, rc *
 	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
 
-	e := st.find(p.Kind, id, h, now)
+	e := st.find(p, id, h, now)
 	var more, unit int64
 	if p.Frac != 0 {
 		var part algo.Params
@@ -215,7 +215,7 @@ func (s *Store) Refund(id string, p algo.Params, n int64) {
 func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
-	e, unit := st.find(p.Kind, id, h, now), p.Unit(now)
+	e, unit := st.find(&p, id, h, now), p.Unit(now)
 	p, _ = e.part(&p, now)
 	p.Keep = 0
 	e = st.at(e, id, h, &p, now, min(n, p.Cap))
@@ -263,7 +263,9 @@ func (s *Store) Observe(id string, p algo.Params, d algo.Decision, granted int64
 }
 
 // Granted returns the part of the limit p of id that Redis granted this process lately, or
-// had granted when this process began to decide alone. It errs low: what is forgotten is 0.
+// had granted when this process began to decide alone. It errs low: what is forgotten is 0, and so
+// is that of a key without a place, which would become less with time: a part that changes within a
+// window has another unit there each time (see algo.Params.In).
 func (s *Store) Granted(id string, p algo.Params) float64 {
 	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
@@ -273,11 +275,12 @@ func (s *Store) Granted(id string, p algo.Params) float64 {
 		}
 		return e.grants.part(p, now, e.lost)
 	}
-	if x := st.seen.find(hashOf(p.Kind, h)); x != nil {
-		g := x.grants()
-		return g.part(p, now, 0)
+	x := st.seen.find(hashOf(p.Kind, h))
+	if x == nil || !st.roomy(now) {
+		return 0
 	}
-	return 0
+	g := x.grants()
+	return g.part(p, now, 0)
 }
 
 // Returned notes that n units of id, which Redis granted this process, were given back.

@@ -30,6 +30,13 @@ func mustParams(t testing.TB, l algo.Limit) algo.Params {
 	return p
 }
 
+// partOf is what a share of a limit is.
+func partOf(t testing.TB, l algo.Limit, share float64) algo.Params {
+	t.Helper()
+	p := mustParams(t, l)
+	return p.Scale(share)
+}
+
 // storeAt returns a store whose clock is *now.
 func storeAt(t testing.TB, maxKeys int, now *int64) *Store {
 	t.Helper()
@@ -180,7 +187,7 @@ func TestOverflowIsNeitherOpenNorClosed(t *testing.T) {
 
 func TestCostAboveTheShareIsDenied(t *testing.T) {
 	for _, kind := range algo.Kinds {
-		p := mustParams(t, algo.Limit{Kind: kind, N: 10, Per: sec, Burst: 10}).Scale(0.25)
+		p := partOf(t, algo.Limit{Kind: kind, N: 10, Per: sec, Burst: 10}, 0.25)
 		now := t0
 		d := storeAt(t, 1, &now).Decide("k", p, 5)
 		if d.Allowed || d.RetryAfter < 1 || d.Remaining != 2 {

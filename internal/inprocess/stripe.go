@@ -22,18 +22,29 @@ type totals struct {
 }
 
 type stripe struct {
-	totals   *totals
-	seed     maphash.Seed
-	of       int // how many stripes there are
-	seen     table
-	mu       sync.Mutex
-	max      int
-	debts    map[debtKey]*debt
-	keys     map[uint64]*entry // by hashOf
-	idle     idleHeap
-	overflow [len(algo.Kinds) + 1]*entry
-	_        [64]byte // keeps the locks of neighbours on different cache lines
+	totals *totals
+	seed   maphash.Seed
+	of     int // how many stripes there are
+	seen   table
+	mu     sync.Mutex
+	max    int
+	debts  map[debtKey]*debt
+	keys   map[uint64]*entry // by hashOf
+	idle   idleHeap
+	shared map[limit]*entry // of keys without a place
+	_      [64]byte         // keeps the locks of neighbours on different cache lines
 }
+
+// limit is what keys have in common that share a state: in that of a faster limit, what a slow one has admitted would
+// soon be over. It is the whole limit, whatever the part of it is at the time.
+type limit struct {
+	kind            algo.Kind
+	units, num, den int64
+	calendar        *algo.Calendar
+}
+
+// maxShared bounds the shared states of a stripe; beyond that, an algorithm without one gets one.
+const maxShared = 64
 
 // get returns the entry of an id, by its hash, nil without.
 func (st *stripe) get(kind algo.Kind, id string, h uint64) *entry {
@@ -44,17 +55,49 @@ func (st *stripe) get(kind algo.Kind, id string, h uint64) *entry {
 	return e
 }
 
-// find returns the entry of id: its own, or the shared one where every key is in use, or nil where
+// find returns the entry of id under p: its own, or a shared one where every key is in use, or nil where
 // it would be a new one.
-func (st *stripe) find(kind algo.Kind, id string, h uint64, now int64) *entry {
-	e := st.get(kind, id, h)
-	if e != nil || len(st.idle) < st.max || st.idle.idleAt(now) != nil {
+func (st *stripe) find(p *algo.Params, id string, h uint64, now int64) *entry {
+	e := st.get(p.Kind, id, h)
+	if e != nil || st.roomy(now) {
 		return e
 	}
-	if st.overflow[kind] == nil {
-		st.overflow[kind] = &entry{kind: kind}
+	if p.Whole != nil {
+		p = p.Whole
 	}
-	return st.overflow[kind]
+	of := limit{p.Kind, p.Cap, p.Num, p.Den, p.Calendar}
+	if e = st.shared[of]; e == nil {
+		e = st.share(of, now)
+	}
+	return e
+}
+
+// share returns a new shared state. Where there are too many in use, it is that of another limit which is fully
+// reset last.
+func (st *stripe) share(of limit, now int64) (e *entry) {
+	if len(st.shared) >= maxShared {
+		for k, x := range st.shared {
+			if x.idleAt <= now {
+				delete(st.shared, k)
+			} else if k.kind == of.kind && (e == nil || x.idleAt > e.idleAt) {
+				e = x
+			}
+		}
+	}
+	if e != nil && len(st.shared) >= maxShared {
+		return e
+	}
+	if st.shared == nil {
+		st.shared = make(map[limit]*entry)
+	}
+	e = &entry{kind: of.kind}
+	st.shared[of] = e
+	return e
+}
+
+// roomy reports whether there is a place for one more key.
+func (st *stripe) roomy(now int64) bool {
+	return len(st.idle) < st.max || st.idle.idleAt(now) != nil
 }
 
 // at returns e, or a new entry of id where find returned none. A peek, with a cost of 0, leaves no

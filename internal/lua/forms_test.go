@@ -20,6 +20,7 @@ import (
 type answers struct {
 	to   func(name string, nr int) error
 	pipe error // of a hook, of which the commands of a pipeline do not know
+	val  func() []int64
 	sent []string
 	args [][]any
 }
@@ -32,7 +33,11 @@ func (a *answers) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		err := a.to(cmd.Name(), len(a.sent))
 		if cmd.SetErr(err); err == nil {
 			if set, ok := cmd.(interface{ SetVal([]int64) }); ok {
-				set.SetVal([]int64{1, 9})
+				v := []int64{1, 9}
+				if a.val != nil {
+					v = a.val()
+				}
+				set.SetVal(v)
 			}
 		}
 		return err

@@ -86,8 +86,8 @@ func TestReadState(t *testing.T) {
 
 // TestReadMembers: those of a log, and of the permits of a key.
 func TestReadMembers(t *testing.T) {
-	s, err := ReadLog([]redis.Z{{Member: "block:5", Score: -7}, {Member: "a", Score: 0}, {Member: "b", Score: 9}})
-	if want := (algo.State{Log: []algo.Cell{{T: 0, V: 1}, {T: 9, V: 1}}, V: 2, Until: 7, Length: 5}); err != nil || !reflect.DeepEqual(s, want) {
+	s, err := ReadLog([]redis.Z{{Member: "block:15", Score: -7}, {Member: "a", Score: 0}, {Member: "b", Score: 9}})
+	if want := (algo.State{Log: []algo.Cell{{T: 0, V: 1}, {T: 9, V: 1}}, V: 2, Until: 7, Length: 15}); err != nil || !reflect.DeepEqual(s, want) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for _, bad := range []string{"block:x", "other"} {
@@ -99,9 +99,9 @@ func TestReadMembers(t *testing.T) {
 	const now, life = 1_760_000_000_000_000, 4_000_000_000_000_000
 	got := ReadPermits([]redis.Z{
 		{Member: "qw", Score: -1_500_000_000_000}, {Member: "hended", Score: now}, {Member: "hlast", Score: now + 7}, {Member: "hfirst", Score: now + 1},
-		{Member: "wended", Score: life + now}, {Member: "ww", Score: life + now + 4}, {Member: "x", Score: now + 9},
+		{Member: "wended", Score: life + now}, {Member: "ww", Score: life + now + 1}, {Member: "wx", Score: life + now + 4}, {Member: "x", Score: now + 9},
 	}, now)
-	if got != (PermitsHeld{Held: 2, Waiting: 1, LastEnd: now + 7}) {
+	if got != (PermitsHeld{Held: 2, Waiting: 2, LastEnd: now + 7}) {
 		t.Errorf("%+v", got)
 	}
 }

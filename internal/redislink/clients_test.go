@@ -86,7 +86,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil || l.wire.fair != 20*time.Millisecond || l.wire.late != 150*time.Millisecond || l.wire.connections != 7 || l.patience != 6*time.Second || !l.wire.plain {
 		t.Errorf("%+v, %v", l.wire, err)
 	}
-	if l, _ = New(Config{Client: rdb, Breaker: breaker.Settings{SlowCall: time.Second}}); l.wire.fair != 50*time.Millisecond {
+	if l, _ = New(Config{Client: rdb, Breaker: breaker.Settings{SlowCall: time.Second}}); l.wire.fair != 43750*time.Microsecond {
 		t.Errorf("an answer is slow after %v", l.wire.fair)
 	}
 }

@@ -17,7 +17,7 @@ func TestShareOutlivesLostState(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	var fleet []*Link
 	for i := range 4 {
-		l, err := New(Config{Client: rdb, Process: fmt.Sprint(i)})
+		l, err := New(Config{Client: rdb, Process: fmt.Sprint(i), Budget: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestProcessesAreDeregistered(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
 	var links []*Link
 	for _, process := range []string{"a", "a", "b"} {
-		l, err := New(Config{Client: rdb, Process: process})
+		l, err := New(Config{Client: rdb, Process: process, Budget: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestProcessesAreDeregistered(t *testing.T) {
 // takes itself off the list, too.
 func TestProcessWithoutAnAnswerIsDeregistered(t *testing.T) {
 	rdb := redistest.Client(t, redistest.Start(t))
-	l, err := New(Config{Client: rdb, Process: "a"})
+	l, err := New(Config{Client: rdb, Process: "a", Budget: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

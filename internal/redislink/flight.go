@@ -173,8 +173,16 @@ func (f *flight) commandFor(o *Op, work int64) int {
 }
 
 // writes adds a write to a probe, so that the call shows what the server can do whatever
-// its callers ask for: a peek or a denial alone would not.
+// its callers ask for: a peek or a denial alone would not. A heartbeat or a report writes in any
+// case, and is enough: a probe of two round trips would not fit a budget that has room for one. What
+// frees memory before it writes, as permits that are kept, succeeds where there is none for charges.
 func (f *flight) writes() {
+	for _, c := range f.commands[:f.used] {
+		switch c.command().(type) {
+		case *lua.Beat, *lua.Report:
+			return
+		}
+	}
 	o := &Op{ID: f.ops[0].ID}
 	o.Command = &lua.Beat{Key: f.wire.names.Probe(o.ID), ID: "probe", Life: probeLife.Microseconds()}
 	f.commands[f.commandFor(o, 1)].add(o)
@@ -214,6 +222,9 @@ func (f *flight) send() (breaker.Class, error) {
 	}
 	class, proof, err := f.verdict()
 	f.answered = class == breaker.ClassOK
+	if class == breaker.ClassSlow && ctx.Err() != nil {
+		return class, err // of callers that have all left, the last one says what that means
+	}
 	f.ticket.Report(class, proof, f.took)
 	return class, err
 }
@@ -353,7 +364,11 @@ func proves(cmd lua.Command) breaker.Proof {
 		if c.Wrote() {
 			return breaker.ProofWrite
 		}
-	case *lua.Beat, *lua.KeepPermits, *lua.Report, *lua.Block:
+	case *lua.Block:
+		if c.Left <= c.Time { // a longer one stays, which writes nothing
+			return breaker.ProofWrite
+		}
+	case *lua.Beat, *lua.KeepPermits, *lua.Report:
 		return breaker.ProofWrite
 	}
 	return breaker.ProofRun

@@ -56,7 +56,8 @@ func New(c Config) (*Link, error) {
 		w.lua.UseFunctions(c.Client)
 	}
 	settings := c.breakerSettings(e.changed)
-	w.fair = min(c.Budget, settings.SlowCall)
+	// Of a caller's whole budget some has passed when its call is sent.
+	w.fair = min(c.Budget-c.Budget/8, settings.SlowCall)
 	l := &Link{
 		Background: background, Names: w.names, Client: c.Client, Prefix: c.Prefix, Budget: c.Budget, share: c.Share,
 		started: time.Now(), wire: w, fleet: newFleet(&c), patience: settings.OpenMax + returnGrace,

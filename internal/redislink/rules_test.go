@@ -201,12 +201,43 @@ func TestWhatAnOpIs(t *testing.T) {
 	}
 }
 
+// TestProbesWrite: a probe writes also where what is asked for may write nothing, or where that frees memory before it
+// writes; what writes in any case goes alone.
+func TestProbesWrite(t *testing.T) {
+	gcra := args(t, algo.GCRA)
+	for name, c := range map[string]struct {
+		o        Op
+		commands int
+	}{
+		"heartbeat": {Op{Command: &lua.Beat{}}, 1},
+		"report":    {Op{Command: &lua.Report{}}, 1},
+		"block":     {Op{Command: &lua.Block{}}, 2},
+		"keep":      {Op{Keep: &lua.Holders{Callers: []string{"a"}}}, 2},
+		"permit":    {Op{Permits: &lua.PermitAsk{}}, 2},
+		"peek":      {Op{Args: gcra}, 2},
+		"decision":  {Op{Args: gcra, Cost: 1}, 2},
+	} {
+		f := newFlight(&wire{names: lua.NewNamer("test")})
+		f.add(&c.o)
+		f.writes()
+		if f.used != c.commands {
+			t.Errorf("%s: %d commands, want %d", name, f.used, c.commands)
+		}
+		if _, beat := f.commands[f.used-1].command().(*lua.Beat); c.commands == 2 && !beat {
+			t.Errorf("%s: %T", name, f.commands[f.used-1].command())
+		}
+	}
+}
+
 // TestWhatAnswersProve: a breaker that is half open closes by what was written, not by what was read.
 func TestWhatAnswersProve(t *testing.T) {
 	for _, cmd := range []lua.Command{&lua.Beat{}, &lua.KeepPermits{}, &lua.Report{}, &lua.Block{}} {
 		if proves(cmd) != breaker.ProofWrite {
 			t.Errorf("%T: %v", cmd, proves(cmd))
 		}
+	}
+	if p := proves(&lua.Block{Time: 1, Left: 2}); p != breaker.ProofRun {
+		t.Errorf("a block that is longer already: %v", p)
 	}
 	gcra := args(t, algo.GCRA)
 	if p := proves(&lua.Decide{Items: []lua.Item{{Params: *gcra}}}); p != breaker.ProofRead {

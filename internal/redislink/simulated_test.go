@@ -71,6 +71,36 @@ func busy(ctx context.Context, t *testing.T, l *redislink.Link, a *lua.Args) {
 	}
 }
 
+// begun is a context that is asked for its deadline when a call has begun, which takes a moment.
+type begun struct{ context.Context }
+
+func (begun) Deadline() (deadline time.Time, ok bool) {
+	time.Sleep(time.Microsecond)
+	return deadline, false
+}
+
+// TestTheWholeBudgetIsFair: where an answer may take all of the budget, one that does not come says that Redis is slow,
+// also where some of the budget has passed when the call was sent. Else each call would be a probe.
+func TestTheWholeBudgetIsFair(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		l := process(t, r, "a", func(c *redislink.Config) { c.Breaker.SlowCall = redislink.DefaultBudget })
+		a, waited := limitOf(t, algo.GCRA, 1000), 0
+		ask(t.Context(), l, a, "k", 1)
+		r.Set(func(h *sim.Health) { h.Frozen = true })
+		for range 300 {
+			if _, class, err := ask(begun{t.Context()}, l, a, "k", 1); class == breaker.ClassOK {
+				t.Error("there was an answer")
+			} else if !errors.Is(err, redislink.ErrOpen) {
+				waited++
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if waited < 10 || waited > 30 {
+			t.Errorf("%d of 300 calls waited for Redis", waited)
+		}
+	})
+}
+
 // TestCallersGetTheLimit: however callers of several processes come, together or one by one, and whatever they
 // ask for, what is admitted of each key is its limit, and nothing that was given back is lost.
 func TestCallersGetTheLimit(t *testing.T) {

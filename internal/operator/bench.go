@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,11 +55,10 @@ func (o *Operator) Bench(ctx context.Context, each time.Duration, callers int) (
 	if n := len(checked.Servers); n > 1 {
 		b.Server = fmt.Sprintf("%d masters", n)
 	}
-	const rate = 1_000_000 // keys are fully reset within a second
+	rate := limiter.PerSecond(1_000_000) // keys are fully reset within a second
 	for _, l := range []limiter.Limit{
-		limiter.FixedWindow(limiter.PerSecond(rate)), limiter.SlidingWindowLog(limiter.PerSecond(10_000)), limiter.SlidingWindowCounter(limiter.PerSecond(rate)),
-		limiter.TokenBucket(limiter.PerSecond(rate), rate), limiter.LeakyBucket(limiter.PerSecond(rate), rate),
-		limiter.LeakyBucketShaping(limiter.PerSecond(rate), rate), limiter.GCRA(limiter.PerSecond(rate), rate),
+		limiter.FixedWindow(rate), limiter.SlidingWindowLog(limiter.PerSecond(10_000)), limiter.SlidingWindowCounter(rate),
+		limiter.TokenBucket(rate, rate.N), limiter.LeakyBucket(rate, rate.N), limiter.LeakyBucketShaping(rate, rate.N), limiter.GCRA(rate, rate.N),
 	} {
 		for _, n := range slices.Compact([]int{1, callers}) {
 			row, err := o.bench(ctx, l, n, each)
@@ -109,8 +109,7 @@ func (o *Operator) bench(ctx context.Context, l limiter.Limit, callers int, each
 		return row, err
 	}
 	defer func() { _ = lim.Close() }()
-	row = BenchRow{Algorithm: l.Algorithm(), Callers: callers}
-	took, late := make([][]time.Duration, callers), make([]int, callers)
+	took, late := make([][]time.Duration, callers), atomic.Int64{}
 	cpu := o.cpu(ctx)
 	end, start := time.Now().Add(each), time.Now()
 	var wg sync.WaitGroup
@@ -118,13 +117,13 @@ func (o *Operator) bench(ctx context.Context, l limiter.Limit, callers int, each
 		wg.Go(func() {
 			for i := c; ctx.Err() == nil; i += callers {
 				begin := time.Now()
-				if begin.After(end) {
-					return
-				}
 				res, err := lim.Allow(ctx, "k"+strconv.Itoa(i%benchKeys))
 				took[c] = append(took[c], time.Since(begin))
 				if err != nil || res.Source == limiter.SourceLocal {
-					late[c]++
+					late.Add(1)
+				}
+				if time.Now().After(end) { // each makes one, however short the time is
+					return
 				}
 			}
 		})
@@ -133,17 +132,24 @@ func (o *Operator) bench(ctx context.Context, l limiter.Limit, callers int, each
 	if ctx.Err() != nil {
 		return row, ctx.Err()
 	}
-	all := slices.Concat(took...)
-	slices.Sort(all)
-	row.PerSecond = float64(len(all)) / time.Since(start).Seconds()
-	row.P50, row.P99 = Duration(all[len(all)/2]), Duration(all[len(all)*99/100])
-	for _, n := range late {
-		row.Late += float64(n) / float64(len(all))
-	}
-	if after := o.cpu(ctx); cpu > 0 && after > cpu {
-		row.CPU = Duration((after - cpu) / time.Duration(len(all)))
-	}
+	row = rowOf(slices.Concat(took...), late.Load(), time.Since(start), cpu, o.cpu(ctx))
+	row.Algorithm, row.Callers = l.Algorithm(), callers
 	return row, nil
+}
+
+// rowOf says what decisions are that took so long each, of which so many were late, while the CPU that Redis had used
+// became another.
+func rowOf(took []time.Duration, late int64, elapsed, before, after time.Duration) BenchRow {
+	slices.Sort(took)
+	n := len(took)
+	row := BenchRow{
+		PerSecond: float64(n) / elapsed.Seconds(), Late: float64(late) / float64(n),
+		P50: Duration(took[n/2]), P99: Duration(took[n*99/100]),
+	}
+	if before > 0 && after > before {
+		row.CPU = Duration((after - before) / time.Duration(n))
+	}
+	return row
 }
 
 // cpu is what one server has used since its start, 0 where that is not known: other programs use it, too.

@@ -131,7 +131,7 @@ func (o *Operator) Block(ctx context.Context, key string, d time.Duration, in Bl
 			}
 		}
 	}
-	left := int64(0)
+	var left int64
 	for _, name := range slices.Sorted(maps.Keys(where)) {
 		s := where[name]
 		b := lua.Block{Keys: s.keys, Params: lua.NewArgs(s.forBlock()), Time: d.Microseconds()}

@@ -78,6 +78,9 @@ type facts struct {
 	clustered   bool // the client is one of a cluster
 }
 
+// mostTries is how many ids are tried until one is in a slot of a server: enough for one that has a hundredth of them.
+const mostTries = 1000
+
 // pings is how many round trips are measured.
 const pings = 30
 
@@ -180,33 +183,37 @@ func (f *facts) measure(ctx context.Context, rdb *redis.Client) error {
 
 // try runs what limiters run, on a key that does not live longer than two seconds.
 func (o *Operator) try(ctx context.Context, rdb *redis.Client, f *facts) {
-	id, on := fmt.Sprintf("check-%016x", random.Uint64()), o
-	if f.clustered {
-		id = "" // the hash slot must be of this server
-		for range mostPeerKeys {
-			name := fmt.Sprintf("check-%016x", random.Uint64())
-			if master, err := o.rdb.(*redis.ClusterClient).MasterForKey(ctx, o.names.Probe(name)); err == nil && master.Options().Addr == rdb.Options().Addr {
-				id = name
-				break
-			}
-		}
-		if id == "" {
-			return // it has no slots
-		}
+	id := o.idOn(ctx, rdb)
+	if id == "" {
+		return // it has no slots
 	}
 	for _, kind := range algo.Kinds {
 		p, _ := algo.Limit{Kind: kind, N: 1000, Per: 1_000_000, Burst: 1000}.Params() // is valid
-		item := lua.Item{Keys: on.names.KeysOf(kind, id), Params: lua.NewArgs(p), Cost: 1}
-		f.scripts[kind.String()] = on.do(ctx, &lua.Decide{Nonce: "check", Items: []lua.Item{item}})
+		item := lua.Item{Keys: o.names.KeysOf(kind, id), Params: lua.NewArgs(p), Cost: 1}
+		f.scripts[kind.String()] = o.do(ctx, &lua.Decide{Nonce: "check", Items: []lua.Item{item}})
 		item.Cost = 0
-		if err := on.do(ctx, &lua.Decide{Nonce: "check", Items: []lua.Item{item}}); err != nil {
+		if err := o.do(ctx, &lua.Decide{Nonce: "check", Items: []lua.Item{item}}); err != nil {
 			f.scripts["peek"] = err
 		}
 	}
 	if !f.clustered {
-		key := on.names.Peers(0)
-		f.scripts["heartbeat"] = on.do(ctx, &lua.Beat{Key: key, ID: id})
+		f.scripts["heartbeat"] = o.do(ctx, &lua.Beat{Key: o.names.Peers(0), ID: id})
 	}
+}
+
+// idOn returns an id whose keys are on a server: of a cluster in one of its hash slots. It is "" where none was found.
+func (o *Operator) idOn(ctx context.Context, rdb *redis.Client) string {
+	all, clustered := o.rdb.(*redis.ClusterClient)
+	for range mostTries {
+		id := fmt.Sprintf("check-%016x", random.Uint64())
+		if !clustered {
+			return id
+		}
+		if master, err := all.MasterForKey(ctx, o.names.Probe(id)); err == nil && master.Options().Addr == rdb.Options().Addr {
+			return id
+		}
+	}
+	return ""
 }
 
 // isReply reports whether Redis has answered, with an error.

@@ -62,6 +62,8 @@ func TestClients(t *testing.T) {
 		{Address{URL: "host:7", Cluster: true, User: "u", Password: "p"}, connection{kind: "cluster", addr: "host:7", user: "u", password: "p", times: five}, false},
 		{Address{URL: "rediss+cluster://a:b@host:7?addr=other:8&" + times}, connection{kind: "cluster", addr: "host:7 other:8", user: "a", password: "b", times: url}, true},
 		{Address{URL: "redis+sentinel://host:7?master_name=m&" + times, User: "u", Password: "p", Cluster: true}, connection{kind: "one", addr: "FailoverClient", user: "u", password: "p", times: url}, false},
+		{Address{URL: "redis+sentinel://host:7?master_name=m", Timeout: time.Second}, connection{kind: "one", addr: "FailoverClient", times: [3]time.Duration{time.Second, time.Second, time.Second}}, false},
+		{Address{URL: "host:7", Cluster: true, Timeout: time.Second}, connection{kind: "cluster", addr: "host:7", times: [3]time.Duration{time.Second, time.Second, time.Second}}, false},
 		{Address{URL: "rediss+sentinel://host:7?master_name=m&username=a&password=b", User: "u", Password: "p"}, connection{kind: "one", addr: "FailoverClient", user: "a", password: "b", times: five}, true},
 	} {
 		got := connectionOf(t, c.a)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/calendar"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -146,4 +147,97 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%+v", f.Server)
 		}
 	})
+}
+
+// TestParamsOfCalendars: a limit of a calendar is compared with the shortest unit of its kind, which its states have.
+func TestParamsOfCalendars(t *testing.T) {
+	for i, unit := range []calendar.Unit{calendar.Day, calendar.Week, calendar.Month, calendar.Year} {
+		l := limiter.Calendar(10, unit, time.UTC)
+		if p, err := paramsOf(l); err != nil || p.Den != algo.Shortest[i] || p.Cap != 10 || !followsCalendar(l) {
+			t.Errorf("%v: %+v, %v", unit, p, err)
+		}
+	}
+	plain := limiter.FixedWindow(limiter.Per(10, 7*24*time.Hour))
+	if p, err := paramsOf(plain); err != nil || p.Den != (7*24*time.Hour).Microseconds() || followsCalendar(plain) {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// TestDescribeAtTheBorders: a state that was blocked and never used, one of the first microsecond, and those with as much as
+// a state can have.
+func TestDescribeAtTheBorders(t *testing.T) {
+	const now = 1_760_000_000_000_000
+	for _, kind := range algo.Kinds {
+		s := State{kind: kind, params: algo.Params{Kind: kind}}
+		s.describe(&algo.State{Until: now + 5, Length: 5}, now, Question{})
+		if s.Rate != "" || s.Limit != "" || s.Used != 0 || s.Remaining != nil || s.ResetAfter != 0 || s.Since != nil || s.BlockedFor != micros(5) {
+			t.Errorf("%v was never used: %+v", kind, s)
+		}
+	}
+	s := State{kind: algo.GCRA, params: algo.Params{Kind: algo.GCRA, Num: 1, Den: 1_000_000}}
+	if s.describe(&algo.State{Birth: 1, At: now}, now, Question{}); s.Since == nil || s.Since.UnixMicro() != 1 {
+		t.Errorf("%+v", s)
+	}
+	if s.describe(&algo.State{At: now}, now, Question{}); s.Since.UnixMicro() != 1 {
+		t.Errorf("no time of birth is one: %+v", s)
+	}
+	// One unit is left, so that nobody has to wait; and in a window of a calendar none is used in the instant in which it ends.
+	l := limiter.FixedWindow(limiter.Per(10, 20*time.Second))
+	s = State{kind: algo.FixedWindow, params: algo.Params{Kind: algo.FixedWindow, Num: 1, Den: 20_000_000}}
+	if s.describe(&algo.State{At: now + 20_000_000, V: 9}, now, Question{Limit: l}); *s.Remaining != 1 || *s.RetryAfter != 0 || s.Used != 9 {
+		t.Errorf("%+v", s)
+	}
+	for ahead, used := range map[int64]int64{-1: 0, 0: 0, 1: 9} {
+		s = State{kind: algo.FixedWindow, params: algo.Params{Kind: algo.FixedWindow, Num: 1, Den: algo.Shortest[0]}}
+		s.describe(&algo.State{At: now + ahead, V: 9}, now, Question{})
+		if s.Used != used || s.Rate != "window of a calendar day, or 16h0m0s" {
+			t.Errorf("it ends in %d µs: %+v", ahead, s)
+		}
+		// A limit without a calendar has such a window, too.
+		s = State{kind: algo.FixedWindow, params: algo.Params{Kind: algo.FixedWindow, Num: 1, Den: algo.Shortest[0]}}
+		s.describe(&algo.State{At: now + 3_600_000_000, V: 9}, now, Question{Limit: limiter.FixedWindow(limiter.Per(10, 16*time.Hour))})
+		p := asksFor(t, limiter.FixedWindow(limiter.Per(10, 16*time.Hour)))
+		if _, end := p.Bounds(now); s.Used != 9 || s.ResetAfter != micros(end-now) {
+			t.Errorf("%+v, it ends in %d µs", s, end-now)
+		}
+	}
+	// What a state of a window, and of a bucket, can hold under the longest period: more than half of what can be said exactly.
+	for _, kind := range []algo.Kind{algo.FixedWindow, algo.SlidingWindowCounter} {
+		s = State{kind: kind, params: algo.Params{Kind: kind, Num: 1, Den: algo.MaxPeriod}}
+		if s.describe(&algo.State{At: now + algo.MaxPeriod, V: 200}, now, Question{}); s.Used != 200 {
+			t.Errorf("%v: %+v", kind, s)
+		}
+	}
+}
+
+// TestParamsForABlock: those of the state, with room for what it holds, or such that expire late where it has none.
+func TestParamsForABlock(t *testing.T) {
+	for i, c := range []struct {
+		of   algo.Params
+		want [3]int64
+	}{
+		{algo.Params{Num: 3, Den: 4, Cap: 5}, [3]int64{3, 4, 5}}, {algo.Params{Num: 1, Den: 1, Cap: 1}, [3]int64{1, 1, 1}},
+		{algo.Params{Num: 3, Den: 1_000_000}, [3]int64{3, 1_000_000, algo.MaxExact / 4 / 1_000_000}}, {algo.Params{Num: 1, Den: algo.MaxExact}, [3]int64{1, algo.MaxExact, 1}},
+	} {
+		c.of.Kind = algo.GCRA
+		s := State{kind: algo.GCRA, params: c.of}
+		if p := s.forBlock(); p.Kind != algo.GCRA || [3]int64{p.Num, p.Den, p.Cap} != c.want {
+			t.Errorf("%d: %+v", i, p)
+		}
+	}
+	for _, of := range []algo.Params{{}, {Num: 1}, {Den: 1}} {
+		s := State{kind: algo.GCRA, params: of}
+		if p := s.forBlock(); p.Num != 1 || p.Den != 24*3600*1_000_000 || p.Cap != 1 {
+			t.Errorf("%+v: %+v", of, p)
+		}
+	}
+}
+
+func asksFor(t *testing.T, l limiter.Limit) algo.Params {
+	t.Helper()
+	p, err := paramsOf(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

@@ -73,7 +73,7 @@ func (o *Operator) Top(ctx context.Context, n int, secret []byte, keys ...string
 		if len(keys) > 0 {
 			r.Keys = slices.DeleteFunc(r.Keys, func(k analytics.Key) bool {
 				return !slices.ContainsFunc(keys, func(key string) bool {
-					return k.Key == analytics.ShownKey(key, nil) || len(secret) > 0 && k.Key == analytics.ShownKey(key, secret)
+					return k.Key == analytics.ShownKey(key, nil) || k.Key == analytics.ShownKey(key, secret)
 				})
 			})
 		}

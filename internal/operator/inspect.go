@@ -140,7 +140,7 @@ func (o *Operator) Inspect(ctx context.Context, key string, q Question) (*Key, e
 	}
 	k := &Key{Prefix: o.prefix, Key: key, At: now.UTC(), Limits: []State{}}
 	published := map[string]limiter.Limit{}
-	if q.Limit == (limiter.Limit{}) && len(states) > 0 {
+	if q.Limit == (limiter.Limit{}) {
 		if published, err = o.published(ctx); err != nil {
 			return nil, err
 		}
@@ -327,9 +327,7 @@ func (s *State) describe(state *algo.State, now int64, q Question) {
 	} else if follows {
 		read.Level, read.Ahead = state.V, ahead // the time of a state is the end of its window
 	}
-	free := read
-	free.Blocked = 0
-	d := p.Decision(free, 0, true)
+	d := p.Decision(read, 0, true)
 	s.Used = p.Cap - d.Remaining
 	s.ResetAfter = micros(max(d.ResetAfter, read.Blocked))
 	if s.kind == algo.SlidingWindowLog && !known {

@@ -1,6 +1,7 @@
 package operator_test
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/calendar"
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
@@ -118,7 +120,7 @@ func TestInspectWhatIsNoLimit(t *testing.T) {
 	must(t, rdb.Set(t.Context(), "holdfast:v2:swl:{k}", "foreign", 0).Err())
 	k, err := o.Inspect(t.Context(), "k", operator.Question{})
 	must(t, err)
-	if k.Permits == nil || k.Permits.Held != 2 || k.Permits.Waiting != 0 || k.Permits.LastEnd <= 0 {
+	if k.Permits == nil || k.Permits.Held != 2 || k.Permits.Waiting != 0 || k.Permits.LastEnd <= 0 || k.Permits.LastEnd > operator.Duration(time.Hour) {
 		t.Errorf("permits: %+v", k.Permits)
 	}
 	broken := 0
@@ -141,7 +143,11 @@ func TestInspectWhatIsNoLimit(t *testing.T) {
 		must(t, err)
 		return k.SampledRate > 0
 	})
-	if k, err := o.Inspect(t.Context(), "never used", operator.Question{}); err != nil || !k.Empty() {
+	must(t, rdb.Set(t.Context(), "holdfast:v1:learnt:{learnt}", "x", 0).Err())
+	if k, err := o.Inspect(t.Context(), "learnt", operator.Question{}); err != nil || k.Empty() || !k.Learnt {
+		t.Errorf("%+v, %v", k, err)
+	}
+	if k, err := o.Inspect(t.Context(), "never used", operator.Question{}); err != nil || !k.Empty() || k.Learnt {
 		t.Errorf("%+v, %v", k, err)
 	}
 	if _, err := o.Inspect(t.Context(), "", operator.Question{}); err == nil {
@@ -229,8 +235,11 @@ func TestBlockParts(t *testing.T) {
 	lim := newLimiter(t, rdb, all[3], limiter.WithKeyShards(4))
 	use(t, lim, "used", 1) // one of four parts
 	for key, in := range map[string]operator.BlockIn{"used": {}, "never used": {Algorithm: "token bucket", Shards: 4}} {
-		_, err := o.Block(t.Context(), key, time.Minute, in)
+		blocked, err := o.Block(t.Context(), key, time.Minute, in)
 		must(t, err)
+		if n := map[string]int{"used": lua.MaxParts, "never used": 4}[key]; len(blocked.Redis) != n {
+			t.Errorf("%s: %d parts are blocked, want %d", key, len(blocked.Redis), n)
+		}
 		for range 8 {
 			if res, err := lim.Allow(t.Context(), key); err != nil || res.Allowed {
 				t.Fatalf("%s: %+v, %v", key, res, err)
@@ -269,8 +278,10 @@ func TestReset(t *testing.T) {
 	if len(inspect(t, o, "other", operator.Question{})) != 1 {
 		t.Error("another key is gone")
 	}
-	if c, err := o.Reset(t.Context(), "k", true); err != nil || len(c.Redis) != 1 {
-		t.Errorf("with permits: %+v, %v", c, err)
+	for _, want := range []int{1, 0} {
+		if c, err := o.Reset(t.Context(), "k", true); err != nil || len(c.Redis) != want {
+			t.Errorf("with permits: %+v, %v", c, err)
+		}
 	}
 }
 
@@ -282,9 +293,13 @@ func TestCluster(t *testing.T) {
 	rdb, err := operator.Address{URL: "redis://" + c.Masters[1].Addr()}.Connect(t.Context())
 	must(t, err)
 	defer rdb.Close()
-	if _, ok := rdb.(*redis.ClusterClient); !ok {
+	of, ok := rdb.(*redis.ClusterClient)
+	if !ok || !of.Options().ContextTimeoutEnabled {
 		t.Fatalf("a node of a cluster is taken for %T", rdb)
 	}
+	said, err := operator.Address{URL: "redis+cluster://" + c.Masters[0].Addr()}.Connect(t.Context())
+	must(t, err)
+	must(t, said.Close())
 	o := newOperator(t, rdb)
 	lim := newLimiter(t, rdb, all[6], limiter.WithKeyShards(8))
 	for range 10 {
@@ -316,7 +331,7 @@ func TestCluster(t *testing.T) {
 	}
 	checked, err := o.Check(t.Context())
 	must(t, err)
-	if len(checked.Servers) != 3 || checked.Worst() == operator.Failing {
+	if len(checked.Servers) != 3 || checked.Worst() == operator.Failing || !slices.IsSortedFunc(checked.Servers, func(a, b operator.Server) int { return strings.Compare(a.Addr, b.Addr) }) {
 		t.Errorf("%+v", checked)
 	}
 }
@@ -358,8 +373,16 @@ func TestTablesAreFound(t *testing.T) {
 		for _, key := range []string{"holdfast:v1:limits:{a b}", "holdfast:v1:limits:{\x1b[2J}", "holdfast:v1:limits:{}"} {
 			must(t, rdb.HSet(t.Context(), key, "gold", "1/s").Err())
 		}
-		if tables, err := o.Tables(t.Context(), ""); err != nil || len(tables) != 8 {
+		tables, err := o.Tables(t.Context(), "")
+		if err != nil || len(tables) != 8 || !slices.IsSortedFunc(tables, func(a, b operator.Table) int { return strings.Compare(a.Name, b.Name) }) {
 			t.Errorf("%s: %+v, %v", name, tables, err)
+		}
+		must(t, rdb.HSet(t.Context(), "holdfast:v1:limits:{a}", "silver", "no limit").Err())
+		if tables, err := o.Tables(t.Context(), "a"); err != nil || len(tables) != 1 || len(tables[0].Limits) != 1 || tables[0].Rejected["silver"] == "" {
+			t.Errorf("%s: %+v, %v", name, tables, err)
+		}
+		if version, err := o.SetLimit(t.Context(), "a b", "gold", all[6]); err == nil || version != 0 {
+			t.Errorf("%s: version %d, %v", name, version, err)
 		}
 	}
 }
@@ -391,5 +414,20 @@ func TestInspectCalendars(t *testing.T) {
 		}
 		must(t, lim.Close())
 		must(t, rdb.FlushAll(t.Context()).Err())
+	}
+}
+
+// TestErrorsOfOneCommandOfSeveral: what Redis answers to one of the commands that are sent together is the answer to all.
+func TestErrorsOfOneCommandOfSeveral(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Client(t, redistest.Start(t))
+	o := newOperator(t, rdb)
+	must(t, rdb.Set(t.Context(), "holdfast:v1:sampled:{all}", "foreign", 0).Err())
+	if k, err := o.Inspect(t.Context(), "k", operator.Question{}); !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		t.Errorf("%+v, %v", k, err)
+	}
+	must(t, rdb.Set(t.Context(), "holdfast:v1:sampled:{all}:p", "foreign", 0).Err())
+	if f, err := o.Fleet(t.Context()); !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		t.Errorf("%+v, %v", f, err)
 	}
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,28 +9,11 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/examples/internal/demotest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// pipes is a listener in memory, so that time is virtual.
-type pipes chan net.Conn
-
-func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
-	here, there := net.Pipe()
-	p <- there
-	return here, nil
-}
-
-func (p pipes) Accept() (net.Conn, error) {
-	if c, ok := <-p; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (p pipes) Close() error   { close(p); return nil }
-func (p pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
 // TestRun: each style of refusal is understood, by the header that says so.
 func TestRun(t *testing.T) { synctest.Test(t, understands) }
@@ -40,8 +21,8 @@ func TestRun(t *testing.T) { synctest.Test(t, understands) }
 func understands(t *testing.T) {
 	time.Sleep(20 * 365 * 24 * time.Hour) // to a date that is no delay, as it may be in 2000, when this begins
 	var out bytes.Buffer
-	l := make(pipes)
-	if err := run(t.Context(), &http.Transport{DialContext: l.dial}, l, &out); err != nil {
+	l := make(demotest.Pipes)
+	if err := run(t.Context(), &http.Transport{DialContext: l.Dial}, l, &out); err != nil {
 		t.Fatal(err)
 	}
 	t.Log(out.String())

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -84,14 +85,18 @@ func (a *app) build(srv *demo.Redis) (err error) {
 		return err
 	}
 	for _, shared := range []bool{false, true} {
-		f, err := newFleet(shared, a.outage, prefix, a.cfg.budget)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		f, err := newFleet(shared, l, new(net.Dialer).DialContext, a.outage.client, prefix, a.cfg.budget)
 		if err != nil {
 			return err
 		}
 		a.fleets = append(a.fleets, f)
 	}
 	for _, inTurn := range []bool{true, false} {
-		l, err := newLine(inTurn, a.outage, prefix, a.cfg.budget, &a.hub)
+		l, err := newLine(inTurn, a.outage.client(), prefix, a.cfg.budget, &a.hub)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -76,14 +77,18 @@ type fleetWorker struct {
 // of a cooldown.
 type paces struct{ limiter.Allower }
 
-func newFleet(shared bool, o *outage, prefix string, budget time.Duration) (*fleet, error) {
-	api, err := startThirdParty()
+// dial is how workers reach the third party.
+type dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// newFleet returns a fleet whose third party listens at l, and closes that.
+func newFleet(shared bool, l net.Listener, dial dial, client func() *redis.Client, prefix string, budget time.Duration) (*fleet, error) {
+	api, err := startThirdParty(l)
 	if err != nil {
 		return nil, err
 	}
 	f := &fleet{shared: shared, api: api, pauses: newPauses(fleetWorkers), past: []fleetSecond{}}
 	for i := range fleetWorkers {
-		w, err := newFleetWorker(i, f.pauses, shared, o, fmt.Sprintf("%s:fleet:%v", prefix, shared), budget)
+		w, err := newFleetWorker(i, f.pauses, shared, dial, client(), fmt.Sprintf("%s:fleet:%v", prefix, shared), budget)
 		if err != nil {
 			return nil, errors.Join(err, f.close())
 		}
@@ -92,9 +97,9 @@ func newFleet(shared bool, o *outage, prefix string, budget time.Duration) (*fle
 	return f, nil
 }
 
-func newFleetWorker(number int, p *pauses, shared bool, o *outage, prefix string, budget time.Duration) (*fleetWorker, error) {
+func newFleetWorker(number int, p *pauses, shared bool, dial dial, rdb *redis.Client, prefix string, budget time.Duration) (*fleetWorker, error) {
 	quiet := slog.New(slog.DiscardHandler)
-	w := &fleetWorker{number: number, pauses: p, rdb: o.client()}
+	w := &fleetWorker{number: number, pauses: p, rdb: rdb}
 	var err error
 	// The limit is far above what the fleet asks for: it is there to carry cooldowns.
 	w.lim, err = limiter.New(w.rdb, limiter.GCRA(limiter.PerSecond(1000), 1000),
@@ -107,7 +112,7 @@ func newFleetWorker(number int, p *pauses, shared bool, o *outage, prefix string
 		allower = paces{w.lim}
 	}
 	w.base = http.DefaultTransport.(*http.Transport).Clone()
-	w.base.Proxy = nil // the third party is on this machine
+	w.base.Proxy, w.base.DialContext = nil, dial // the third party is on this machine
 	transport, err := httpclient.New(sends{w.base, p, number},
 		httpclient.WithLimiter(allower),
 		httpclient.WithKey(func(*http.Request) string { return "third-party" }),

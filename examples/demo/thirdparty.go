@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -28,10 +29,10 @@ type thirdParty struct {
 	current fleetSecond
 }
 
-func startThirdParty() (*thirdParty, error) {
+func startThirdParty(l net.Listener) (*thirdParty, error) {
 	lim, err := limiter.NewLocal(limiter.FixedWindow(limiter.Per(quota, quotaWindow)))
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, l.Close())
 	}
 	p := &thirdParty{quota: lim}
 	limit, err := middleware.New(lim, middleware.Everyone(),
@@ -39,11 +40,7 @@ func startThirdParty() (*thirdParty, error) {
 		middleware.WithHook(func(_ context.Context, d middleware.Decision) { p.count(d.Status == 0) }),
 	)
 	if err != nil {
-		return nil, err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, l.Close())
 	}
 	p.url = "http://" + l.Addr().String()
 	p.server = &http.Server{ReadHeaderTimeout: time.Minute, Handler: limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -55,8 +55,8 @@ type lineState struct {
 	Waiters []waiter `json:"waiters"`
 }
 
-func newLine(inTurn bool, o *outage, prefix string, budget time.Duration, h *hub) (*line, error) {
-	l := &line{inTurn: inTurn, rdb: o.client(), hub: h, asked: make(chan struct{}, 1)}
+func newLine(inTurn bool, rdb *redis.Client, prefix string, budget time.Duration, h *hub) (*line, error) {
+	l := &line{inTurn: inTurn, rdb: rdb, hub: h, asked: make(chan struct{}, 1)}
 	l.reset()
 	var err error
 	l.lim, err = limiter.New(l.rdb, waitersLimit,

@@ -7,10 +7,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/sim"
 )
 
-// TestLines: in turn no caller is overtaken except by the critical one; a second line at the same
-// time is rejected.
+// TestLines: all are served; a second line at the same time is rejected.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	a, srv := alone(t)
@@ -40,14 +43,40 @@ func TestLines(t *testing.T) {
 			}
 		}
 	}
-	turn := done.Lines[0].Waiters
-	others := turn[:waiters-1]
-	if !slices.IsSortedFunc(others, func(a, b waiter) int { return int(a.Served*1000) - int(b.Served*1000) }) {
-		t.Errorf("a caller was overtaken: %+v", turn)
+}
+
+// TestInTurn: no caller is overtaken except by the critical one, with and without Redis.
+func TestInTurn(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			r.Set(func(h *sim.Health) { h.Frozen = down })
+			l, err := newLine(true, r.Client("p", redis.Options{MaxRetries: -1}), "demo", time.Second, new(hub))
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.run(t.Context())
+			turn := l.state().Waiters
+			if overtaken(turn) != 0 || turn[0].Served == 0 {
+				t.Errorf("a caller was overtaken: %+v", turn)
+			}
+			if turn[waiters-1].Served >= turn[waiters-2].Served {
+				t.Errorf("the critical one came last: %+v", turn)
+			}
+			if err := l.close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	if turn[waiters-1].Served > others[len(others)-1].Served {
-		t.Errorf("the critical one came last: %+v", turn)
+}
+
+// overtaken counts those before whom a later one was served that is not critical.
+func overtaken(all []waiter) (n int) {
+	for i, w := range all {
+		if slices.ContainsFunc(all[i+1:], func(later waiter) bool { return !later.Critical && later.Served < w.Served }) {
+			n++
+		}
 	}
+	return n
 }
 
 func (l *line) arrived() bool { return l.state().Waiters[0].Arrived > 0 }

@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
 
 func short() config {
-	return config{workers: 4, rate: 100, burst: 20, length: 6 * time.Second, kill: 1500 * time.Millisecond, back: 3500 * time.Millisecond}
+	return config{workers: 4, rate: 100, burst: 20, length: 8 * time.Second, kill: 1500 * time.Millisecond, back: 5 * time.Second}
 }
 
 // outage runs the demonstration and checks that it shows what it is for.

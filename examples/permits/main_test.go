@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
 
 // short is over soon, but its permits and its budget are long enough for a busy machine.
 func short() config {
-	return config{max: 2, programs: 3, exports: 20, each: 50 * time.Millisecond, ttl: 2 * time.Second, budget: 10 * time.Second}
+	return config{max: 2, programs: 3, exports: 20, each: 120 * time.Millisecond, ttl: 5 * time.Second, budget: 10 * time.Second}
 }
 
 func TestPermits(t *testing.T) {

@@ -5,8 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/examples/internal/demotest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/sim"
 )
 
 func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
@@ -26,19 +29,22 @@ func TestTokens(t *testing.T) {
 // TestSettlingLetsMoreThrough: with the same limit, more calls are made when what was
 // estimated too high is given back.
 func TestSettlingLetsMoreThrough(t *testing.T) {
-	srv := redistest.Start(t)
-	cfg := short()
-	kept, err := cfg.fleet(t.Context(), redistest.Client(t, srv).Options(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	settled, err := cfg.fleet(t.Context(), redistest.Client(t, srv).Options(), true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if settled.calls < 2*kept.calls || settled.tokens > int64(20_000*4) {
-		t.Errorf("%+v without, %+v with settling", kept, settled)
-	}
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		rdb := r.Client("a", redis.Options{})
+		defer rdb.Close()
+		cfg := short()
+		kept, err := cfg.fleet(t.Context(), rdb.Options(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		settled, err := cfg.fleet(t.Context(), rdb.Options(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if settled.calls < 2*kept.calls || settled.tokens > int64(20_000*4) {
+			t.Errorf("%+v without, %+v with settling", kept, settled)
+		}
+	})
 }
 
 func TestBadFlags(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
 
 func short() config {
-	return config{jobs: 400, workers: 3, rate: 100, burst: 10, kill: time.Second, back: 2 * time.Second}
+	return config{jobs: 600, workers: 3, rate: 100, burst: 10, kill: time.Second, back: 4 * time.Second}
 }
 
 // work runs the program and checks that every job was done once, by workers

@@ -9,6 +9,15 @@ import (
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
+// again is a fault so many times, so far apart.
+func again(f Fault, n int, apart time.Duration) (all []Fault) {
+	for range n {
+		all = append(all, f)
+		f.At += apart
+	}
+	return all
+}
+
 // TestKept lets fleets live again in which a promise did not hold once.
 func TestKept(t *testing.T) {
 	for name, p := range map[string]Plan{
@@ -90,6 +99,53 @@ func TestKept(t *testing.T) {
 		"a host asks for a pause while turns are yet to come": {
 			Seed: 1, Processes: 2, Callers: 8, Keys: 1, Limits: []Limit{{Limit: limiter.LeakyBucketShaping(limiter.PerSecond(10), 40)}},
 			Life: 3 * time.Minute, Think: 100 * time.Millisecond, Host: Host{Limit: 30, Window: 10 * time.Second},
+		},
+		"the burst of a slow limit is granted just before Redis is lost": {
+			Seed: 1, Processes: 4, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerMinute(6), 60)}},
+			Life: time.Minute, Think: 50 * time.Millisecond,
+			Faults: []Fault{{Kind: Refused, At: 12 * time.Second, For: 20 * time.Second}},
+		},
+		"a limit becomes lower just before Redis is lost": {
+			Seed: 1, Processes: 4, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerMinute(900), 90)}},
+			Life: time.Minute, Think: 50 * time.Millisecond,
+			Changes: []Change{{At: 20 * time.Second, To: limiter.GCRA(limiter.PerMinute(90), 9)}},
+			Faults:  []Fault{{Kind: Refused, At: 24 * time.Second, For: 20 * time.Second}},
+		},
+		"Redis loses its state again and again, and is lost": {
+			Seed: 1, Processes: 8, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(100), 1)}},
+			Life: time.Minute, Think: 100 * time.Millisecond, Options: options{NoDenials: true},
+			Faults: append(again(Fault{Kind: Flushed, At: 25 * time.Second}, 12, 200*time.Millisecond), Fault{Kind: Refused, At: 27500 * time.Millisecond, For: 10 * time.Second}),
+		},
+		"the parts of a split key": {
+			Seed: 1, Processes: 2, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.FixedWindow(limiter.PerSecond(9)), Parts: 3}},
+			Life: time.Minute, Think: 50 * time.Millisecond,
+		},
+		"answers come too late for some callers of a split key": {
+			Seed: 1, Processes: 8, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(1000), 40), Parts: 4}},
+			Life: 100 * time.Second, Think: 100 * time.Millisecond,
+			Faults: []Fault{{Kind: Far, At: 25 * time.Second, For: time.Minute, By: 7 * time.Millisecond}},
+		},
+		"many callers of a cluster of one server": {
+			Seed: 1, Shape: OneShard, Processes: 2, Callers: 16, Keys: 4, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(100), 50)}},
+			Life: time.Minute, Think: 30 * time.Millisecond,
+			Faults: []Fault{{Kind: Sluggish, At: 20 * time.Second, For: 2 * time.Second, By: time.Millisecond}},
+		},
+		"a process is cut off for longer than the others count it": {
+			Seed: 1, Processes: 4, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerHour(60), 60)}},
+			Life: 3 * time.Minute, Think: 200 * time.Millisecond, Options: options{NoDenials: true},
+			Faults: []Fault{
+				{Kind: BlackHole, At: 25 * time.Second, For: 2 * time.Minute, Of: []int{3}},
+				{Kind: Refused, At: 100 * time.Second, For: 20 * time.Second},
+			},
+		},
+		"callers that ask every few minutes": {
+			Seed: 1, Processes: 6, Callers: 1, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerHour(60), 30)}},
+			Life: 3 * time.Hour, Think: 150 * time.Second, Options: options{NoDenials: true},
+			Faults: []Fault{{Kind: Refused, At: time.Hour, For: time.Hour}},
+		},
+		"callers leave when a host asks for a pause": {
+			Seed: 1, Processes: 4, Callers: 1, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(20), 10)}},
+			Life: 10 * time.Minute, Think: 160 * time.Millisecond, Host: Host{Limit: 5, Window: 5 * time.Second},
 		},
 		"a slow log": {
 			Seed: 1, Processes: 3, Callers: 2, Keys: 2, Limits: []Limit{{Limit: limiter.SlidingWindowLog(limiter.PerMinute(200))}},

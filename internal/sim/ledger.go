@@ -307,7 +307,7 @@ func (l *ledger) decided(process, lim, server int, key string, d limiter.Decisio
 		switch {
 		case local:
 			a.fleet.alone(l.now(), a.rule.grants(l.now()), process, res.Claim)
-			sum, most := a.fleet.sum(l.plan.claim(l.now()))
+			sum, most := a.fleet.sum(l.plan.claim(l.now()), func(process int) bool { return l.plan.knowsNone(process, l.now()) })
 			l.check(sum <= most+0.001, "P5", "%s: the processes that decide alone claim %v, %.3f in all, at most %.3f", key, a.fleet.of, sum, most)
 		case res.Source == limiter.SourceRedis && res.Allowed:
 			a.fleet.granted(l.now(), a.rule.grants(l.now()), process)
@@ -404,7 +404,7 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 	}
 	last := map[int]memory{}
 	var admitted int64
-	var local, units, claims float64 // Σ claim·t in seconds, the same with a unit in each window at least, Σ claim·T
+	var local, claims float64 // Σ claim·t in seconds, Σ claim·T
 	var spans [][2]time.Duration
 	first, _ := slices.BinarySearchFunc(a.events, from, func(e event, at time.Duration) int { return cmp.Compare(e.at, at) })
 	for _, e := range a.events[first:] {
@@ -427,7 +427,6 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 		claim := max(m.claim, e.claim)
 		if e.local || m.local {
 			local += claim * (e.at - m.at).Seconds()
-			units += max(claim, unit) * (e.at - m.at).Seconds()
 		}
 		if !e.local || !m.local {
 			spans = append(spans, [2]time.Duration{m.at, e.at})
@@ -440,13 +439,9 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 	for _, m := range last {
 		if m.local {
 			local += m.claim * (to - m.at).Seconds()
-			units += max(m.claim, unit) * (to - m.at).Seconds()
 		} else {
 			spans = append(spans, [2]time.Duration{m.at, to})
 		}
-	}
-	if r.windowed && l.plan.Options.LocalKeys > 0 {
-		local = min(2*local, units) // more than the claims was seen there, perhaps by a key that made room and then shares a state
 	}
 	losses := 0.0
 	for _, lost := range a.lost {

@@ -60,12 +60,12 @@ func (c *claims) pass(at time.Duration, r granting) {
 }
 
 // sum is what the claims add up to, and what they may, when each process has at most a share
-// of what is shared equally. A process that knows of no other claims all.
-func (c *claims) sum(share float64) (sum, most float64) {
+// of what is shared equally. One that may know of no other may claim all.
+func (c *claims) sum(share float64, knowsNone func(process int) bool) (sum, most float64) {
 	most = (1 - equalShare) * (1 + c.extra)
-	for _, claim := range c.of {
+	for process, claim := range c.of {
 		sum += claim
-		if claim == 1 {
+		if claim == 1 && knowsNone(process) {
 			most++
 			continue
 		}

@@ -54,7 +54,7 @@ func standingOn(t *testing.T, shape Shape, seed uint64, processes int, limit lim
 	synctest.Test(t, func(t *testing.T) {
 		defer time.Sleep(2 * time.Second) // go-redis dials once more after its Close
 		l := &lines{decisions: make([]int, processes)}
-		l.net = newNetwork(1, 200*time.Microsecond)
+		l.net = newNetwork(seed, 200*time.Microsecond)
 		ledger := newLedger(&Plan{}, map[string]*rule{}, false)
 		for i := range shape.servers() {
 			l.servers = append(l.servers, newServer(l.net, ledger, fmt.Sprintf("10.0.0.%d:6379", i+1), uint64(i+1)))

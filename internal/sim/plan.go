@@ -257,6 +257,14 @@ func (p *Plan) claim(at time.Duration) float64 {
 	return 1 / float64(max(1, least-len(cut)))
 }
 
+// knowsNone reports that a process may know of no other one: there is none that could reach Redis lately,
+// it has joined, perhaps in a fault, they ask for little, or a fault began before all could count each other.
+func (p *Plan) knowsNone(process int, at time.Duration) bool {
+	counted := rushBefore + 40*p.Think // each has asked of every limit by then
+	early := func(f Fault) bool { return f.At < counted }
+	return p.Idle > p.Think || process >= p.Processes || at < counted || p.claim(at) == 1 || slices.ContainsFunc(p.Faults, early)
+}
+
 // migrated reports that slots may be elsewhere than at first.
 func (p *Plan) migrated(at time.Duration) bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == Migrated && f.At < at })

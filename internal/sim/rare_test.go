@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -51,4 +52,22 @@ func TestIdleProcessesAreCounted(t *testing.T) {
 			t.Errorf("%d of 660 were admitted in an outage", n)
 		}
 	})
+}
+
+// TestProcessesThatSpendFromLeasesAreCounted: processes that have asked Redis for nothing for two minutes,
+// because they spend what they hold, are counted.
+func TestProcessesThatSpendFromLeasesAreCounted(t *testing.T) {
+	const processes = 3
+	standing(t, 1, processes, limiter.GCRA(limiter.PerSecond(1), 3000), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+		l.ask(t, 2, 2*time.Minute, 1, 2)
+		for i := range 10 { // leases of other keys
+			if _, err := l.limiters[0].Allow(t.Context(), strconv.Itoa(i)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if n := l.limiters[0].Health().Processes; n != processes {
+			t.Errorf("%d of %d processes are counted", n, processes)
+		}
+	}, limiter.WithLease(600, 5*time.Minute))
 }

@@ -7,7 +7,7 @@ import (
 
 // inject lets a fault happen.
 func (w *World) inject(f Fault, rng *rand.Rand) {
-	time.Sleep(f.At + time.Duration(rng.Int64N(1000)))
+	w.net.instants.sleep(f.At + time.Duration(rng.Int64N(1000)))
 	w.ledger.fault("%v", f)
 	of := f.Of
 	if of == nil {
@@ -49,7 +49,7 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 		for range n {
 			paths(func(p *Path) { p.Refused = true })
 			paths(func(p *Path) { p.Refused = false })
-			time.Sleep(f.For / time.Duration(n))
+			w.net.instants.sleep(f.For / time.Duration(n))
 		}
 		f.For = 0
 	case Frozen:
@@ -81,7 +81,7 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 			f.For -= f.By
 		}
 		if w.Shape.replicated() { // the replica is elected for half of the time
-			time.Sleep(f.For / 2)
+			w.net.instants.sleep(f.For / 2)
 			f.For -= f.For / 2
 			healths(func(h *Health) { h.Down = true })
 			each((*Server).crash)
@@ -92,7 +92,7 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 					s.notice(f.By)
 				}
 				if w.Shape == Sentinel {
-					time.Sleep(f.By)
+					w.net.instants.sleep(f.By)
 				}
 			}
 		}
@@ -122,7 +122,7 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 		w.migrate(w.servers[f.On], f.For, rng)
 		f.For = 0
 	}
-	time.Sleep(f.For)
+	w.net.instants.sleep(f.For)
 	w.remembered()
 	end()
 	w.ledger.fault("over: %v", f)

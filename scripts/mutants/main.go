@@ -2,7 +2,7 @@
 // simulator, within a minute, and the tests that protections.txt names. It changes no file:
 // the go command reads the changed one in place of the other (-overlay).
 //
-//	go run ./mutants [-run regexp] [-sim 1m] [-tests]
+//	go run ./mutants [-run regexp] [-sim 1m] [-tests] [-together]
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -22,6 +23,7 @@ type mutant struct {
 	name   string
 	edits  []edit
 	tests  string // "package TestA|TestB", or empty
+	fleet  string // the fleet that finds it, as "TestKept/its name", or empty
 	unseen string // why the simulator cannot find it
 }
 
@@ -32,6 +34,7 @@ var (
 	only  = flag.String("run", "", "only the mutants whose name matches this regular expression")
 	sim   = flag.Duration("sim", time.Minute, "how long the simulator may look for each")
 	tests = flag.Bool("tests", false, "run the tests that are named, too")
+	once  = flag.Bool("together", false, "take all of them out at once, for the simulator")
 	root  = flag.String("root", "..", "the root of the module")
 )
 
@@ -48,12 +51,13 @@ func main() {
 		fail(err)
 	}
 	match := regexp.MustCompile(*only)
+	list = slices.DeleteFunc(list, func(m mutant) bool { return !match.MatchString(m.name) })
+	if *once && len(list) > 1 {
+		list = []mutant{together(list)}
+	}
 	missed := 0
 	fmt.Println("| protection taken out | found by the simulator | by tests |\n|---|---|---|")
 	for _, m := range list {
-		if !match.MatchString(m.name) {
-			continue
-		}
 		overlay, err := m.overlay()
 		if err != nil {
 			fail(fmt.Errorf("%s: %w", m.name, err))
@@ -85,7 +89,7 @@ func fail(err error) {
 }
 
 // read reads the table: blocks of "== name", one or more times "file: …" with lines that
-// begin with "-" and "+", and perhaps "tests: …" and "unseen: …".
+// begin with "-" and "+", and perhaps "tests: …", "fleet: …" and "unseen: …".
 func read(path string) (list []mutant, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -105,6 +109,8 @@ func read(path string) (list []mutant, err error) {
 				m.edits = append(m.edits, edit{file: value})
 			case key == "tests":
 				m.tests = value
+			case key == "fleet":
+				m.fleet = value
 			case key == "unseen":
 				m.unseen = value
 			}
@@ -116,30 +122,48 @@ func read(path string) (list []mutant, err error) {
 	return list, nil
 }
 
+// together is a mutant without all of these protections. It says why it is not found where each says so.
+func together(list []mutant) (all mutant) {
+	var names, unseen []string
+	for _, m := range list {
+		names = append(names, m.name)
+		all.edits = append(all.edits, m.edits...)
+		if m.unseen != "" {
+			unseen = append(unseen, m.unseen)
+		}
+	}
+	if all.name = strings.Join(names, "; "); len(unseen) == len(list) {
+		all.unseen = strings.Join(unseen, "; ")
+	}
+	return all
+}
+
 // overlay writes the changed files, and what the go command needs to read them.
 func (m *mutant) overlay() (string, error) {
 	dir, err := os.MkdirTemp("", "mutant")
 	if err != nil {
 		return "", err
 	}
-	replace := map[string]string{}
+	sources, replace := map[string]string{}, map[string]string{}
 	for i, e := range m.edits {
 		path, err := filepath.Abs(filepath.Join(*root, e.file))
 		if err != nil {
 			return "", err
 		}
-		src, err := os.ReadFile(path)
-		if err != nil {
-			return "", err
+		if replace[path] == "" {
+			src, err := os.ReadFile(path)
+			if err != nil {
+				return "", err
+			}
+			sources[path], replace[path] = string(src), filepath.Join(dir, fmt.Sprint(i, filepath.Base(path)))
 		}
-		if n := strings.Count(string(src), e.old); e.old == "" || n != 1 {
+		if n := strings.Count(sources[path], e.old); e.old == "" || n != 1 {
 			return "", fmt.Errorf("%s has the lines %d times", e.file, n)
 		}
-		changed := filepath.Join(dir, fmt.Sprint(i, filepath.Base(path)))
-		if err := os.WriteFile(changed, []byte(strings.Replace(string(src), e.old, e.new, 1)), 0o600); err != nil {
+		sources[path] = strings.Replace(sources[path], e.old, e.new, 1)
+		if err := os.WriteFile(replace[path], []byte(sources[path]), 0o600); err != nil {
 			return "", err
 		}
-		replace[path] = changed
 	}
 	b, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
@@ -151,7 +175,7 @@ func (m *mutant) overlay() (string, error) {
 
 // run runs tests with the change, and returns what they print, and whether they fail.
 func (m *mutant) run(overlay, tests, pkg string, env ...string) (string, bool) {
-	cmd := exec.Command("go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout", "10m", "-run", tests, pkg)
+	cmd := exec.Command("go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-failfast", "-timeout", "10m", "-run", tests, pkg)
 	cmd.Dir, cmd.Env = *root, append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && !strings.Contains(string(out), "--- FAIL") && !strings.Contains(string(out), "panic:") && !strings.Contains(string(out), "fatal error:") {
@@ -162,18 +186,27 @@ func (m *mutant) run(overlay, tests, pkg string, env ...string) (string, bool) {
 
 var violation = regexp.MustCompile(`(seed \d+: |(?:kept|calendar)_test.go:\d+: )(\w+) at [^:]*: .*`)
 
-// simulate says which promise was broken first, and after how long.
+// simulate says which promise was broken first, and after how long. The fleet that is known to find it
+// lives first, and alone.
 func (m *mutant) simulate(overlay string) string {
 	began := time.Now()
-	out, failed := m.run(overlay, "TestKept|TestDaysOfACalendar|TestSimulate$", "./internal/sim", "SIM="+sim.String(), "SIM_STOP=1")
-	if !failed {
-		return ""
+	fleets := []string{"TestKept|TestDaysOfACalendar|TestSimulate$"}
+	if m.fleet != "" {
+		test, name, _ := strings.Cut(m.fleet, "/")
+		fleets = slices.Insert(fleets, 0, "^"+test+"$/^"+regexp.QuoteMeta(strings.ReplaceAll(name, " ", "_"))+"$")
 	}
-	what := "a panic or deadlock"
-	if v := violation.FindStringSubmatch(out); v != nil {
-		what = v[2] + ", " + where(v[1])
+	for _, tests := range fleets {
+		out, failed := m.run(overlay, tests, "./internal/sim", "SIM="+sim.String(), "SIM_STOP=1")
+		if !failed {
+			continue
+		}
+		what := "a panic or deadlock"
+		if v := violation.FindStringSubmatch(out); v != nil {
+			what = v[2] + ", " + where(v[1])
+		}
+		return fmt.Sprintf("%s, %.0f s", what, time.Since(began).Seconds())
 	}
-	return fmt.Sprintf("%s, %.0f s", what, time.Since(began).Seconds())
+	return ""
 }
 
 func (m *mutant) test(overlay string) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,7 +10,7 @@ import (
 )
 
 // TestProtections: the table can be read, each mutant has its lines in its files once, and
-// names a test or says why not.
+// the tests and fleets that it names are there.
 func TestProtections(t *testing.T) {
 	list, err := read("protections.txt")
 	if err != nil {
@@ -25,6 +26,12 @@ func TestProtections(t *testing.T) {
 				t.Errorf("%s: %s has no test %s", m.name, pkg, test)
 			}
 		}
+		if test, name, ok := strings.Cut(m.fleet, "/"); m.fleet != "" && (!ok || !hasTest(t, "../../internal/sim", test+`\((?s:.)*"`+regexp.QuoteMeta(name)+`": +`)) {
+			t.Errorf("%s: there is no fleet %s", m.name, m.fleet)
+		}
+		if m.fleet != "" && m.unseen != "" {
+			t.Errorf("%s: fleet %s finds it, and none can: %s", m.name, m.fleet, m.unseen)
+		}
 		for _, e := range m.edits {
 			src, err := os.ReadFile(filepath.Join("../..", e.file))
 			if err != nil {
@@ -38,6 +45,40 @@ func TestProtections(t *testing.T) {
 				t.Errorf("%s: nothing is changed in %s", m.name, e.file)
 			}
 		}
+	}
+}
+
+// TestTogether: two protections of one file are both taken out of it, and what is not found needs no
+// further reason only where each has one.
+func TestTogether(t *testing.T) {
+	was := *root
+	t.Cleanup(func() { *root = was })
+	*root = t.TempDir()
+	path := filepath.Join(*root, "a.go")
+	if err := os.WriteFile(path, []byte("x\ny\nz\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := mutant{name: "a", edits: []edit{{"a.go", "x\n", "1\n"}}, unseen: "no reason"}
+	b := mutant{name: "b", edits: []edit{{"a.go", "z\n", "2\n"}}}
+	both := together([]mutant{a, b})
+	overlay, err := both.overlay()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(overlay)) })
+	text, err := os.ReadFile(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read struct{ Replace map[string]string }
+	if err := json.Unmarshal(text, &read); err != nil {
+		t.Fatal(err)
+	}
+	if src, err := os.ReadFile(read.Replace[path]); string(src) != "1\ny\n2\n" {
+		t.Errorf("changed to %q (%v)", src, err)
+	}
+	if both.name != "a; b" || both.unseen != "" || together([]mutant{a, a}).unseen == "" {
+		t.Errorf("together: %+v", both)
 	}
 }
 

@@ -285,6 +285,10 @@ func returnTogether(t *testing.T, r *sim.Redis, n int) {
 		// All probe within less than the patience, which is a second more than the longest time between two.
 		l := process(t, r, fmt.Sprint("p", i), func(c *redislink.Config) {
 			c.Breaker = breaker.Settings{OpenMin: 100 * time.Millisecond, OpenMax: 400 * time.Millisecond}
+			// After so many dials that failed as it may have connections, a client dials once a second only.
+			rdb := r.Client(fmt.Sprint("p", i), redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, PoolSize: 1000})
+			t.Cleanup(func() { _ = rdb.Close() })
+			c.Client = rdb
 		})
 		l.OnReturn(func(context.Context) {
 			mu.Lock()

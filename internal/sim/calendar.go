@@ -2,6 +2,7 @@ package sim
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/calendar"
@@ -17,12 +18,19 @@ var shortest = [...]time.Duration{
 // zones are those of calendars. Clocks change by half an hour on Lord Howe, and at midnight in São Paulo.
 var zones = []string{"UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Sao_Paulo"}
 
+// loaded are the zones by their names: to load one reads a file, and each charge asks for its zone.
+var loaded sync.Map
+
 // zone is the one of a name.
 func zone(name string) *time.Location {
+	if loc, ok := loaded.Load(name); ok {
+		return loc.(*time.Location)
+	}
 	loc, err := time.LoadLocation(name)
 	if err != nil {
 		panic(err)
 	}
+	loaded.Store(name, loc)
 	return loc
 }
 

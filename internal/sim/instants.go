@@ -18,9 +18,9 @@ func (i *instants) take(at time.Time) time.Time {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for {
-		_, taken := i.taken[at.UnixNano()]
-		if !taken {
-			i.taken[at.UnixNano()] = struct{}{}
+		ns := at.UnixNano()
+		if _, taken := i.taken[ns]; !taken {
+			i.taken[ns] = struct{}{}
 			return at
 		}
 		at = at.Add(1)
@@ -35,8 +35,9 @@ func (i *instants) pass(at time.Time) {
 
 // after calls f at the first time that is not taken when d has passed, and returns that.
 func (i *instants) after(d time.Duration, f func()) time.Time {
-	at := i.take(time.Now().Add(max(1, d)))
-	time.AfterFunc(time.Until(at), func() {
+	now := time.Now()
+	at := i.take(now.Add(max(1, d)))
+	time.AfterFunc(at.Sub(now), func() {
 		i.pass(at)
 		f()
 	})

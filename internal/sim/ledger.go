@@ -76,6 +76,7 @@ type ledger struct {
 	checks     int
 	hash       uint64 // of everything that happened, whatever the order within an instant
 	trace      []string
+	line       []byte                   // the last one, whose memory the next one uses
 	waits      map[[3]int]*waiting      // by process, limiter and server
 	asked      map[[3]int]time.Duration // the same, the fault after which a decision was asked for last
 	askedLast  map[[2]int]time.Duration // by limiter and server, when the last process did so that was late after a fault
@@ -127,12 +128,13 @@ func (l *ledger) check(ok bool, promise, format string, args ...any) bool {
 
 // note adds to the hash, and to the trace if there is one.
 func (l *ledger) note(format string, args ...any) {
-	line := fmt.Sprintf("%12.6f %s", l.now().Seconds(), fmt.Sprintf(format, args...))
+	l.line = fmt.Appendf(l.line[:0], "%12.6f ", l.now().Seconds())
+	l.line = fmt.Appendf(l.line, format, args...)
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(line))
+	_, _ = h.Write(l.line)
 	l.hash += h.Sum64()
 	if l.tracing {
-		l.trace = append(l.trace, line)
+		l.trace = append(l.trace, string(l.line))
 	}
 }
 
@@ -186,8 +188,9 @@ func (l *ledger) lost(key string) {
 func (l *ledger) executed(nonce string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.check(!l.nonces[nonce], "P1", "the command %s was executed twice", nonce)
-	l.nonces[nonce] = true
+	before := len(l.nonces)
+	l.nonces[strings.Clone(nonce)] = true // it is a part of the request
+	l.check(len(l.nonces) > before, "P1", "the command %s was executed twice", nonce)
 }
 
 // charged notes units that a server has charged, by its clock.

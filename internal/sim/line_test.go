@@ -34,6 +34,10 @@ type lines struct {
 // quick reports whether make check runs the tests, which leaves out what lasts seconds.
 func quick() bool { return os.Getenv("HOLDFAST_QUICK") != "" }
 
+// whole reports whether tests run each combination of what they vary, and not only some in which each of
+// it occurs.
+func whole() bool { return os.Getenv("HOLDFAST_LONG") == "1" }
+
 func long(t *testing.T) {
 	t.Helper()
 	if quick() {

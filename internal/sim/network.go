@@ -173,6 +173,8 @@ func (n *network) connect(process, addr string, id uint64, srv host) *conn {
 	client.init()
 	server.init()
 	n.mu.Lock()
+	client.path = n.path(process, addr)
+	server.path = client.path
 	n.conns[client] = struct{}{}
 	n.mu.Unlock()
 	return client
@@ -183,6 +185,7 @@ func (n *network) connect(process, addr string, id uint64, srv host) *conn {
 type conn struct {
 	n             *network
 	process, addr string
+	path          *Path
 	id, sent      uint64
 	peer          *conn
 	server        host
@@ -219,7 +222,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		c.arrived.Wait()
 	}
 	n := copy(b, c.buf)
-	c.buf = c.buf[n:]
+	c.buf = append(c.buf[:0], c.buf[n:]...) // mostly nothing is left
 	return n, nil
 }
 
@@ -249,7 +252,7 @@ func (c *conn) Write(b []byte) (int, error) {
 func (c *conn) send(b []byte) {
 	n := c.n
 	n.mu.Lock()
-	p := n.path(c.process, c.addr)
+	p := c.path
 	lost := p.Lost || p.RepliesLost && c.server != nil
 	c.sent++
 	d := n.latency(p, mix(c.id, c.sent))
@@ -279,7 +282,7 @@ func (c *conn) flush() {
 // arrive takes what has arrived.
 func (c *conn) arrive(b []byte) {
 	c.n.mu.Lock()
-	p := c.n.path(c.process, c.addr)
+	p := c.path
 	lost := p.Lost || p.RepliesLost && c.server == nil
 	c.n.mu.Unlock()
 	c.mu.Lock()
@@ -371,12 +374,15 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() { // those with one deadline end at times of their own
 		c.deadline = t.Add(-time.Duration(c.id % 10_000))
 	}
-	if c.alarm != nil {
-		c.alarm.Stop()
-		c.alarm = nil
-	}
-	if !t.IsZero() && !c.closed {
-		c.alarm = time.AfterFunc(time.Until(c.deadline), func() {
+	switch left := time.Until(c.deadline); {
+	case t.IsZero() || c.closed:
+		if c.alarm != nil {
+			c.alarm.Stop()
+		}
+	case c.alarm != nil:
+		c.alarm.Reset(left)
+	default:
+		c.alarm = time.AfterFunc(left, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.arrived.Broadcast()

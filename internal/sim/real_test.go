@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -22,8 +23,9 @@ type redisServer struct {
 	mu    sync.Mutex // the servers of a cluster execute at the same time
 	conn  net.Conn
 	in    *bufio.Reader
-	bases map[string]int // the database of a server
-	base  int            // the one that is selected
+	bases map[string]int    // the database of a server
+	base  int               // the one that is selected
+	known map[string]string // the SHA-1 of a script that it has executed, by its text
 }
 
 func connect(t *testing.T) *redisServer {
@@ -33,7 +35,7 @@ func connect(t *testing.T) *redisServer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return &redisServer{conn: conn, in: bufio.NewReader(conn), bases: map[string]int{}}
+	return &redisServer{conn: conn, in: bufio.NewReader(conn), bases: map[string]int{}, known: map[string]string{}}
 }
 
 // Script executes one.
@@ -44,7 +46,11 @@ func (r *redisServer) Script(server, text string, keys, argv, gone []string) ([]
 	if len(gone) > 0 {
 		commands = append(commands, append([]string{"del"}, gone...))
 	}
-	script := slices.Concat([]string{"eval", text, strconv.Itoa(len(keys))}, keys, argv)
+	script := slices.Concat([]string{"evalsha", r.known[text], strconv.Itoa(len(keys))}, keys, argv)
+	if r.known[text] == "" { // a text is long, and is sent once
+		script[0], script[1] = "eval", text
+		r.known[text] = lua.SHA(text)
+	}
 	commands = append(commands, script)
 	for _, k := range keys { // the time of a world is not that of Redis
 		commands = append(commands, []string{"persist", k})

@@ -32,7 +32,7 @@ func (r *run) report(keys, argv []string) []int64 {
 	reply[1] = dead(processes.set, r.now)
 	for i, v := range []*value{sums, processes, mine} {
 		v.expires = r.now + hour
-		r.changes[keys[i]] = v
+		r.change(keys[i], v)
 	}
 	reply[0] = int64(len(processes.set)) - below(processes.set, r.now)
 	return reply
@@ -69,7 +69,7 @@ func (r *run) bury(keys, argv []string) []int64 {
 	clear(mine.set)
 	delete(processes.set, process)
 	for i, v := range []*value{sums, processes, mine} {
-		r.changes[keys[i]] = v
+		r.change(keys[i], v)
 	}
 	return []int64{1, dead(processes.set, r.now)}
 }

@@ -25,11 +25,17 @@ func (v *value) clone() *value {
 	return &c
 }
 
+// change is what a script writes to a key.
+type change struct {
+	key string
+	to  *value
+}
+
 // run is one execution of a script.
 type run struct {
 	get     func(key string) *value // what the server keeps
 	now     int64
-	changes map[string]*value
+	changes []change
 	charges []charge
 	denials []charge // units that were denied, of keys without a block
 	granted []string // keys of semaphores, once for each new permit
@@ -71,16 +77,37 @@ func number(s string) int64 {
 	return n
 }
 
-// load is a copy of what a key holds, as this script left it.
-func (r *run) load(key string, kind algo.Kind) *value {
-	v := r.changes[key]
-	if v == nil {
-		v = r.get(key)
+// changed is what this script has written to a key, nil without.
+func (r *run) changed(key string) *value {
+	for _, c := range r.changes {
+		if c.key == key {
+			return c.to
+		}
 	}
-	if v == nil {
-		return &value{kind: kind}
+	return nil
+}
+
+// change writes to a key.
+func (r *run) change(key string, to *value) {
+	for i, c := range r.changes {
+		if c.key == key {
+			r.changes[i].to = to
+			return
+		}
 	}
-	return v.clone()
+	r.changes = append(r.changes, change{key, to})
+}
+
+// load is what a key holds, as this script left it, and a copy to be changed.
+func (r *run) load(key string, kind algo.Kind) (before, v *value) {
+	before = r.changed(key)
+	if before == nil {
+		before = r.get(key)
+	}
+	if before == nil {
+		return &value{kind: kind}, &value{kind: kind}
+	}
+	return before, before.clone()
 }
 
 // save keeps v if it differs from what was there, for reset µs; without a reset for as
@@ -92,7 +119,7 @@ func (r *run) save(key string, before, v *value, reset int64) {
 	if reset >= 0 {
 		v.expires = r.now + max(reset, v.state.Until-r.now)/1000*1000 + 2_000_000
 	}
-	r.changes[key] = v
+	r.change(key, v)
 }
 
 func equal(a, b *algo.State) bool {
@@ -120,13 +147,15 @@ func asked(kind algo.Kind, f []string) (p algo.Params, n int64) {
 
 // limitOf is a limit as scripts know it.
 func limitOf(kind algo.Kind, full, rate string) algo.Params {
-	f := strings.Split(rate, ":") // ":num:den:", and what the burst of a token bucket is, and borders
-	p := algo.Params{Kind: kind, Cap: number(full), Num: number(f[1]), Den: number(f[2])}
+	// ":num:den:", and what the burst of a token bucket is, and borders
+	num, rest, _ := strings.Cut(rate[1:], ":")
+	den, rest, _ := strings.Cut(rest, ":")
+	p := algo.Params{Kind: kind, Cap: number(full), Num: number(num), Den: number(den)}
 	if !kind.Windowed() {
 		p.Cap /= p.Den
 	}
-	if len(f) > borders && f[4] != "" {
-		p.Calendar = listed(numbers(f[4:]), p.Den)
+	if _, at, _ := strings.Cut(rest, ":"); at != "" {
+		p.Calendar = listed(numbers(strings.Split(at, ":")), p.Den)
 	}
 	return p
 }
@@ -163,7 +192,7 @@ func (r *run) read(p algo.Params, key string, s *algo.State, n, admitted, count,
 
 // decide is decide.lua.
 func (r *run) decide(kind algo.Kind, keys, argv []string) []int64 {
-	reply := []int64{r.now}
+	reply := append(make([]int64, 0, 1+3*len(keys)), r.now)
 	var marks []int64
 	all := int64(len(keys))
 	own := all > 1 && int64(len(argv)) > 8+all
@@ -185,8 +214,7 @@ func (r *run) decide(kind algo.Kind, keys, argv []string) []int64 {
 			reply, marks = append(reply, -1), append(marks, int64(i+1), 5, 1)
 			continue
 		}
-		v := r.load(key, kind)
-		before := v.clone()
+		before, v := r.load(key, kind)
 		var d algo.Decision
 		var admitted int64
 		switch {
@@ -237,8 +265,7 @@ func (r *run) all(keys, argv []string) []int64 {
 				f = argv[4+6*(first+i):]
 			}
 			p, n := asked(kindIn(key), f)
-			values[i] = r.load(key, p.Kind)
-			before[i] = values[i].clone()
+			before[i], values[i] = r.load(key, p.Kind)
 			asks[i] = algo.Ask{Params: p, State: &values[i].state, N: n}
 			unknown = unknown || elsewhen(&p, r.now)
 		}
@@ -280,8 +307,7 @@ func (r *run) back(kind algo.Kind, keys, argv []string) []int64 {
 	for i, key := range keys {
 		f := argv[2+5*i:]
 		n, of, at, p := number(f[0]), number(f[1]), number(f[2]), limitOf(kind, f[3], f[4])
-		v := r.load(key, kind)
-		before := v.clone()
+		before, v := r.load(key, kind)
 		var given int64
 		if at == 0 {
 			given = algo.Refund(p, &v.state, r.now, n)
@@ -297,8 +323,7 @@ func (r *run) back(kind algo.Kind, keys, argv []string) []int64 {
 
 // block is block.lua.
 func (r *run) block(kind algo.Kind, key string, argv []string) []int64 {
-	v := r.load(key, kind)
-	before := v.clone()
+	before, v := r.load(key, kind)
 	left := algo.Block(&v.state, r.now, number(argv[1]))
 	p := limitOf(kind, argv[2], argv[3])
 	reset := algo.Step(p, &v.state, r.now, 0).ResetAfter
@@ -313,7 +338,7 @@ func (r *run) block(kind algo.Kind, key string, argv []string) []int64 {
 func (r *run) beat(keys, argv []string) []int64 {
 	id, life, since := argv[1], number(argv[2]), number(argv[4])
 	v := r.loadSet(keys[0])
-	r.changes[keys[0]] = v
+	r.change(keys[0], v)
 	if life == 0 {
 		delete(v.set, id)
 		return []int64{int64(len(v.set)), 0, 0, 0}
@@ -354,7 +379,7 @@ func (r *run) beat(keys, argv []string) []int64 {
 		back.expires = r.now + patience
 	}
 	if len(back.set) > 0 {
-		r.changes[keys[1]] = back
+		r.change(keys[1], back)
 	}
 	fresh, oldest, newest := int64(0), r.now, int64(0)
 	for _, heard := range back.set {
@@ -370,7 +395,7 @@ func (r *run) beat(keys, argv []string) []int64 {
 
 // loadSet is load for a sorted set.
 func (r *run) loadSet(key string) *value {
-	v := r.load(key, 0)
+	_, v := r.load(key, 0)
 	if v.set == nil {
 		v.set = map[string]int64{}
 	}
@@ -380,7 +405,7 @@ func (r *run) loadSet(key string) *value {
 // saveSet keeps a sorted set that has changed.
 func (r *run) saveSet(key string, before map[string]int64, v *value) {
 	if !maps.Equal(before, v.set) {
-		r.changes[key] = v
+		r.change(key, v)
 	}
 }
 

@@ -206,7 +206,7 @@ func (s *Server) receive(c *conn, b []byte) {
 		if !ok {
 			break
 		}
-		c.request = rest
+		c.request = append(c.request[:0], rest...) // mostly nothing is left
 		s.queue = append(s.queue, work{c, args})
 	}
 	s.mu.Unlock()
@@ -231,7 +231,7 @@ func (s *Server) run() {
 			return
 		}
 		next := s.queue[0]
-		s.queue = s.queue[1:]
+		s.queue = slices.Delete(s.queue, 0, 1)
 		answer := s.execute(next)
 		s.commands++
 		down := s.health.Down
@@ -267,12 +267,14 @@ func parse(b []byte) (args []string, rest []byte, ok bool) {
 		return nil, nil, false
 	}
 	args = make([]string, n)
+	text := string(b) // of which the arguments are parts
 	for i := range args {
 		size, after, ok := header(b, '$')
 		if !ok || len(after) < size+2 {
 			return nil, nil, false
 		}
-		args[i], b = string(after[:size]), after[size+2:]
+		at := len(text) - len(after)
+		args[i], b = text[at:at+size], after[size+2:]
 	}
 	return args, b, true
 }
@@ -291,14 +293,19 @@ func header(b []byte, kind byte) (n int, rest []byte, ok bool) {
 
 func failure(text string) []byte { return []byte("-" + text + "\r\n") }
 
-func integer(n int64) []byte { return []byte(":" + strconv.FormatInt(n, 10) + "\r\n") }
+func integer(n int64) []byte { return item(nil, ':', n) }
 
 func integers(v []int64) []byte {
-	b := []byte("*" + strconv.Itoa(len(v)) + "\r\n")
+	b := item(make([]byte, 0, 8+20*len(v)), '*', int64(len(v)))
 	for _, n := range v {
-		b = append(b, integer(n)...)
+		b = item(b, ':', n)
 	}
 	return b
+}
+
+// item appends a line of a reply that is a number.
+func item(b []byte, kind byte, n int64) []byte {
+	return append(strconv.AppendInt(append(b, kind), n, 10), "\r\n"...)
 }
 
 // execute answers a command. mu is held.
@@ -395,7 +402,7 @@ func (r *run) script(name string, keys, argv []string) (reply []int64, ok bool) 
 
 // script executes one, and writes what it changes unless writes are rejected. mu is held.
 func (s *Server) script(sha string, keys, argv []string, rejects string) []byte {
-	r := &run{get: s.get, now: s.now(), changes: map[string]*value{}}
+	r := &run{get: s.get, now: s.now()}
 	reply, ok := r.script(lua.Known(sha), keys, argv)
 	if !ok {
 		return failure("ERR the simulation does not know the script " + lua.Known(sha))
@@ -406,12 +413,12 @@ func (s *Server) script(sha string, keys, argv []string, rejects string) []byte 
 	if s.real != nil {
 		s.compare(s.scripts[sha], keys, argv, r.now, reply)
 	}
-	for k, v := range r.changes {
-		if v.kind == 0 && len(v.set) == 0 {
-			delete(s.keys, k)
+	for _, c := range r.changes {
+		if c.to.kind == 0 && len(c.to.set) == 0 {
+			delete(s.keys, c.key)
 			continue
 		}
-		s.keys[k] = v
+		s.keys[c.key] = c.to
 	}
 	if len(r.charges)+len(r.granted) > 0 {
 		s.ledger.executed(argv[1])

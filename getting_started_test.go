@@ -55,7 +55,8 @@ func build(t *testing.T, programs ...lesson) (built []string) {
 		}
 		replace[filepath.Join(root, name)] = file
 	}
-	args := []string{"build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", filepath.Join(dir, "bin") + "/"}
+	// Without what a debugger needs, the linker has less to do.
+	args := []string{"build", "-ldflags=-s -w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", filepath.Join(dir, "bin") + "/"}
 	for i, l := range programs {
 		name := "lesson" + strconv.Itoa(i)
 		write(name+"/main.go", strings.ReplaceAll(l.program, `"localhost:6379"`, "addr"))

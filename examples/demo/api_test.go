@@ -63,7 +63,7 @@ func alone(t *testing.T, change ...func(*config)) (*app, *httptest.Server) {
 // TestAttempt: a decision, with the standard headers, and a problem when it is denied.
 func TestAttempt(t *testing.T) {
 	t.Parallel()
-	_, srv := alone(t)
+	_, srv := alone(t, calm)
 	for _, alg := range algorithms {
 		t.Run(alg.Slug, func(t *testing.T) {
 			var s cardState
@@ -115,7 +115,7 @@ func TestAttempt(t *testing.T) {
 // the reset makes all as if never used.
 func TestBurstsAndReset(t *testing.T) {
 	t.Parallel()
-	a, srv := alone(t)
+	a, srv := alone(t, calm)
 	var wg sync.WaitGroup
 	for _, c := range a.cards {
 		wg.Go(func() {

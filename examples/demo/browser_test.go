@@ -18,7 +18,7 @@ func TestCards(t *testing.T) {
 	path := chromium(t)
 	redistest.Require(t)
 	// No decision is made without Redis because the machine is busy.
-	a, srv := startDemo(t, demo.StartProcess, func(c *config) { c.budget = 5 * time.Second })
+	a, srv := startDemo(t, demo.StartProcess, calm, func(c *config) { c.budget = 5 * time.Second })
 	p := openPage(t, path, a, srv, 1280, 1000)
 
 	for _, alg := range algorithms {
@@ -160,7 +160,7 @@ func TestLinePanel(t *testing.T) {
 	t.Parallel()
 	path := chromium(t)
 	redistest.Require(t)
-	a, srv := startDemo(t, demo.StartProcess, func(c *config) { c.budget = 5 * time.Second })
+	a, srv := startDemo(t, demo.StartProcess, calm, func(c *config) { c.budget = 5 * time.Second })
 	p := openPage(t, path, a, srv, 1280, 1000)
 	p.click("#wait-start")
 	for _, id := range []string{"line-turn", "line-each"} {
@@ -183,7 +183,7 @@ func TestLinePanel(t *testing.T) {
 func TestFleetPanel(t *testing.T) {
 	path := chromium(t)
 	redistest.Require(t)
-	a, srv := startDemo(t, demo.StartProcess)
+	a, srv := startDemo(t, demo.StartProcess, calm)
 	p := openPage(t, path, a, srv, 1280, 1000)
 	of := func(lane, what string) string {
 		return fmt.Sprintf(`Number(document.querySelector("#lane-%s [data-show=%s]").textContent)`, lane, what)
@@ -212,7 +212,7 @@ func TestDenials(t *testing.T) {
 	t.Parallel()
 	path := chromium(t)
 	redistest.Require(t)
-	a, srv := startDemo(t, demo.StartProcess, func(c *config) { c.budget = 5 * time.Second })
+	a, srv := startDemo(t, demo.StartProcess, calm, func(c *config) { c.budget = 5 * time.Second })
 	for _, c := range a.cards { // a limit that denies for as long as the test looks
 		s := settings{Limit: 1, Seconds: 30}
 		if !c.Window {
@@ -320,7 +320,7 @@ func TestEveryone(t *testing.T) {
 func TestReducedMotion(t *testing.T) {
 	t.Parallel()
 	path := chromium(t)
-	a, srv := alone(t)
+	a, srv := alone(t, calm)
 	p := openPage(t, path, a, srv, 1280, 1000)
 	p.run(`Promise.all([import("/draw.js"), import("/model.js")]).then(([{ draw }, { Model }]) => {
 		window.drawn = (slug, still) => {

@@ -22,6 +22,9 @@ func defaults() config {
 	return config{addr: "localhost:0", processes: 4, rate: 100, burst: 20, budget: time.Second, slowBy: 4 * time.Second}
 }
 
+// calm is for tests that look at something else than the traffic, which computes more than they do.
+func calm(c *config) { c.rate = 10 }
+
 // startDemo runs everything but the listener, with a Redis that start starts.
 func startDemo(t *testing.T, start func() (*demo.Redis, error), change ...func(*config)) (*app, *httptest.Server) {
 	t.Helper()

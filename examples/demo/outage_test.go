@@ -222,7 +222,7 @@ func TestForeignServerThatIsNotThere(t *testing.T) {
 // TestFleet: with the shared cooldown, the same work costs fewer refusals.
 func TestFleet(t *testing.T) {
 	t.Parallel()
-	a, srv := alone(t)
+	a, srv := alone(t, calm)
 	var all struct{ Fleets []fleetState }
 	for range 2 { // the second changes nothing
 		askFor(t, srv, "POST", "/api/fleet", `{"running":true}`, &all)

@@ -16,7 +16,7 @@ import (
 // TestLines: all are served; a second line at the same time is rejected.
 func TestLines(t *testing.T) {
 	t.Parallel()
-	a, srv := alone(t)
+	a, srv := alone(t, calm)
 	rejected := make(chan int, 1)
 	go func() {
 		defer close(rejected)

@@ -122,6 +122,47 @@ func TestCallerThatLeavesIsNotAFailure(t *testing.T) {
 	}
 }
 
+// heldErr is a context whose second Err waits until it is let: the first is before its caller leaves.
+type heldErr struct {
+	context.Context
+	lets  chan struct{}
+	asked int
+}
+
+func (c *heldErr) Err() error {
+	if c.asked++; c.asked == 2 {
+		<-c.lets
+	}
+	return c.Context.Err()
+}
+
+// TestCallThatAllLeaveSaysNothing: a call that ends because all its callers have left is no failure of the server, even if
+// it ends before the last of them has said why it left.
+func TestCallThatAllLeaveSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, ended := unused(t, 128), false
+		q := only(l)
+		l.wire.lua = lua.NewClient(process(func(ctx context.Context, _ redis.Cmder) error {
+			<-ctx.Done()
+			ended = true
+			return ctx.Err()
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		held := &heldErr{Context: ctx, lets: make(chan struct{})}
+		c := begin(held, q, "a", time.Minute)
+		cancel()
+		synctest.Wait()
+		if now := look(q); !ended || now.calls != 0 {
+			t.Fatalf("the call has not ended: %+v", now)
+		}
+		held.lets <- struct{}{}
+		synctest.Wait()
+		if got := q.breaker.Snapshot().LastFailure; c.class != breaker.ClassCaller || got != breaker.ClassOK {
+			t.Errorf("%+v, and the breaker has heard of %v", c, got)
+		}
+	})
+}
+
 // TestShortBudgetIsNotAFailure: a caller who had less time than an answer may take says
 // nothing of Redis.
 func TestShortBudgetIsNotAFailure(t *testing.T) {

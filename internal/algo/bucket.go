@@ -9,7 +9,7 @@ import "math/bits"
 // continuous-state leaky bucket, are equivalent: the state holds the theoretical arrival
 // time of the first, which is when the bucket of the second is empty. As a queue
 // (shaping) it also says how long what is ahead takes to drain.
-func stepBucket(p *Params, s *State, now, n int64) Decision {
+func (d *Decision) stepBucket(p *Params, s *State, now, n int64) {
 	level, rebased := p.level(s, now)
 	most := p.Full() - n*p.Den
 	if p.Kind == LeakyBucketShaping && p.MaxDelay > 0 {
@@ -23,14 +23,7 @@ func stepBucket(p *Params, s *State, now, n int64) Decision {
 	if n > 0 && (allowed || rebased) {
 		p.store(s, now, after, empty)
 	}
-	if allowed && p.Kind != LeakyBucketShaping { // as answerBucket, which is a call
-		d := Decision{Allowed: true, Remaining: p.Full() - after, ResetAfter: empty}
-		if p.Den > 1 {
-			d.Remaining /= p.Den
-		}
-		return d
-	}
-	return p.answerBucket(after, empty, n, allowed)
+	d.ofBucket(p, after, empty, n, allowed)
 }
 
 // maxQueue is the highest level at which what is ahead drains within MaxDelay.
@@ -41,10 +34,10 @@ func (p *Params) maxQueue() int64 {
 	return MaxExact
 }
 
-// answerBucket is the decision on n units that has left a level behind, which is 0 after empty.
-func (p *Params) answerBucket(level, empty, n int64, allowed bool) Decision {
+// ofBucket is the decision on n units that has left a level behind, which is 0 after empty.
+func (d *Decision) ofBucket(p *Params, level, empty, n int64, allowed bool) {
 	full := p.Full()
-	d := Decision{Allowed: allowed, Remaining: full - level, ResetAfter: empty}
+	d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = allowed, full-level, 0, empty, 0
 	if p.Den > 1 {
 		d.Remaining /= p.Den
 	}
@@ -56,7 +49,6 @@ func (p *Params) answerBucket(level, empty, n int64, allowed bool) Decision {
 	} else if p.Kind == LeakyBucketShaping {
 		d.Delay = ceilDiv(level-n*p.Den, p.Num)
 	}
-	return d
 }
 
 // level is what has not drained at now, in units of 1/Den: at most full. Rebased says

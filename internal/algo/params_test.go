@@ -133,7 +133,7 @@ func TestWindowsOfACalendar(t *testing.T) {
 func TestStepOfAFixedWindow(t *testing.T) {
 	p := of(t, Limit{Kind: FixedWindow, N: 10, Per: 100})
 	var s State
-	if d := p.Decide(&s, 1050, 1); !d.Allowed || s.At != 1100 || s.V != 1 || s.W != 0 {
+	if d := Decide(p, &s, 1050, 1); !d.Allowed || s.At != 1100 || s.V != 1 || s.W != 0 {
 		t.Errorf("%+v left %+v", d, s)
 	}
 }

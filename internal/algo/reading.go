@@ -49,16 +49,16 @@ func (p Params) Decision(r Reading, n int64, allowed bool) Decision {
 	var d Decision
 	switch p.Kind {
 	case FixedWindow:
-		d = p.answerWindow(r.Ahead, r.Level, units, allowed)
+		d.ofWindow(&p, r.Ahead, r.Level, units, allowed)
 	case SlidingWindowCounter:
-		d = p.answerWindows(r.Ahead, r.Level, r.Previous, units, allowed)
+		d.ofWindows(&p, r.Ahead, r.Level, r.Previous, units, allowed)
 	case SlidingWindowLog:
 		d = Decision{Allowed: allowed, Remaining: max(0, p.Cap-r.Level), ResetAfter: r.Reset}
 		if !allowed {
 			d.RetryAfter = r.Retry
 		}
 	default:
-		d = p.answerBucket(r.Level, ceilDiv(r.Level, p.Num), units, allowed)
+		d.ofBucket(&p, r.Level, ceilDiv(r.Level, p.Num), units, allowed)
 	}
 	if n < 0 {
 		d.Delay = 0
@@ -81,12 +81,14 @@ func (p Params) Read(s *State, now, n int64) Reading {
 		r.Level, r.Previous, r.Ahead = cur, prev, end-now
 	case SlidingWindowLog:
 		dry := s.clone()
-		d := stepLog(&p, &dry, now, 0, 0)
+		var d Decision
+		d.stepLog(&p, &dry, now, 0, 0)
 		r.Level, r.Reset = p.units(s, now), d.ResetAfter
 		if n == 0 {
 			r.Retry = d.RetryAfter // of a limit that is lower than it was
 		} else if n > 0 {
-			r.Retry = stepLog(&p, &dry, now, n+p.Keep, 0).RetryAfter
+			d.stepLog(&p, &dry, now, n+p.Keep, 0)
+			r.Retry = d.RetryAfter
 		}
 	default:
 		r.Level, _ = p.level(s, now)

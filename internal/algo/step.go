@@ -6,18 +6,22 @@ package algo
 // the limit was cut) is brought back by any request with a cost, so that it
 // cannot lock the key. It needs 0 ≤ n ≤ p.Cap, and ignores p.Keep and
 // a block.
-func Step(p Params, s *State, now, n int64) Decision { return step(&p, s, now, n) }
+func Step(p Params, s *State, now, n int64) (d Decision) {
+	d.step(&p, s, now, n)
+	return d
+}
 
-func step(p *Params, s *State, now, n int64) Decision {
+// step is Step, and sets all of d.
+func (d *Decision) step(p *Params, s *State, now, n int64) {
 	switch p.Kind {
 	case FixedWindow:
-		return stepFixedWindow(p, s, now, n)
+		d.stepFixedWindow(p, s, now, n)
 	case SlidingWindowLog:
-		return stepLog(p, s, now, n, 0)
+		d.stepLog(p, s, now, n, 0)
 	case SlidingWindowCounter:
-		return stepCounter(p, s, now, n)
+		d.stepCounter(p, s, now, n)
 	default:
-		return stepBucket(p, s, now, n)
+		d.stepBucket(p, s, now, n)
 	}
 }
 
@@ -27,36 +31,30 @@ func step(p *Params, s *State, now, n int64) Decision {
 // That is exact, because a request that could be admitted at some time can also be
 // admitted later if there is no other request. A block further ahead of now than it was long
 // is brought back, as Step does with its own times.
-func Decide(p Params, s *State, now, n int64) Decision { return p.Decide(s, now, n) }
-
-// Decide is Decide without a copy of p, which takes as long as a step.
-func (p *Params) Decide(s *State, now, n int64) Decision {
-	if s.Until != 0 || p.Keep != 0 { // as few are
-		return decideKeeping(p, s, now, n)
-	}
-	// As step, without one more call.
-	switch {
-	case !p.Kind.Windowed():
-		return stepBucket(p, s, now, n)
-	case p.Kind == FixedWindow:
-		return stepFixedWindow(p, s, now, n)
-	}
-	return step(p, s, now, n)
+func Decide(p Params, s *State, now, n int64) (d Decision) {
+	p.Decide(&d, s, now, n)
+	return d
 }
 
-// decideKeeping is Decide.
-func decideKeeping(p *Params, s *State, now, n int64) Decision {
+// Decide is Decide without copies, of which each takes about as long as a step: it sets all of d.
+func (p *Params) Decide(d *Decision, s *State, now, n int64) {
+	if s.Until == 0 && p.Keep == 0 { // as mostly
+		d.step(p, s, now, n)
+		return
+	}
 	left := s.Blocked(now)
 	if left == 0 {
-		return stepKeeping(p, s, now, n)
+		d.stepKeeping(p, s, now, n)
+		return
 	}
 	dry := s.clone()
-	retry := stepKeeping(p, &dry, now, n).RetryAfter
-	reset := step(p, s, now, 0).ResetAfter
+	d.stepKeeping(p, &dry, now, n)
+	retry := d.RetryAfter
+	d.step(p, s, now, 0)
 	if n > 0 && s.Until-now > left {
 		s.Until = now + left
 	}
-	return Decision{RetryAfter: max(retry, left), ResetAfter: max(reset, left)}
+	*d = Decision{RetryAfter: max(retry, left), ResetAfter: max(d.ResetAfter, left)}
 }
 
 // Debit charges as many of n units as there is room for, whatever they are kept for
@@ -72,9 +70,9 @@ func Debit(p Params, s *State, now, n, age int64) Decision {
 		if age >= p.Den {
 			room = 0
 		}
-		d = stepLog(&p, s, now, room, age)
+		d.stepLog(&p, s, now, room, age)
 	case SlidingWindowCounter:
-		d = debitCounter(p, s, now, n, age)
+		d.debitCounter(&p, s, now, n, age)
 	default:
 		d = Step(p, s, now, room)
 	}
@@ -84,9 +82,11 @@ func Debit(p Params, s *State, now, n, age int64) Decision {
 
 // stepKeeping is Step for what must leave p.Keep units. What is denied waits until
 // there is room for both; only n is charged.
-func stepKeeping(p *Params, s *State, now, n int64) Decision {
-	if p.Keep > 0 && n > 0 && step(p, s, now, 0).Remaining < n+p.Keep {
-		n += p.Keep
+func (d *Decision) stepKeeping(p *Params, s *State, now, n int64) {
+	if p.Keep > 0 && n > 0 {
+		if d.step(p, s, now, 0); d.Remaining < n+p.Keep {
+			n += p.Keep
+		}
 	}
-	return step(p, s, now, n)
+	d.step(p, s, now, n)
 }

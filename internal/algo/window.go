@@ -7,7 +7,7 @@ import "slices"
 const sweep = 100
 
 // stepFixedWindow counts in windows aligned to the epoch, or to a calendar.
-func stepFixedWindow(p *Params, s *State, now, n int64) Decision {
+func (d *Decision) stepFixedWindow(p *Params, s *State, now, n int64) {
 	end, count, rebased := p.window(s, now)
 	allowed := count+n <= p.Cap
 	if allowed {
@@ -16,7 +16,7 @@ func stepFixedWindow(p *Params, s *State, now, n int64) Decision {
 	if n > 0 && (allowed || rebased) {
 		s.write(now, end, count, 0)
 	}
-	return p.answerWindow(end-now, count, n, allowed)
+	d.ofWindow(p, end-now, count, n, allowed)
 }
 
 // window is the window that counts at now, by its end, and the units counted in it. A
@@ -36,22 +36,21 @@ func (p *Params) window(s *State, now int64) (end, count int64, rebased bool) {
 	return end, s.V, true
 }
 
-// answerWindow is the decision on n units that has left a count behind in a window of
+// ofWindow is the decision on n units that has left a count behind in a window of
 // which so much time is left.
-func (p *Params) answerWindow(left, count, n int64, allowed bool) Decision {
-	d := Decision{Allowed: allowed, Remaining: max(0, p.Cap-count)}
+func (d *Decision) ofWindow(p *Params, left, count, n int64, allowed bool) {
+	d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = allowed, max(0, p.Cap-count), 0, 0, 0
 	if count > 0 {
 		d.ResetAfter = left
 	}
 	if !allowed && count+n > p.Cap {
 		d.RetryAfter = left
 	}
-	return d
 }
 
 // stepLog remembers the time of every admitted unit of the last window. What has left
 // it counts no more, and is taken out bit by bit. What is charged is age µs old.
-func stepLog(p *Params, s *State, now, n, age int64) Decision {
+func (d *Decision) stepLog(p *Params, s *State, now, n, age int64) {
 	w := p.Den
 	log, count := s.Log, s.V
 	for len(log) > 0 && log[0].T <= now-w {
@@ -64,7 +63,7 @@ func stepLog(p *Params, s *State, now, n, age int64) Decision {
 		rebased = true
 		log = pullBack(log, now)
 	}
-	var d Decision
+	*d = Decision{}
 	added := int64(0)
 	if count+n <= p.Cap {
 		d.Allowed = true
@@ -90,7 +89,6 @@ func stepLog(p *Params, s *State, now, n, age int64) Decision {
 	if count > 0 {
 		d.ResetAfter = log[len(log)-1].T + w - now
 	}
-	return d
 }
 
 // withoutOldest returns the log without its n oldest units.
@@ -137,7 +135,7 @@ func nth(log []Cell, k int64) int64 {
 
 // stepCounter weighs the previous window by how much of it the sliding window
 // still covers.
-func stepCounter(p *Params, s *State, now, n int64) Decision {
+func (d *Decision) stepCounter(p *Params, s *State, now, n int64) {
 	end, cur, prev, rebased := p.windows(s, now)
 	room := p.Cap - n - cur
 	allowed := room >= 0 && prev*min(p.Den, end-now) <= room*p.Den
@@ -147,12 +145,12 @@ func stepCounter(p *Params, s *State, now, n int64) Decision {
 	if n > 0 && (allowed || rebased) {
 		s.write(now, end, cur, prev)
 	}
-	return p.answerWindows(end-now, cur, prev, n, allowed)
+	d.ofWindows(p, end-now, cur, prev, n, allowed)
 }
 
 // debitCounter charges as many of n units as there is room for to the window that counted
 // age µs ago.
-func debitCounter(p Params, s *State, now, n, age int64) Decision {
+func (d *Decision) debitCounter(p *Params, s *State, now, n, age int64) {
 	end, cur, prev, _ := p.windows(s, now)
 	left, begin := min(p.Den, end-now), end-p.Den
 	before := int64(0)
@@ -168,7 +166,7 @@ func debitCounter(p Params, s *State, now, n, age int64) Decision {
 		cur, prev = cur+n, prev+before
 		s.write(now, end, cur, prev)
 	}
-	return p.answerWindows(end-now, cur, prev, 0, true)
+	d.ofWindows(p, end-now, cur, prev, 0, true)
 }
 
 // windows is the window that counts at now, by its end, and the units counted in it and
@@ -195,12 +193,12 @@ func (p *Params) windows(s *State, now int64) (end, cur, prev int64, rebased boo
 	return end, cur, min(prev, MaxExact/w), rebased
 }
 
-// answerWindows is the decision on n units that has left these counts behind, in a
+// ofWindows is the decision on n units that has left these counts behind, in a
 // window that ends after ahead.
-func (p *Params) answerWindows(ahead, cur, prev, n int64, allowed bool) Decision {
+func (d *Decision) ofWindows(p *Params, ahead, cur, prev, n int64, allowed bool) {
 	w := p.Den
 	left := min(w, ahead) // of the window, which may not have begun
-	d := Decision{Allowed: allowed, Remaining: max(0, p.Cap-cur-ceilDiv(prev*left, w))}
+	d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = allowed, max(0, p.Cap-cur-ceilDiv(prev*left, w)), 0, 0, 0
 	switch {
 	case cur > 0:
 		d.ResetAfter = ahead + w
@@ -214,5 +212,4 @@ func (p *Params) answerWindows(ahead, cur, prev, n int64, allowed bool) Decision
 	default:
 		d.RetryAfter = ahead + w - max(0, p.Cap-n)*w/min(cur, MaxExact/w)
 	}
-	return d
 }

@@ -62,18 +62,17 @@ func (e *entry) alone(now int64) {
 	}
 }
 
-// decide charges n to the entry, or only peeks when it is blocked.
-func (e *entry) decide(p *algo.Params, now, n int64) (d algo.Decision) {
+// decide charges n to the entry, or only peeks when it is blocked, and sets all of d.
+func (e *entry) decide(d *algo.Decision, p *algo.Params, now, n int64) {
 	if e.outside != nil {
 		e.revive(p, now)
 	}
 	if p.Kind == algo.TokenBucket {
-		d = e.tokenBucket(p, now, n, e.state.Blocked(now))
+		e.tokenBucket(d, p, now, n, e.state.Blocked(now))
 	} else {
-		d = p.Decide(&e.state, now, n)
+		p.Decide(d, &e.state, now, n)
 	}
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
-	return d
 }
 
 // debit charges as much of n as there is room for, also when it is blocked.
@@ -83,9 +82,9 @@ func (e *entry) debit(p *algo.Params, now, n int64) {
 	}
 	var d algo.Decision
 	if p.Kind == algo.TokenBucket {
-		left := min(n, e.tokenBucket(p, now, 0, 0).Remaining)
-		if d = e.tokenBucket(p, now, left, 0); !d.Allowed && left > 1 {
-			d = e.tokenBucket(p, now, left-1, 0) // rounding made it too many by one
+		left := min(n, e.remaining(p, now))
+		if e.tokenBucket(&d, p, now, left, 0); !d.Allowed && left > 1 {
+			e.tokenBucket(&d, p, now, left-1, 0) // rounding made it too many by one
 		}
 	} else {
 		d = algo.Debit(*p, &e.state, now, n, 0)
@@ -95,11 +94,12 @@ func (e *entry) debit(p *algo.Params, now, n int64) {
 
 // denied is the decision on n units for which there is no room, or will never be. more is the time
 // until p has another unit, 0 if it never has.
-func (e *entry) denied(p *algo.Params, now, n, more int64) algo.Decision {
+func (e *entry) denied(d *algo.Decision, p *algo.Params, now, n, more int64) {
 	if n+p.Keep <= p.Cap {
-		return e.decide(p, now, n)
+		e.decide(d, p, now, n)
+		return
 	}
-	d := e.decide(p, now, 0)
+	e.decide(d, p, now, 0)
 	wait := more
 	if more == 0 || n+p.Keep > p.Cap+1 {
 		wait = produceTime(p, n+p.Keep)
@@ -109,7 +109,6 @@ func (e *entry) denied(p *algo.Params, now, n, more int64) algo.Decision {
 	}
 	d.Allowed, d.Delay = false, 0
 	d.RetryAfter = max(d.RetryAfter, wait)
-	return d
 }
 
 // produceTime is the time in which the limit lets n units through.
@@ -122,8 +121,8 @@ func produceTime(p *algo.Params, n int64) int64 {
 }
 
 // tokenBucket is x/time/rate with its answers in our terms, for a key that is blocked
-// for some time.
-func (e *entry) tokenBucket(p *algo.Params, now, n, blocked int64) algo.Decision {
+// for some time. It sets all of d.
+func (e *entry) tokenBucket(d *algo.Decision, p *algo.Params, now, n, blocked int64) {
 	limit := rate.Limit(float64(p.Num) / float64(p.Den) * 1e6)
 	t := time.UnixMicro(now)
 	switch {
@@ -139,7 +138,6 @@ func (e *entry) tokenBucket(p *algo.Params, now, n, blocked int64) algo.Decision
 		e.bucket.SetBurstAt(t, int(p.Cap))
 		e.fill(p)
 	}
-	var d algo.Decision
 	need := n
 	if n > 0 {
 		need += p.Keep
@@ -147,7 +145,7 @@ func (e *entry) tokenBucket(p *algo.Params, now, n, blocked int64) algo.Decision
 	kept := p.Keep == 0 || e.bucket.TokensAt(t)+1e-9 >= float64(need)
 	d.Allowed = blocked == 0 && (n == 0 || kept && e.bucket.AllowN(t, int(n)))
 	tokens := e.bucket.TokensAt(t)
-	d.Remaining = max(0, int64(tokens+1e-9))
+	d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = max(0, int64(tokens+1e-9)), 0, 0, 0
 	if !d.Allowed {
 		if missing := float64(need) - tokens; missing > 0 {
 			d.RetryAfter = max(1, int64(math.Ceil(missing/float64(limit)*1e6)))
@@ -164,7 +162,6 @@ func (e *entry) tokenBucket(p *algo.Params, now, n, blocked int64) algo.Decision
 	if blocked > 0 {
 		d.Remaining, d.RetryAfter, d.ResetAfter = 0, max(d.RetryAfter, blocked), max(d.ResetAfter, d.RetryAfter, blocked)
 	}
-	return d
 }
 
 // fill notes the limit of the bucket in the state, as a bucket of package algo does: asking the
@@ -239,7 +236,9 @@ func (e *entry) level(p *algo.Params, now int64) int64 {
 // remaining is what is left of the state, whether or not the key is blocked.
 func (e *entry) remaining(p *algo.Params, now int64) int64 {
 	if p.Kind == algo.TokenBucket {
-		return e.tokenBucket(p, now, 0, 0).Remaining
+		var d algo.Decision
+		e.tokenBucket(&d, p, now, 0, 0)
+		return d.Remaining
 	}
 	return algo.Step(*p, &e.state, now, 0).Remaining
 }

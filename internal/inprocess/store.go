@@ -77,59 +77,32 @@ func (s *Store) Decide(id string, p algo.Params, n int64) algo.Decision {
 
 // Peek returns what Decide would return, and changes nothing. What would be admitted has
 // the Remaining of now.
-func (s *Store) Peek(id string, p algo.Params, n int64) algo.Decision {
+func (s *Store) Peek(id string, p algo.Params, n int64) (d algo.Decision) {
 	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
 	e := st.find(&p, id, h, now)
 	p, more := e.part(&p, now)
 	e = st.at(e, id, h, &p, now, 0)
-	d := e.decide(&p, now, 0)
-	if n == 0 || d.Allowed && d.Remaining >= n+p.Keep {
-		return d
+	e.decide(&d, &p, now, 0)
+	if n > 0 && (!d.Allowed || d.Remaining < n+p.Keep) {
+		e.denied(&d, &p, now, n, more)
 	}
-	return e.denied(&p, now, n, more)
+	return d
 }
 
 // Take is Decide with two more uses. With home, the limit in Redis, what is admitted is a
 // debt under that limit, until it is taken by TakeDebt. With rc, it can be given back.
-func (s *Store) Take(id string, p *algo.Params, n int64, home *algo.Params, rc *Receipt) algo.Decision {
-	st, h, now := s.lock(id)
-	defer st.mu.Unlock()
-
-	e := st.find(p, id, h, now)
-	var more, unit int64
-	if p.Frac != 0 {
-		var part algo.Params
-		unit = p.Unit(now)
-		part, more = e.part(p, now)
-		p = &part
-	}
-	if n > 0 && n+p.Keep > p.Cap {
-		return st.at(e, id, h, p, now, 0).denied(p, now, n, more)
-	}
-	if e == nil {
-		e = st.at(e, id, h, p, now, n)
-	}
-	e.alone(now)
-	var d algo.Decision
-	if e.outside != nil || p.Kind == algo.TokenBucket {
-		d = e.decide(p, now, n)
-	} else { // the same without a call
-		d = p.Decide(&e.state, now, n)
-		e.idleAt = max(e.idleAt, now+d.ResetAfter)
-	}
-	if !d.Allowed || n == 0 {
-		return d
-	}
-	e.idleAt = max(e.idleAt, now+unit)
-	var owed *debt
-	if home != nil {
-		owed = st.owe(id, *p, now, algo.Use{Units: n}, e.level(p, now), home)
-	}
-	if rc != nil {
-		*rc = Receipt{entry: e, age: e.age, debt: owed, params: *p, at: now, units: n}
-	}
+func (s *Store) Take(id string, p *algo.Params, n int64, home *algo.Params, rc *Receipt) (d algo.Decision) {
+	s.TakeInto(&d, id, p, n, home, rc)
 	return d
+}
+
+// TakeInto is Take without copies of the decision, of which each takes as long as one step of an
+// algorithm: the processor waits for what it has just written. It sets all of d.
+func (s *Store) TakeInto(d *algo.Decision, id string, p *algo.Params, n int64, home *algo.Params, rc *Receipt) {
+	st, h, now := s.lock(id)
+	st.take(d, id, h, now, p, n, home, rc)
+	st.mu.Unlock()
 }
 
 // Reset forgets id: its state and its block under every algorithm.

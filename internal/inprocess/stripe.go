@@ -114,6 +114,38 @@ func (st *stripe) at(e *entry, id string, h uint64, p *algo.Params, now, n int64
 	return e
 }
 
+// take is Store.TakeInto.
+func (st *stripe) take(d *algo.Decision, id string, h uint64, now int64, p *algo.Params, n int64, home *algo.Params, rc *Receipt) {
+	e := st.find(p, id, h, now)
+	var more, unit int64
+	if p.Frac != 0 {
+		var part algo.Params
+		unit = p.Unit(now)
+		part, more = e.part(p, now)
+		p = &part
+	}
+	if n > 0 && n+p.Keep > p.Cap {
+		st.at(e, id, h, p, now, 0).denied(d, p, now, n, more)
+		return
+	}
+	if e == nil {
+		e = st.at(e, id, h, p, now, n)
+	}
+	e.alone(now)
+	e.decide(d, p, now, n)
+	if !d.Allowed || n == 0 {
+		return
+	}
+	e.idleAt = max(e.idleAt, now+unit)
+	var owed *debt
+	if home != nil {
+		owed = st.owe(id, *p, now, algo.Use{Units: n}, e.level(p, now), home)
+	}
+	if rc != nil {
+		*rc = Receipt{entry: e, age: e.age, debt: owed, params: *p, at: now, units: n}
+	}
+}
+
 // add makes room for one more key, or returns nil when every key is in use.
 func (st *stripe) add(kind algo.Kind, id string, h uint64, now int64) *entry {
 	if len(st.idle) >= st.max {

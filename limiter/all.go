@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
-	"github.com/holdfast-go/holdfast/internal/denial"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redislink"
 )
@@ -31,7 +30,6 @@ type multiDecision struct {
 	// What a call decides together: no call has these while another one is made.
 	groups []group
 	items  []lua.Item
-	asking []denial.Asking
 
 	end    time.Time // of the longest budget of the parts, which is that of all
 	fewer  bool      // AtMost: fewer units will do
@@ -45,7 +43,7 @@ func (m *Multi) begin(key string, opts []CallOption, receipts []receipt) *multiD
 	if n := len(m.parts); a == nil {
 		a = &multiDecision{
 			parts: m.parts, clients: m.clients, asks: make([]ask, n), specs: make([]*spec, n), requests: make([]request, n),
-			results: make([]Result, n), asked: make([]bool, n), asking: make([]denial.Asking, n), groups: make([]group, 0, n),
+			results: make([]Result, n), asked: make([]bool, n), groups: make([]group, 0, n),
 		}
 	}
 	a.receipts, a.fewer = receipts, fewer(opts)
@@ -79,7 +77,7 @@ func (a *multiDecision) decide(ctx context.Context) (failed int, err error) {
 	if a.fewer {
 		n := a.asks[0].n
 		for _, s := range a.specs {
-			n = call{n: n, fewer: true}.within(s).n
+			n = (&call{n: n, fewer: true}).within(s)
 		}
 		a.fewerThan(n)
 	}
@@ -128,9 +126,10 @@ func (a *multiDecision) try(ctx context.Context) (failed int, err error) {
 		if err := l.redis.decider.enter(ctx, s, ask.key, ask.n); err != nil {
 			return i, err
 		}
-		a.requests[i] = l.redis.decider.request(l.redis.decider.redis.Budget, s.boundedBy(ctx, l.engine.answers()), ask.key, ask.n, nil)
-		a.requests[i].unsure = &a.unsure
-		budget = max(budget, a.requests[i].budget)
+		r := &a.requests[i]
+		*r, a.results[i] = request{unsure: &a.unsure}, Result{}
+		r.begin(l.redis.decider, l.redis.decider.redis.Budget, s.boundedBy(ctx, l.engine.answers()), ask.key, ask.n, nil)
+		budget = max(budget, r.budget)
 	}
 	if a.end.IsZero() {
 		a.end = time.Now().Add(budget)
@@ -184,8 +183,8 @@ func (a *multiDecision) known() (denied bool) {
 			continue
 		}
 		r.unknown, r.fewer = r.s.leased || a.read, a.fewer // what is held is spent first
-		if res, known := a.parts[i].Limiter.redis.decider.knows(r); known {
-			a.set(i, res)
+		if a.parts[i].Limiter.redis.decider.knows(r, &a.results[i]) {
+			a.decided(i)
 			denied = true
 		}
 		// The denials were read, and a second reading would be counted. Of all parts the same is asked for.
@@ -194,12 +193,12 @@ func (a *multiDecision) known() (denied bool) {
 	return denied
 }
 
-// set notes the decision on a part.
-func (a *multiDecision) set(i int, res Result) {
-	if res.Allowed {
+// decided notes that the result of a part is the decision on it.
+func (a *multiDecision) decided(i int) {
+	if res := &a.results[i]; res.Allowed {
 		res.Admitted = a.asks[i].n
 	}
-	a.results[i], a.asked[i] = res, true
+	a.asked[i] = true
 }
 
 // group puts together what one script can decide: the keys of one server, in a
@@ -239,21 +238,20 @@ func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, 
 	r, d := &a.requests[first], a.parts[first].Limiter.redis.decider
 	r.budget = min(d.redis.Budget, time.Until(a.end))
 	if g.alone {
-		var res Result
+		res := &a.results[first]
 		if r.s.leased || r.s.parts != nil {
-			res, err = a.parts[first].Limiter.redis.within(ctx, r.budget, r.s, r.key, r.n, false, r.rc)
+			err = a.parts[first].Limiter.redis.within(ctx, r.budget, r.s, r.key, r.n, false, r.rc, res)
 			a.unsure = a.unsure || res.Source == SourceLocal
 		} else {
-			res, err = d.ask(ctx, *r)
+			err = d.ask(ctx, r, res)
 		}
-		a.set(first, res)
+		a.decided(first)
 		return res.Allowed, first, err
 	}
 	items := a.items[:0]
-	for k, i := range g.parts {
+	for _, i := range g.parts {
 		r, d := &a.requests[i], a.parts[i].Limiter.redis.decider
 		items = append(items, lua.Item{Keys: d.redis.Names.KeysOf(r.s.args.Kind, r.id), Params: r.s.args, Cost: int64(r.n)})
-		a.asking[k] = d.denials.Ask(r.id)
 	}
 	start := time.Now()
 	if r.srv.Unavailable() {
@@ -266,7 +264,7 @@ func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, 
 	end := time.Now()
 	switch {
 	case err == nil:
-		ok = a.decided(g, o, start, end)
+		ok = a.answered(g, o, start, end)
 		a.items = items
 		d.redis.Free(o)
 		return ok, 0, nil
@@ -303,25 +301,26 @@ func (a *multiDecision) receive(i int) {
 	}
 }
 
-// decided records what Redis said.
-func (a *multiDecision) decided(g group, o *redislink.Op, start, end time.Time) bool {
+// answered records what Redis said.
+func (a *multiDecision) answered(g group, o *redislink.Op, start, end time.Time) bool {
 	ok := true
-	for _, d := range o.Outs {
-		ok = ok && d.Allowed
+	for k := range o.Outs {
+		ok = ok && o.Outs[k].Allowed
 	}
 	for k, i := range g.parts {
-		r, d, out := &a.requests[i], a.parts[i].Limiter.redis.decider, o.Outs[k]
+		r, d, out := &a.requests[i], a.parts[i].Limiter.redis.decider, &o.Outs[k]
 		// That it was charged puts an older denial right, too.
 		if !out.Allowed || ok && out.Remaining < int64(r.n)+r.s.args.Keep {
-			d.remember(a.asking[k], r.s, r.n, out, start, end)
+			d.remember(r, out, start, end)
 		}
 		charged := 0
 		if ok {
 			charged = r.n
 			r.rc.fromRedis(o.All[k].Keys, r.n, o.All[k].At)
 		}
-		d.decided(r.srv, r.s, r.id, charged, out, int64(charged))
-		a.set(i, count(r.srv, r.s.result(out, SourceRedis)))
+		d.decided(r.srv, r.s, r.id, charged, *out, int64(charged))
+		r.result(&a.results[i], out, SourceRedis)
+		a.decided(i)
 	}
 	return ok
 }
@@ -338,14 +337,15 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 		}
 		d.redis.UseShare()
 		claim := d.claim(r.s, r.id)
-		res := d.ofClaim(r, claim, d.local.Peek(r.id, r.s.local(claim, d.phase), int64(r.n)))
-		a.set(i, res)
-		ok = ok && res.Allowed
+		out := d.local.Peek(r.id, r.s.local(claim, d.phase), int64(r.n))
+		d.ofClaim(r, claim, &out, &a.results[i])
+		a.decided(i)
+		ok = ok && out.Allowed
 	}
 	if !ok {
 		for _, i := range g.parts {
 			if a.asked[i] {
-				count(a.requests[i].srv, a.results[i])
+				a.requests[i].count(&a.results[i])
 			}
 		}
 		return false, 0, nil
@@ -353,13 +353,13 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 	for k, i := range g.parts {
 		r, d := &a.requests[i], a.parts[i].Limiter.redis.decider
 		a.receive(i)
-		res, err := d.fallBack(r, cause)
-		if err == nil && res.Allowed {
-			a.set(i, res)
+		a.results[i] = Result{}
+		err := d.fallBack(r, cause, &a.results[i])
+		a.decided(i)
+		if err == nil && a.results[i].Allowed {
 			continue
 		}
 		a.giveBack(ctx, []group{{parts: g.parts[:k]}})
-		a.set(i, res)
 		return false, i, err
 	}
 	return true, 0, nil

@@ -35,9 +35,9 @@ type call struct {
 	fewer bool // AtMost: fewer than n will do, but not none
 }
 
-// callOf returns what options ask for.
-func callOf(opts []CallOption) call {
-	c := call{n: 1}
+// with makes c, which is empty, what options ask for.
+func (c *call) with(opts []CallOption) {
+	c.n = 1
 	for _, o := range opts {
 		switch o := o.(type) {
 		case Limit:
@@ -48,23 +48,22 @@ func callOf(opts []CallOption) call {
 			c.n, c.fewer = int(o), true
 		}
 	}
-	return c
 }
 
 // least is the fewest units for which the call is admitted.
-func (c call) least() int {
+func (c *call) least() int {
 	if c.fewer {
 		return min(c.n, 1)
 	}
 	return c.n
 }
 
-// within returns the call with no more units than s can admit at once, where fewer will do.
-func (c call) within(s *spec) call {
+// within is how many units of the call s can admit at once: all, or, where they will do, fewer.
+func (c *call) within(s *spec) int {
 	if c.fewer {
-		c.n = int(min(int64(c.n), s.mostAtOnce()))
+		return int(min(int64(c.n), s.mostAtOnce()))
 	}
-	return c
+	return c.n
 }
 
 // maxTries is how often AtMost asks.

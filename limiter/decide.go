@@ -31,30 +31,6 @@ type decider struct {
 	leases   *lease.Table // nil without
 }
 
-// request is one decision to be made.
-type request struct {
-	srv    *redislink.Server
-	s      *spec
-	key    string
-	id     string
-	n      int
-	fewer  bool // than n units will do
-	budget time.Duration
-	// more, if set, is the lease to fill with the same call.
-	more *lease.Lease
-	// unknown says that the denials were read already. With more they must be.
-	unknown bool
-	rc      *receipt // nil where nothing will be given back
-	// unsure, if set, becomes true when Redis may have charged what is decided locally.
-	unsure *bool
-}
-
-func (d *decider) request(budget time.Duration, s *spec, key string, n int, rc *receipt) request {
-	id := lua.EncodeID(key)
-	rc.of(s, key)
-	return request{srv: d.redis.Server(id), s: s, key: key, id: id, n: n, budget: budget, rc: rc}
-}
-
 // enter rejects what must not reach Redis.
 func (d *decider) enter(ctx context.Context, s *spec, key string, n int) error {
 	if err := s.check(key, n); err != nil {
@@ -66,21 +42,22 @@ func (d *decider) enter(ctx context.Context, s *spec, key string, n int) error {
 	return ctx.Err()
 }
 
-// decide is the one way to a decision. Where fewer units will do, it asks again for those that
-// there is room for; what was decided locally has done so.
-func (d *decider) decide(ctx context.Context, r request) (Result, error) {
+// decide is the one way to a decision, which it writes into res, an empty one. Where fewer units
+// will do, it asks again for those that there is room for; what was decided locally has done so.
+func (d *decider) decide(ctx context.Context, r *request, res *Result) error {
 	if !r.fewer {
-		return d.decideAll(ctx, r)
+		return d.decideAll(ctx, r, res)
 	}
 	end := time.Now().Add(r.budget)
 	for tries := 1; ; tries++ {
-		res, err := d.decideAll(ctx, r)
+		*res = Result{}
+		err := d.decideAll(ctx, r, res)
 		switch {
 		case res.Allowed:
 			res.Admitted = cmp.Or(res.Admitted, r.n)
-			return res, err
+			return err
 		case err != nil, r.n <= 1, res.Source == SourceLocal:
-			return res, err
+			return err
 		}
 		r.unknown = r.unknown || res.Source == SourceRedis // one decision reads the denials once, as each reading lets one ask
 		r.srv.Counts[res.Source].Add(^uint64(0))           // it is one decision
@@ -89,31 +66,33 @@ func (d *decider) decide(ctx context.Context, r request) (Result, error) {
 }
 
 // decideAll decides on all units of r, or on fewer without Redis.
-func (d *decider) decideAll(ctx context.Context, r request) (Result, error) {
+func (d *decider) decideAll(ctx context.Context, r *request, res *Result) error {
 	if r.s.leased {
-		return d.spend(ctx, r)
+		return d.spend(ctx, *r, res)
 	}
-	return d.ask(ctx, r)
+	return d.ask(ctx, r, res)
 }
 
 // spend decides from what this process holds, and asks for what is missing.
-func (d *decider) spend(ctx context.Context, r request) (Result, error) {
+func (d *decider) spend(ctx context.Context, r request, res *Result) error {
 	n := int64(r.n)
 	ls := d.leases.Find(r.id, &r.s.args, n > 0)
 	if ls == nil {
-		return d.ask(ctx, r)
+		return d.ask(ctx, &r, res)
 	}
 	now := time.Now()
 	if n == 0 {
-		res, err := d.ask(ctx, r)
-		return withHeld(res, ls, now), err
+		err := d.ask(ctx, &r, res)
+		res.addHeld(ls, now)
+		return err
 	}
 	deadline := now.Add(r.budget)
 	units, ok := ls.Spend(n, now)
 	if !ok && !r.srv.Unavailable() {
-		if den, denied := d.denied(&r, r.n-int(units.Sum())); denied {
+		if d.denied(&r, r.n-int(units.Sum()), res) {
 			units.Undo(n)
-			return count(r.srv, withHeld(r.s.result(den, SourceCache), ls, now)), nil
+			res.addHeld(ls, now)
+			return nil
 		}
 		r.unknown = true
 		ls.Await(ctx, now.Add(r.budget/2))
@@ -124,19 +103,20 @@ func (d *decider) spend(ctx context.Context, r request) (Result, error) {
 	if ok {
 		v := ls.View(now)
 		if ls.Wants(v, now) {
-			d.askAhead(r, ls, now)
+			d.askAhead(&r, ls, now)
 		}
 		// Others must count this process although it asks for little.
 		if !r.srv.Unavailable() {
 			d.redis.Beat(r.srv)
 		}
-		return r.spent(units, v, now), nil
+		r.spent(res, units, v, now)
+		return nil
 	}
 	r.n, r.budget = r.n-int(units.Sum()), time.Until(deadline)
 	if r.unknown && units.Sum() == 0 && ls.Begin() {
 		r.more = ls
 	}
-	res, err := d.ask(ctx, r)
+	err := d.ask(ctx, &r, res)
 	if err == nil && r.more == nil && res.Source == SourceRedis {
 		ls.Note(int64(res.Remaining), now.Add(res.ResetAfter))
 	}
@@ -145,13 +125,14 @@ func (d *decider) spend(ctx context.Context, r request) (Result, error) {
 		if res.Admitted > 0 { // perhaps fewer than were missing
 			res.Admitted += int(units.Sum())
 		}
-		return withHeld(res, ls, now), nil
+		res.addHeld(ls, now)
+		return nil
 	}
 	if r.fewer && err == nil && res.Source == SourceLocal && units.Sum() > 0 {
 		r.srv.Counts[res.Source].Add(^uint64(0))
-		res = r.spent(units, ls.View(now), now)
+		r.spent(res, units, ls.View(now), now)
 		res.Admitted = int(units.Sum())
-		return res, nil
+		return nil
 	}
 	units.Undo(n)
 	if err == nil && res.Source == SourceRedis {
@@ -161,47 +142,39 @@ func (d *decider) spend(ctx context.Context, r request) (Result, error) {
 		}
 		if units, ok = ls.Spend(n, time.Now()); ok {
 			r.srv.Counts[res.Source].Add(^uint64(0))
-			return r.spent(units, ls.View(now), now), nil
+			r.spent(res, units, ls.View(now), now)
+			return nil
 		}
 		units.Undo(n)
 	}
-	return withHeld(res, ls, now), err
+	res.addHeld(ls, now)
+	return err
 }
 
-// spent is the result of a cost that was spent from a lease.
-func (r *request) spent(units lease.Units, v lease.View, now time.Time) Result {
-	r.rc.fromLease(units)
-	res := Result{Allowed: true, Limit: r.s.limit, Source: SourceLease}
-	res.Remaining = min(int(v.Remaining)+int(v.Held), r.s.limit.Burst())
-	if !v.ResetAt.IsZero() {
-		res.ResetAfter = max(time.Microsecond, algo.Duration(algo.Micros(v.ResetAt.Sub(now))))
-	}
-	return count(r.srv, res)
-}
-
-// withHeld adds what is held to what Redis says is left.
-func withHeld(res Result, ls *lease.Lease, now time.Time) Result {
+// addHeld adds what is held to what Redis says is left.
+func (res *Result) addHeld(ls *lease.Lease, now time.Time) {
 	if res.Source == SourceRedis || res.Source == SourceCache {
 		res.Remaining = min(res.Remaining+int(ls.View(now).Held), res.Limit.Burst())
 	}
-	return res
 }
 
 // askAhead fetches more in the background.
-func (d *decider) askAhead(r request, ls *lease.Lease, now time.Time) {
+func (d *decider) askAhead(r *request, ls *lease.Lease, now time.Time) {
 	if r.srv.Unavailable() || !ls.Begin() {
 		return
 	}
-	// Another call may have ended since.
-	if !ls.Wants(ls.View(now), now) || !d.redis.Background.Start(func(context.Context) { d.refill(r, ls) }) {
-		ls.End()
+	if ls.Wants(ls.View(now), now) { // another call may have ended since
+		one := request{srv: r.srv, s: r.s, id: r.id, n: 1}
+		if d.redis.Background.Start(func(context.Context) { d.refill(&one, ls) }) {
+			return
+		}
 	}
+	ls.End()
 }
 
 // refill asks for what ls has room for. Close waits for it, within the budget.
-func (d *decider) refill(r request, ls *lease.Lease) {
-	r.n = 1
-	o := d.op(&r)
+func (d *decider) refill(r *request, ls *lease.Lease) {
+	o := d.op(r)
 	o.Count = ls.Room(time.Now())
 	o.After = func(o *redislink.Op, _ bool) { fill(ls, o, false) }
 	if class, _ := d.redis.Do(context.Background(), r.srv, o, d.redis.Budget); class == breaker.ClassOK {
@@ -235,21 +208,20 @@ func (d *decider) op(r *request) *redislink.Op {
 
 // ask asks for a decision: what this process knows, the server's breaker,
 // then Redis within the budget, then what the class of the error asks for.
-func (d *decider) ask(ctx context.Context, r request) (Result, error) {
+func (d *decider) ask(ctx context.Context, r *request, res *Result) error {
 	s, n := r.s, r.n
-	res, known := d.knows(&r)
+	known := d.knows(r, res)
 	open := !known && r.srv.Unavailable()
 	if r.more != nil && (known || open) {
 		r.more.End()
 	}
 	switch {
 	case known:
-		return res, nil
+		return nil
 	case open:
-		return d.fallBack(&r, redislink.ErrOpen)
+		return d.fallBack(r, redislink.ErrOpen, res)
 	}
-	asking := d.denials.Ask(r.id)
-	o := d.op(&r)
+	o := d.op(r)
 	if more := r.more; more != nil {
 		o.Count = max(1, more.Size()/int64(n))
 		o.After = func(o *redislink.Op, answered bool) { fill(more, o, answered) }
@@ -257,41 +229,37 @@ func (d *decider) ask(ctx context.Context, r request) (Result, error) {
 	class, err := d.redis.Do(ctx, r.srv, o, r.budget)
 	switch {
 	case class == breaker.ClassOK:
-		out := o.Out
-		if out.Allowed {
+		if o.Out.Allowed {
 			r.rc.fromRedis(o.Keys, n, o.At)
 		}
-		if out.Remaining < int64(n)+s.args.Keep {
-			d.remember(asking, s, n, out, o.Sent, time.Now())
+		if o.Out.Remaining < int64(n)+s.args.Keep {
+			d.remember(r, &o.Out, o.Sent, time.Now())
 		}
 		d.noted(r.srv, s, r.id, n, o)
+		r.result(res, &o.Out, SourceRedis)
 		d.redis.Free(o)
-		return count(r.srv, s.result(out, SourceRedis)), nil
+		return nil
 	case class.Fallback():
-		return d.fallBack(&r, err)
+		return d.fallBack(r, err, res)
 	default:
-		return Result{}, redislink.CallerError(ctx, r.key, &redislink.Error{Class: class, Err: err})
+		return redislink.CallerError(ctx, r.key, &redislink.Error{Class: class, Err: err})
 	}
 }
 
 // knows answers what this process knows itself: that it has blocked the key and could not
 // tell Redis, or that Redis denied the same a moment ago.
-func (d *decider) knows(r *request) (Result, bool) {
+func (d *decider) knows(r *request, res *Result) bool {
 	open := r.srv.Unavailable()
 	if d.local.Unsent(r.s.args.Kind, r.id) > 0 {
 		if !open {
 			d.outbox.Send()
 		}
 		if out := d.local.Peek(r.id, r.s.local(d.claim(r.s, r.id), d.phase), int64(r.n)); !out.Allowed {
-			return count(r.srv, r.s.result(out, SourceLocal)), true
+			r.result(res, &out, SourceLocal)
+			return true
 		}
 	}
-	if !open {
-		if out, ok := d.denied(r, r.n); ok {
-			return count(r.srv, r.s.result(out, SourceCache)), true
-		}
-	}
-	return Result{}, false
+	return !open && d.denied(r, r.n, res)
 }
 
 // remembers reports whether denials of n units are remembered. Those of a peek, and by the
@@ -300,22 +268,26 @@ func (d *decider) remembers(s *spec, n int) bool {
 	return n > 0 && s.args.MaxDelay == 0 && !d.askAgain
 }
 
-// denied is what Redis denied a moment ago of n units of r, unless that was read already. Where fewer will do, that is one: for how many there
-// was room then does not say for how many there is now.
-func (d *decider) denied(r *request, n int) (algo.Decision, bool) {
+// denied answers with what Redis denied a moment ago of n units of r, unless that was read already. Where
+// fewer will do, that is one: for how many there was room then does not say for how many there is now.
+func (d *decider) denied(r *request, n int, res *Result) bool {
 	if r.fewer {
 		n = min(n, 1)
 	}
 	if r.unknown || !d.remembers(r.s, n) {
-		return algo.Decision{}, false
+		return false
 	}
-	return d.denials.Get(d.denials.Ask(r.id), &r.s.args.Params, n)
+	out, ok := d.denials.Get(r.asking, &r.s.args.Params, n)
+	if ok {
+		r.result(res, &out, SourceCache)
+	}
+	return ok
 }
 
 // remember keeps a denial, or that there is no room for as much again.
-func (d *decider) remember(asking denial.Asking, s *spec, n int, out algo.Decision, sent, end time.Time) {
-	if d.remembers(s, n) {
-		d.denials.Put(asking, &s.args.Params, n, out, sent, end)
+func (d *decider) remember(r *request, out *algo.Decision, sent, end time.Time) {
+	if d.remembers(r.s, r.n) {
+		d.denials.Put(r.asking, &r.s.args.Params, r.n, *out, sent, end)
 	}
 }
 
@@ -350,16 +322,19 @@ func (d *decider) claim(s *spec, id string) float64 {
 }
 
 // fallBack decides without Redis.
-func (d *decider) fallBack(r *request, cause error) (Result, error) {
+func (d *decider) fallBack(r *request, cause error, res *Result) error {
 	srv, s := r.srv, r.s
 	switch d.policy {
 	case fallback.Open:
-		return count(srv, Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: SourceOpen}), nil
+		*res = Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: SourceOpen}
+		r.count(res)
+		return nil
 	case fallback.Closed:
 		// No time is known at which Redis is back; the budget is the least
 		// that passes before it would be asked again.
-		res := Result{Limit: s.limit, RetryAfter: d.untilProbe(srv), Source: SourceClosed}
-		return count(srv, res), fmt.Errorf("%w: %w", ErrUnavailable, cause)
+		*res = Result{Limit: s.limit, RetryAfter: d.untilProbe(srv), Source: SourceClosed}
+		r.count(res)
+		return fmt.Errorf("%w: %w", ErrUnavailable, cause)
 	}
 	owed := home(s, cause)
 	if owed == nil && r.unsure != nil {
@@ -376,19 +351,19 @@ func (d *decider) fallBack(r *request, cause error) (Result, error) {
 	if r.fewer && units == 0 {
 		r.n = min(r.n, 1) // what the denial is about
 	}
-	res := d.ofClaim(r, claim, out)
+	d.ofClaim(r, claim, &out, res)
 	res.Admitted = units
-	return count(srv, res), nil
+	r.count(res)
+	return nil
 }
 
-// ofClaim is the result of what this process decided by its claim.
-func (d *decider) ofClaim(r *request, claim float64, out algo.Decision) Result {
-	res := r.s.result(out, SourceLocal)
+// ofClaim makes res, which is empty, what this process decided by its claim.
+func (d *decider) ofClaim(r *request, claim float64, out *algo.Decision, res *Result) {
+	r.s.result(res, out, SourceLocal)
 	res.Claim, res.BeyondClaim = claim, !res.Allowed && r.s.beyond(claim, r.n)
 	if res.BeyondClaim { // Redis does not admit it either while the key is blocked
 		res.RetryAfter = max(d.untilProbe(r.srv), algo.Duration(d.local.Peek(r.id, r.s.local(claim, d.phase), 0).RetryAfter))
 	}
-	return res
 }
 
 // untilProbe is how long it takes at least until a server is asked again.
@@ -404,12 +379,6 @@ func home(s *spec, cause error) *algo.Params {
 		return &s.args.Params
 	}
 	return nil
-}
-
-// count counts a decision.
-func count(srv *redislink.Server, r Result) Result {
-	srv.Counts[r.Source].Add(1)
-	return r
 }
 
 // giveBack gives n of the units of rc back to where they were taken: those of Redis

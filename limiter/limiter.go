@@ -25,8 +25,8 @@ type Limiter struct {
 	limits limits
 	hook   decisionHook
 	engine engine
-	// One of both is nil: the engine of New, and that of NewLocal. They decide without an interface, by
-	// which a Result would be copied again and again.
+	// One of both is nil: the engine of New, and that of NewLocal. They decide without an interface, which
+	// would move each Result to the heap.
 	redis *shared
 	alone *local
 	lines wait.Lines[lineOf]
@@ -137,19 +137,24 @@ func (l *Limiter) SetLimit(limit Limit) error {
 // budget. The error is ErrInvalidKey, ErrInvalidCost, ErrCostExceedsLimit, ErrInvalidConfig (a
 // limit in the options), ErrClosed, ErrState, the context's own error, or, only
 // under the policy fallback.Closed, ErrUnavailable.
-func (l *Limiter) Allow(ctx context.Context, key string, opts ...CallOption) (Result, error) {
-	return l.decide(ctx, callOf(opts), key, nil)
+func (l *Limiter) Allow(ctx context.Context, key string, opts ...CallOption) (res Result, err error) {
+	var c call
+	c.with(opts)
+	err = l.decide(ctx, &c, key, nil, &res)
+	return res, err
 }
 
 // AllowN is Allow with a Cost of n.
-func (l *Limiter) AllowN(ctx context.Context, key string, n int) (Result, error) {
-	return l.decide(ctx, call{n: n}, key, nil)
+func (l *Limiter) AllowN(ctx context.Context, key string, n int) (res Result, err error) {
+	err = l.decide(ctx, &call{n: n}, key, nil, &res)
+	return res, err
 }
 
 // Peek decides without charging: it is a cost of 0, writes nothing and creates no
 // key. Remaining says what would be admitted.
-func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result, error) {
-	return l.decide(ctx, call{limit: last(limit)}, key, nil)
+func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (res Result, err error) {
+	err = l.decide(ctx, &call{limit: last(limit)}, key, nil, &res)
+	return res, err
 }
 
 // Wait waits until one unit of key, or a Cost, is admitted, and then for the Delay of a shaping
@@ -166,8 +171,9 @@ func (l *Limiter) Peek(ctx context.Context, key string, limit ...Limit) (Result,
 // charged. Other errors are those of Allow. A caller whose context ends during the Delay of a shaping limit gets the
 // context's error and stays charged: those behind it already have their places.
 func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (*Reservation, error) {
-	c, asked := callOf(opts), false
-	first := c
+	var c call
+	c.with(opts)
+	first, asked := c, false
 	first.limit = l.limits.choose(ctx, key, c.limit)
 	r := new(Reservation)
 	w := waiter{
@@ -178,7 +184,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (*Re
 				now = c
 			}
 			asked = true
-			r, err = l.reserve(ctx, now, key)
+			r, err = l.reserve(ctx, &now, key)
 			return r.Result, err
 		},
 		queue: func(units int) (time.Duration, error) {
@@ -198,7 +204,9 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (*Re
 // Reserve asks for one unit of key, or a Cost, as Allow does; what turns out not to be needed may
 // be given back.
 func (l *Limiter) Reserve(ctx context.Context, key string, opts ...CallOption) (*Reservation, error) {
-	r, err := l.reserve(ctx, callOf(opts), key)
+	var c call
+	c.with(opts)
+	r, err := l.reserve(ctx, &c, key)
 	if err != nil {
 		return nil, err
 	}
@@ -206,47 +214,45 @@ func (l *Limiter) Reserve(ctx context.Context, key string, opts ...CallOption) (
 }
 
 // reserve decides, and notes where units were taken.
-func (l *Limiter) reserve(ctx context.Context, c call, key string) (*Reservation, error) {
+func (l *Limiter) reserve(ctx context.Context, c *call, key string) (*Reservation, error) {
 	r := &Reservation{first: taken{of: l, key: key}}
-	res, err := l.decide(ctx, c, key, &r.first.receipt)
-	r.Result, r.first.cost, r.first.source = res, res.Admitted, res.Source
+	err := l.decide(ctx, c, key, &r.first.receipt, &r.Result)
+	r.first.cost, r.first.source = r.Admitted, r.Source
 	return r, err
 }
 
 // decide decides on a call, under its limit or that of the key or the limiter's own, and calls
-// the hook.
-func (l *Limiter) decide(ctx context.Context, c call, key string, rc *receipt) (res Result, err error) {
+// the hook. It writes the decision into res, an empty one.
+func (l *Limiter) decide(ctx context.Context, c *call, key string, rc *receipt, res *Result) (err error) {
 	s := l.limits.live.Load()
 	if c.limit.kind != 0 || l.limits.of != nil || s.critical != nil {
 		if s, err = l.limits.use(ctx, l.limits.choose(ctx, key, c.limit)); err != nil {
-			return Result{}, err
+			return err
 		}
 	}
-	if c.fewer {
-		c = c.within(s)
-	}
+	n := c.within(s)
 	if s.args.Kind == algo.LeakyBucketShaping {
 		s = s.boundedBy(ctx, l.engine.answers())
 	}
-	start := l.hook.begin(c.n)
+	start := l.hook.begin(n)
 	if l.alone != nil {
-		if err = l.alone.enter(ctx, s, key, c.n); err == nil {
-			l.alone.decide(s, key, c.n, c.fewer, rc, &res)
+		if err = l.alone.enter(ctx, s, key, n); err == nil {
+			l.alone.decide(s, key, n, c.fewer, rc, res)
 		}
-	} else if err = l.redis.enter(ctx, s, key, c.n); err == nil {
-		res, err = l.redis.decide(ctx, s, key, c.n, c.fewer, rc)
+	} else if err = l.redis.enter(ctx, s, key, n); err == nil {
+		err = l.redis.within(ctx, l.redis.decider.redis.Budget, s, key, n, c.fewer, rc, res)
 	}
 	switch {
 	case !res.Allowed:
 	case !c.fewer:
-		res.Admitted = c.n
+		res.Admitted = n
 	default:
-		c.n = res.Admitted
+		n = res.Admitted
 	}
 	if !start.IsZero() { // what it is called with takes as long to copy as to decide
-		l.hook.decided(ctx, start, key, c.n, res, err)
+		l.hook.decided(ctx, start, key, n, *res, err)
 	}
-	return res, err
+	return err
 }
 
 // Refund gives n units of key back that were taken just now, by whichever process:

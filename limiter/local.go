@@ -43,13 +43,13 @@ func (e *local) decide(s *spec, key string, n int, fewer bool, rc *receipt, res 
 	if fewer {
 		var out algo.Decision
 		out, n = take(e.store, key, &s.args.Params, n, fewer, nil, rc)
-		s.tell(res, &out, SourceLocal)
+		s.result(res, &out, SourceLocal)
 		res.Admitted = n
 		return
 	}
 	var d algo.Decision
 	e.store.TakeInto(&d, key, &s.args.Params, int64(n), nil, rc.forLocal())
-	s.tell(res, &d, SourceLocal)
+	s.result(res, &d, SourceLocal)
 }
 
 // take charges n units in a store, or fewer where they will do, and returns how many.

@@ -120,7 +120,7 @@ func TestCostsOfLimits(t *testing.T) {
 		if err := s.check("k", 11); strings.Contains(err.Error(), "critical") {
 			t.Errorf("more than all of it: %v", err)
 		}
-		if got := (call{n: 100, fewer: true}).within(s).n; got != c.most {
+		if got := (&call{n: 100, fewer: true}).within(s); got != c.most {
 			t.Errorf("%d: %d of at most 100", i, got)
 		}
 	}
@@ -182,7 +182,8 @@ func TestMostDelays(t *testing.T) {
 		}
 		bounded := s.boundedBy(wait.WithMostDelay(t.Context(), 10*time.Second), time.Second)
 		for reset, want := range map[int64]time.Duration{9_000_000: 5 * time.Second, 10_000_000: 5 * time.Second, 11_000_000: 12 * time.Second} {
-			if res := bounded.result(algo.Decision{RetryAfter: 5_000_000, ResetAfter: reset}, SourceRedis); res.RetryAfter != want {
+			var res Result
+			if bounded.result(&res, &algo.Decision{RetryAfter: 5_000_000, ResetAfter: reset}, SourceRedis); res.RetryAfter != want {
 				t.Errorf("the queue is empty after %d µs: retry after %v, want %v", reset, res.RetryAfter, want)
 			}
 		}

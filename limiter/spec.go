@@ -198,14 +198,8 @@ func (s *spec) local(claim float64, phase int64) algo.Params {
 	return p
 }
 
-// result turns a decision in microseconds into a Result.
-func (s *spec) result(d algo.Decision, from Source) (res Result) {
-	s.tell(&res, &d, from)
-	return res
-}
-
-// tell is result into one that is empty.
-func (s *spec) tell(res *Result, d *algo.Decision, from Source) {
+// result makes res, which is empty, that of a decision in microseconds.
+func (s *spec) result(res *Result, d *algo.Decision, from Source) {
 	res.Allowed = d.Allowed
 	res.Limit = s.limit
 	res.Remaining = int(max(0, d.Remaining-s.args.Keep))

@@ -37,25 +37,21 @@ type shared struct {
 	turns [1024]atomic.Uint32
 }
 
-func (p *shared) decide(ctx context.Context, s *spec, key string, n int, fewer bool, rc *receipt) (Result, error) {
-	return p.within(ctx, p.redis.Budget, s, key, n, fewer, rc)
-}
-
-// within decides with a budget for all calls together. It asks the parts of a split key in
+// within decides with a budget for all calls together, and writes that into res, an empty one. It asks the parts of a split key in
 // turn: one for each decision. When that part denies, another one decides, in what is left of
 // the budget.
-func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key string, n int, fewer bool, rc *receipt) (Result, error) {
+func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key string, n int, fewer bool, rc *receipt, res *Result) error {
 	switch {
 	case s.parts == nil:
-		r := p.request(budget, s, key, n, rc)
+		var r request
+		r.begin(p.decider, budget, s, key, n, rc)
 		r.fewer = fewer
-		return p.decider.decide(ctx, r)
+		return p.decider.decide(ctx, &r, res)
 	case n == 0:
 		rc.of(&s.parts[0], lua.PartKey(key, 0))
-		return p.peek(ctx, s, key)
+		return p.peek(ctx, s, key, res)
 	}
 	parts := uint32(len(s.parts))
-	var res Result
 	turn := &p.turns[p.denials.Hash(key)%uint64(len(p.turns))]
 	first := turn.Add(1) - 1
 	soonest, asked, unsure := first, 0, false
@@ -65,29 +61,32 @@ func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key 
 		if k > 0 {
 			budget = time.Until(end)
 		}
-		r := p.request(budget, &s.parts[i], lua.PartKey(key, int(i)), n, rc)
+		var r request
+		r.begin(p.decider, budget, &s.parts[i], lua.PartKey(key, int(i)), n, rc)
 		r.unsure, r.fewer = &unsure, fewer
-		other, err := p.decider.decide(ctx, r)
+		var other Result
+		err := p.decider.decide(ctx, &r, &other)
 		if err != nil || other.Allowed || unsure { // no second part is charged
-			return other, redislink.OfKey(err, key)
+			*res = other
+			return redislink.OfKey(err, key)
 		}
 		p.recount(key, i, other.Source, -1)
 		if other.Source != SourceCache {
 			asked++
 		}
 		if k == 0 {
-			res = other
+			*res = other
 			continue
 		}
 		if other.RetryAfter < res.RetryAfter {
 			soonest = i
 		}
-		res = either(res, other)
+		*res = either(*res, other)
 	}
 	// A caller that comes back after RetryAfter finds the part with that RetryAfter.
 	turn.Store(soonest)
 	p.recount(key, soonest%parts, res.Source, 1)
-	return res, nil
+	return nil
 }
 
 // recount counts a decision that was made of those on parts, which count
@@ -107,23 +106,24 @@ func either(a, b Result) Result {
 }
 
 // peek asks all parts for the largest cost that one of them has room for.
-func (p *shared) peek(ctx context.Context, s *spec, key string) (Result, error) {
+func (p *shared) peek(ctx context.Context, s *spec, key string, best *Result) error {
 	all := make([]Result, len(s.parts))
-	err := each(s, key, func(i int, s *spec, part string) (err error) {
-		all[i], err = p.decider.decide(ctx, p.request(p.redis.Budget, s, part, 0, nil))
-		return err
+	err := each(s, key, func(i int, s *spec, part string) error {
+		var r request
+		r.begin(p.decider, p.redis.Budget, s, part, 0, nil)
+		return p.decider.decide(ctx, &r, &all[i])
 	})
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	best := all[0]
+	*best = all[0]
 	for i, res := range all[1:] {
 		p.recount(key, uint32(i+1), res.Source, -1)
-		best = either(best, res)
+		*best = either(*best, res)
 	}
 	p.recount(key, 0, all[0].Source, -1)
 	p.recount(key, 0, best.Source, 1)
-	return best, nil
+	return nil
 }
 
 func (p *shared) refund(ctx context.Context, s *spec, key string, n int64) error {

@@ -128,15 +128,14 @@ func (o *outage) kill(now fault) error {
 	if now == killed {
 		return nil
 	}
-	// Its callers do not hear what a server in this program says while it ends, which no Redis does.
-	o.proxy.Set(faultproxy.Mode{Refuse: true})
-	o.proxy.Reset()
-	if !o.foreign() {
-		err := o.srv.Kill()
-		o.proxy.Pass()
-		if err != nil {
+	if o.foreign() {
+		o.proxy.Set(faultproxy.Mode{Refuse: true})
+		o.proxy.Reset()
+	} else {
+		if err := o.srv.Kill(); err != nil {
 			return err
 		}
+		o.proxy.Pass()
 		o.emptied()
 	}
 	o.set(killed)

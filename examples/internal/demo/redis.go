@@ -4,13 +4,11 @@ package demo
 import (
 	"fmt"
 	"os"
-	"strings"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redisproc"
 )
 
@@ -77,32 +75,37 @@ func StartProcess() (*Redis, error) {
 	}, nil
 }
 
-// StartEmbedded starts a Redis in this program.
+// StartEmbedded starts a Redis in this program, behind a proxy: closed under a running script, it
+// would answer that with an error that no Redis has.
 func StartEmbedded() (*Redis, error) {
 	mini, err := miniredis.Run()
 	if err != nil {
 		return nil, err
 	}
+	proxy, err := faultproxy.New(mini.Addr())
+	if err != nil {
+		mini.Close()
+		return nil, err
+	}
 	return &Redis{
-		What:    "a Redis embedded in this program at " + mini.Addr() + " (there is no redis-server on PATH)",
+		What:    "a Redis embedded in this program at " + proxy.Addr() + " (there is no redis-server on PATH)",
 		Kind:    Embedded,
-		Options: &redis.Options{Addr: mini.Addr()},
+		Options: &redis.Options{Addr: proxy.Addr()},
 		Kill: func() error {
-			// Closed under a running script, it would answer that with an error
-			// that no Redis has: let none begin, and those that run end.
-			mini.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
-				script := strings.HasPrefix(cmd, "EVAL")
-				if script {
-					c.WriteError("LOADING about to be killed")
-				}
-				return script
-			})
-			time.Sleep(100 * time.Millisecond)
+			proxy.Set(faultproxy.Mode{Refuse: true})
+			proxy.Reset()
 			mini.Close()
 			mini.FlushAll() // a server that is killed loses what it held
 			return nil
 		},
-		Restart: mini.Restart,
-		Close:   mini.Close,
+		Restart: func() error {
+			err := mini.Restart()
+			proxy.Pass()
+			return err
+		},
+		Close: func() {
+			proxy.Close()
+			mini.Close()
+		},
 	}, nil
 }

@@ -1,6 +1,8 @@
 package demo
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,5 +91,50 @@ func TestEmbeddedRedisCountsTheWindowBefore(t *testing.T) {
 	}
 	if admitted != 10 {
 		t.Errorf("%d admitted around the border, want 10", admitted)
+	}
+}
+
+// TestKilledEmbeddedRedisSaysNothing: callers of the embedded Redis whose scripts run while it is killed lose
+// their connections, as they do when a process is killed. They hear no error of Redis.
+func TestKilledEmbeddedRedisSaysNothing(t *testing.T) {
+	server, err := StartEmbedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	opt := *server.Options
+	opt.MaxRetries = -1
+	rdb := redis.NewClient(&opt)
+	defer rdb.Close()
+	for range 10 {
+		var wg sync.WaitGroup
+		var ran atomic.Int64
+		for range 8 {
+			wg.Go(func() {
+				for {
+					switch err := rdb.Eval(t.Context(), "for i = 1, 100 do redis.call('incr', KEYS[1]) end return 1", []string{"k"}).Err(); {
+					case err == nil:
+						ran.Add(1)
+					case redis.HasErrorPrefix(err, ""):
+						t.Error(err)
+						return
+					default:
+						return
+					}
+				}
+			})
+		}
+		for deadline := time.Now().Add(time.Minute); ran.Load() < 100; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("no scripts ran within a minute")
+			}
+		}
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

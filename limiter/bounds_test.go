@@ -92,6 +92,7 @@ func TestFewerUnitsHere(t *testing.T) {
 
 // TestClientsOfParts: those that cannot be compared are different ones; and the hook of any part is called.
 func TestClientsOfParts(t *testing.T) {
+	t.Parallel()
 	type foreign struct {
 		redis.UniversalClient
 		_ []int // cannot be compared

@@ -147,6 +147,7 @@ func TestColdRooms(t *testing.T) {
 
 // TestBadPeerCounts: what is no number of processes leaves the last good one.
 func TestBadPeerCounts(t *testing.T) {
+	t.Parallel()
 	answers := []struct {
 		n   int
 		err error

@@ -115,7 +115,7 @@ func (m *timers) within(budget time.Duration) time.Duration { return budget + sl
 
 // loads is as many loads as there are at once. More of them would take more than two
 // processors have, and no decision would be in time.
-var loads = make(chan struct{}, 4)
+var loads = make(chan struct{}, 8)
 
 // peeker is what can be asked without being charged, as users do in between.
 type peeker interface {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -56,8 +57,8 @@ func TestMultiWaitsWithoutCost(t *testing.T) {
 // TestWaiterOfAMultiAsksAfterAnotherPartsDenial: who stood behind one that waited for a part of which it needs
 // little asks at once when that one has left.
 func TestWaiterOfAMultiAsksAfterAnotherPartsDenial(t *testing.T) {
-	onBoth(t, func(t *testing.T, client func() *redis.Client) {
-		rdb := client()
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		rdb := clients(t, r)()
 		parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{limiter.TokenBucket(limiter.PerSecond(10), 10), limiter.TokenBucket(limiter.PerHour(60), 100)})
 		m := newMulti(t, parts...)
 		_, err := m.Allow(t.Context(), "k", limiter.Cost(1), limiter.Cost(50))
@@ -137,8 +138,8 @@ func TestResetWakesOwnLimits(t *testing.T) {
 
 // TestCloseOfAnyPartEndsWaits: those of a Multi end, whichever of its limiters is closed.
 func TestCloseOfAnyPartEndsWaits(t *testing.T) {
-	onBoth(t, func(t *testing.T, client func() *redis.Client) {
-		rdb := client()
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		rdb := clients(t, r)()
 		parts := layers(t, []redis.UniversalClient{rdb}, []limiter.Limit{limiter.TokenBucket(limiter.PerHour(1), 1), limiter.TokenBucket(limiter.PerHour(1), 1)})
 		m := newMulti(t, parts...)
 		_, err := m.Allow(t.Context(), "k")

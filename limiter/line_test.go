@@ -467,6 +467,7 @@ func ExampleLimiter_Wait_inTurn() {
 // TestWaitersInTurnOnRedis is TestWaitersAreServedInTurn on a real server, as a
 // distribution: none of the goroutines is left behind, and a wait takes about two decisions.
 func TestWaitersInTurnOnRedis(t *testing.T) {
+	t.Parallel()
 	rdb := redistest.Client(t, redistest.Start(t))
 	var decisions atomic.Int64
 	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(100), 10), patient(), limiter.WithHooks(limiter.Hooks{

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	logging.Disable() // go-redis on every failed dial
 	// Most wait: for servers that start, clusters that form, breakers that close. What computes
 	// takes turns: see loads.
-	_ = flag.Set("test.parallel", "16")
+	_ = flag.Set("test.parallel", "24")
 	redistest.VerifyNoLeaks(m)
 }
 

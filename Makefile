@@ -1,4 +1,4 @@
-.PHONY: bench-watch counter recipes discovery simulate mutants soak sdks help check lint cross api demo outage-demo shares return scale screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz test-servers cluster-changes
+.PHONY: bench-watch bench-simulated counter recipes discovery simulate mutants soak sdks help check lint cross api demo outage-demo shares return scale screenshots client worker tokens permits priorities sampled server test outage bench bench-http bench-redis bench-local bench-beyond bench-inbound bench-cluster fuzz test-servers cluster-changes
 
 # Lists the targets.
 help:
@@ -145,6 +145,10 @@ bench-watch:
 # Decisions through Redis; writes docs/redis.md, docs/throughput.md and docs/redis.svg.
 bench-redis:
 	@go run ./bench/redis -out docs
+
+# What the simulator of fleets costs; writes docs/simulated.md.
+bench-simulated:
+	@cd bench && GOWORK=off go run ./simulated -out ../docs/simulated.md
 
 # Decisions in one process; writes docs/local.md, by benchstat.
 bench-local:

@@ -144,6 +144,28 @@ func TestGiveBackUnderANewLimit(t *testing.T) {
 	}
 }
 
+// TestGiveBackAfterARaise takes nothing of what a higher limit has refilled since, beyond the burst of before, and
+// returns nothing that this limit may have refilled already.
+func TestGiveBackAfterARaise(t *testing.T) {
+	before := mustParams(t, algo.Limit{Kind: algo.TokenBucket, N: 1, Per: 10 * sec, Burst: 10})
+	p := mustParams(t, algo.Limit{Kind: algo.TokenBucket, N: 1, Per: sec, Burst: 20})
+	for _, c := range []struct{ after, left, back int64 }{{0, 1, 3}, {4 * sec, 5, 3}, {6 * sec, 7, 2}, {13 * sec, 14, 0}, {18 * sec, 19, 0}} {
+		now := t0
+		s := storeAt(t, 10, &now)
+		var rc Receipt
+		s.Take("k", &before, 8, nil, &rc)
+		s.Decide("k", p, 1)
+		now += c.after
+		if d := s.Decide("k", p, 0); d.Remaining != c.left {
+			t.Fatalf("%d left after %d", d.Remaining, c.after)
+		}
+		back := s.GiveBack("k", &rc, 3)
+		if d := s.Decide("k", p, 0); back != c.back || d.Remaining != c.left+c.back {
+			t.Errorf("after %d: %d given back, %d left; want %d and %d", c.after, back, d.Remaining, c.back, c.left+c.back)
+		}
+	}
+}
+
 // TestRefundOfABlockedKey that has taken nothing changes nothing.
 func TestRefundOfABlockedKey(t *testing.T) {
 	for _, kind := range algo.Kinds {

@@ -177,22 +177,21 @@ func (e *entry) giveBack(p *algo.Params, now, at, taken, n int64) int64 {
 	if e.bucket == nil {
 		return 0
 	}
-	// As algo.GiveBack, of what cannot have drained since. A bucket of x/time/rate
-	// takes whole units: the fraction is what it refills from a moment before now.
-	perMicro := float64(p.Num) / float64(p.Den)
-	back := min(float64(n), float64(taken)-float64(max(0, now-at))*perMicro)
-	if back <= 0 {
+	// As algo.GiveBack, of what cannot have drained since, under the limit of then or that of the bucket, which goes
+	// on. A bucket of x/time/rate takes whole units: the fraction is what it refills from a moment before now.
+	burst, perMicro := e.state.Cap, float64(e.state.Num)/float64(e.state.W)
+	back := min(float64(n), float64(taken)-float64(max(0, now-at))*max(perMicro, float64(p.Num)/float64(p.Den)))
+	before := e.bucket.TokensAt(time.UnixMicro(now))
+	tokens := min(before+back, float64(burst))
+	if back <= 0 || tokens <= before {
 		return 0
 	}
-	before := e.bucket.TokensAt(time.UnixMicro(now))
-	tokens := min(before+back, float64(p.Cap))
 	if n := math.Round(tokens); math.Abs(tokens-n) < 1e-8 {
 		tokens = n // slightly less than a unit would not be admitted
 	}
 	whole := math.Floor(tokens)
-	e.bucket = rate.NewLimiter(rate.Limit(perMicro*1e6), int(p.Cap))
-	e.fill(p)
-	e.bucket.AllowN(time.UnixMicro(now).Add(-time.Duration((tokens-whole)/perMicro*float64(time.Microsecond))), int(p.Cap)-int(whole))
+	e.bucket = rate.NewLimiter(rate.Limit(perMicro*1e6), int(burst))
+	e.bucket.AllowN(time.UnixMicro(now).Add(-time.Duration((tokens-whole)/perMicro*float64(time.Microsecond))), int(burst)-int(whole))
 	return int64(min(tokens-max(0, before), float64(n)) + 1e-9)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,10 @@ import (
 
 	"github.com/holdfast-go/holdfast/limiter"
 )
+
+// mostAllocations is how many allocations a decision of the fleets of each push may take, with all that
+// happens around it: what keeps the simulator fast enough, where time itself is not measured.
+const mostAllocations = 120
 
 // TestSimulate runs one fleet after the other for as long as SIM says, by default 6 fleets
 // and a simulated day at least, or as many fleets with few decisions as FLEETS says, from the
@@ -24,6 +29,9 @@ func TestSimulate(t *testing.T) {
 	short, _ := strconv.Atoi(os.Getenv("FLEETS"))
 	sum, shaped := Report{Faults: map[string]int{}, Redirects: map[string]int{}}, map[string]int{}
 	began, shown, worlds, fleets := time.Now(), time.Now(), 0, time.Duration(0)
+	usual := seed == 1 && length == 0 && short == 0
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
 	more := func() bool {
 		switch {
 		case worlds == 0:
@@ -65,6 +73,10 @@ func TestSimulate(t *testing.T) {
 		}
 	}
 	took := time.Since(began)
+	runtime.ReadMemStats(&after)
+	if each := float64(after.Mallocs-before.Mallocs) / float64(sum.Decisions); usual && each > mostAllocations {
+		t.Errorf("%.0f allocations for each decision; at most %d are allowed", each, mostAllocations)
+	}
 	fmt.Printf("%d fleets from seed %d to %d, %.1f fleet-hours, %d decisions, %d checks in %v (%.2g s per fleet-hour)\nfleets: %s\nfaults: %s\nredirects: %s\n",
 		worlds, seed-uint64(worlds), seed-1, fleets.Hours(), sum.Decisions, sum.Checks, took.Round(time.Second), took.Seconds()/fleets.Hours(), counted(shaped), counted(sum.Faults), counted(sum.Redirects))
 }

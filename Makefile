@@ -67,8 +67,7 @@ test:
 simulate:
 	@cd internal/sim && GOWORK=off go test -count=1 -timeout 0 -run 'TestSimulate$$'
 
-# Emulates clients of a server that says its limit only in headers, in virtual time, and writes
-# docs/discovery.md and its picture.
+# Emulates clients that learn a limit from headers; writes docs/discovery.md and its picture.
 discovery:
 	@cd httpclient && GOWORK=off DISCOVERY=$(CURDIR)/docs go test -count=1 -timeout 0 -run 'TestEmulation$$' .
 
@@ -127,7 +126,7 @@ scale:
 bench-http:
 	@go run ./bench/http -out docs/http.md
 
-# The four that follow: decisions next to those of others.
+# bench-redis, bench-local, bench-beyond and bench-inbound: decisions next to those of others.
 bench: bench-redis bench-local bench-beyond bench-inbound
 
 # What a middleware and observing it add to a handler; writes docs/inbound.md.

@@ -1,5 +1,5 @@
 // Package limiter is a rate limiter that many processes share through Redis. While Redis
-// is unavailable, each process continues within its share of the limit.
+// is unavailable, each process continues within its claim on the limit.
 //
 //	lim, err := limiter.New(rdb, limiter.TokenBucket(limiter.PerSecond(100), 200))
 //	...

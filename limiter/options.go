@@ -106,8 +106,9 @@ func WithEqualShare(e float64) Option {
 // WithExpectedProcesses sets how many processes this one assumes that there are, until
 // Redis or WithPeerCount has given a number. By default 10, at least 1. The first decision
 // without Redis before that logs a warning, and Health says that the share is assumed. If
-// the number is too high, a part of the limit is not used. If it is too low, the limit is
-// exceeded: 20 processes that expect 10 admit twice the limit. At most 1,000,000. It has no
+// the number is too high, a part of the limit is not used. Of a key that Redis has granted none
+// of, each claims its part of what WithEqualShare shares equally, so beyond twice the number, by default, the
+// limit is exceeded: 40 processes that expect 10 admit twice the limit. At most 1,000,000. It has no
 // effect with WithShare.
 func WithExpectedProcesses(n int) RedisOption {
 	return options.Set(func(c *config) { c.Link.Expected = n },

@@ -15,7 +15,8 @@ type Allower interface {
 	AllowN(ctx context.Context, key string, n int) (Result, error)
 }
 
-// Result is a decision. That a request is denied is a result, not an error.
+// Result is a decision. That a request is denied is a result, not an error. Beside an error it is no decision: the zero
+// value, except that ErrUnavailable of the policy Closed comes with Source and RetryAfter.
 type Result struct {
 	// Allowed says that the request may go ahead, after Delay.
 	Allowed bool

@@ -21,8 +21,8 @@ var (
 // permit that was denied.
 type Permit struct {
 	// Result says whether the permit was acquired. Remaining is how many more there are,
-	// RetryAfter when it makes sense to ask again. The Limit is the zero value: a
-	// permit has no rate.
+	// RetryAfter when it makes sense to ask again. Limit and Admitted are the zero value: a
+	// permit has no rate, and is no unit of one.
 	limiter.Result
 
 	free func() // nil for a permit that is not counted

@@ -108,22 +108,19 @@ func TestFrozenMasterBehindReadOnlyClient(t *testing.T) {
 	c := redistest.StartCluster(t, 1, 1)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ReadOnly: true})
 	t.Cleanup(func() { _ = rdb.Close() })
-	lim := newLimiter(t, rdb, limiter.TokenBucket(limiter.PerHour(10), 10), limiter.WithShare(1))
+	limit := limiter.TokenBucket(limiter.PerHour(10), 10)
+	lim := newLimiter(t, rdb, limit, limiter.WithShare(1))
 	until(t, "the limiter knows the master, and its replica the key", func() bool {
 		_, err := lim.Allow(t.Context(), "other")
 		must(t, err)
 		servers := lim.Health().Servers
 		return len(servers) == 1 && strings.Contains(servers[0].Name, "@")
 	})
-	if res, err := lim.AllowN(t.Context(), "k", 2); err != nil || !res.Allowed {
+	// By another one that waits: what is late on a busy machine, and was redirected meanwhile, may be charged nowhere.
+	if res, err := newLimiter(t, rdb, limit, limiter.WithShare(1), limiter.WithBudget(5*time.Second)).AllowN(t.Context(), "k", 2); err != nil || !res.Allowed || res.Source != limiter.SourceRedis {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	charges := 0
-	until(t, "Redis has what was admitted", func() bool { // also where its answer came after the budget
-		// A call that was never sent is charged with what Redis admits next; a peek shows nothing of that.
-		charges++
-		_, err := lim.Allow(t.Context(), fmt.Sprint("charge ", charges))
-		must(t, err)
+	until(t, "it knows what Redis has left", func() bool {
 		res, err := lim.Peek(t.Context(), "k")
 		must(t, err)
 		return res.Source == limiter.SourceRedis && res.Remaining == 8

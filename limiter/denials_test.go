@@ -118,3 +118,24 @@ func TestDenialIsForgotten(t *testing.T) {
 		}
 	})
 }
+
+// TestDenialAfterAChange: what Redis denies after the key was changed is remembered, also where the decision, which
+// asked twice, began before the change.
+func TestDenialAfterAChange(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		lim, _ := simulatedLimiter(t, r, "a", limiter.FixedWindow(limiter.PerHour(10)), patient())
+		_, err := lim.Allow(t.Context(), "k", limiter.Cost(10))
+		must(t, err)
+		time.Sleep(2 * time.Second) // what is known of that is forgotten
+		r.SetPath("a", func(p *sim.Path) { p.Delay = 10 * time.Millisecond })
+		go func() { must(t, lim.Block(t.Context(), "k", time.Millisecond)) }() // has its answer at 20 ms
+		time.Sleep(12 * time.Millisecond)
+		res, err := lim.Allow(t.Context(), "k", limiter.AtMost(4)) // asks for 4 until 32 ms, and then for 1
+		if err != nil || res.Allowed || res.Source != limiter.SourceRedis {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		if res, err = lim.Allow(t.Context(), "k"); err != nil || res.Allowed || res.Source != limiter.SourceCache {
+			t.Errorf("what was denied after the change: %+v, %v", res, err)
+		}
+	})
+}

@@ -252,6 +252,7 @@ func (a *multiDecision) ask(ctx context.Context, g group) (ok bool, failed int, 
 	for _, i := range g.parts {
 		r, d := &a.requests[i], a.parts[i].Limiter.redis.decider
 		items = append(items, lua.Item{Keys: d.redis.Names.KeysOf(r.s.args.Kind, r.id), Params: r.s.args, Cost: int64(r.n)})
+		r.asking = d.denials.Again(r.asking)
 	}
 	start := time.Now()
 	if r.srv.Unavailable() {

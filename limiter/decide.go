@@ -222,7 +222,7 @@ func (d *decider) ask(ctx context.Context, r *request, res *Result) error {
 		return d.fallBack(r, redislink.ErrOpen, res)
 	}
 	// As late as possible: what was forgotten since r began must not keep the answer from being remembered.
-	r.asking = d.denials.Ask(r.id)
+	r.asking = d.denials.Again(r.asking)
 	o := d.op(r)
 	if more := r.more; more != nil {
 		o.Count = max(1, more.Size()/int64(n))

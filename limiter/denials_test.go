@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/limiter/limitertest"
@@ -135,6 +137,34 @@ func TestDenialAfterAChange(t *testing.T) {
 			t.Fatalf("%+v, %v", res, err)
 		}
 		if res, err = lim.Allow(t.Context(), "k"); err != nil || res.Allowed || res.Source != limiter.SourceCache {
+			t.Errorf("what was denied after the change: %+v, %v", res, err)
+		}
+	})
+}
+
+// TestDenialOfPartsAfterAChange: the same of parts of a Multi that are asked after another one.
+func TestDenialOfPartsAfterAChange(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		client, limit := clients(t, r), limiter.FixedWindow(limiter.PerHour(10))
+		far, near := client(), client()
+		made := func(rdb *redis.Client, prefix string) limiter.Part {
+			return limiter.Part{Name: prefix, Limiter: newLimiter(t, rdb, limit, patient(), limiter.WithPrefix(prefix))}
+		}
+		full := made(near, "full")
+		m := newMulti(t, made(far, "first"), full, made(near, "third"))
+		_, err := full.Limiter.Allow(t.Context(), "k", limiter.Cost(10))
+		must(t, err)
+		time.Sleep(2 * time.Second) // what is known of that is forgotten
+		r.SetPath("p1", func(p *sim.Path) { p.Delay = 10 * time.Millisecond })
+		go func() {
+			time.Sleep(5 * time.Millisecond) // while the first part is asked
+			must(t, full.Limiter.Block(t.Context(), "k", time.Millisecond))
+		}()
+		res, err := m.Allow(t.Context(), "k")
+		if err != nil || res.Denied != "full" || res.Source != limiter.SourceRedis {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		if res, err := full.Limiter.Allow(t.Context(), "k"); err != nil || res.Allowed || res.Source != limiter.SourceCache {
 			t.Errorf("what was denied after the change: %+v, %v", res, err)
 		}
 	})

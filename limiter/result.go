@@ -16,7 +16,7 @@ type Allower interface {
 }
 
 // Result is a decision. That a request is denied is a result, not an error. Beside an error it is no decision: the zero
-// value, except that ErrUnavailable of the policy Closed comes with Limit, Source and RetryAfter.
+// value, except that ErrUnavailable of the policy Closed comes with Limit, Source and RetryAfter, not from a Multi.
 type Result struct {
 	// Allowed says that the request may go ahead, after Delay.
 	Allowed bool

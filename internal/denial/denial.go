@@ -56,8 +56,13 @@ func New() *Cache { return new(Cache) }
 
 // Ask begins to ask for an id.
 func (c *Cache) Ask(id string) Asking {
-	h := c.Hash(id)
-	return Asking{id, h, c.age(h).Load()}
+	return c.Again(Asking{id: id, hash: c.Hash(id)})
+}
+
+// Again begins to ask once more, for the id of a.
+func (c *Cache) Again(a Asking) Asking {
+	a.age = c.age(a.hash).Load()
+	return a
 }
 
 // Hash is that of an id. It has no secret seed, so that a run can be repeated: who chooses

@@ -54,10 +54,10 @@ func cleanup(t testing.TB, end func() error, servers ...*redisproc.Server) {
 }
 
 // StartCluster runs a cluster for the length of the test.
-func StartCluster(t testing.TB, masters, replicas int) *redisproc.Cluster {
+func StartCluster(t testing.TB, masters, replicas int, config ...[]string) *redisproc.Cluster {
 	t.Helper()
 	Require(t)
-	c, err := redisproc.StartCluster(masters, replicas)
+	c, err := redisproc.StartCluster(masters, replicas, config...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -195,3 +195,46 @@ func TestRetryAfterReset(t *testing.T) {
 		}
 	})
 }
+
+// TestGiveBackAfterAChange: units of an earlier limit do not bring that limit back. What the key admits
+// is at most what was given back more than without.
+func TestGiveBackAfterAChange(t *testing.T) {
+	for _, kind := range Kinds {
+		for name, limits := range map[string][2]Limit{
+			"a larger burst":  {{N: 10, Per: sec, Burst: 10}, {N: 10, Per: sec, Burst: 100}},
+			"a smaller burst": {{N: 10, Per: sec, Burst: 100}, {N: 10, Per: sec, Burst: 10}},
+			"a higher rate":   {{N: 10, Per: sec, Burst: 10}, {N: 100, Per: sec, Burst: 100}},
+			"a lower rate":    {{N: 100, Per: sec, Burst: 100}, {N: 10, Per: sec, Burst: 10}},
+			"another rate":    {{N: 7, Per: sec, Burst: 50}, {N: 13, Per: sec, Burst: 50}},
+		} {
+			t.Run(kind.String()+", "+name, func(t *testing.T) {
+				limits[0].Kind, limits[1].Kind = kind, kind
+				before, after := params(t, limits[0]), params(t, limits[1])
+				for _, then := range []int64{0, 1, 100_000} {
+					var s State
+					if !Step(before, &s, t0, 3).Allowed {
+						t.Fatal("denied")
+					}
+					now := t0 + then
+					for Step(after, &s, now, 1).Allowed {
+					}
+					without := s.clone()
+					given := GiveBack(before, &s, now, t0, 3, 3)
+					more, regained := int64(0), int64(0)
+					for Step(after, &s, now, 1).Allowed {
+						more++
+					}
+					for Step(after, &without, now, 1).Allowed {
+						regained++
+					}
+					if given < 0 || given > 3 || more > min(3, given+1)+regained || more < given-1 {
+						t.Errorf("%v later: %d given back, and then %d admitted, %d without", then, given, more, regained)
+					}
+					if then == 0 && given == 0 && kind != LeakyBucketShaping && !kind.Windowed() {
+						t.Error("nothing was given back")
+					}
+				}
+			})
+		}
+	}
+}

@@ -37,7 +37,7 @@ func (p *Params) maxQueue() int64 {
 // ofBucket is the decision on n units that has left a level behind, which is 0 after empty.
 func (d *Decision) ofBucket(p *Params, level, empty, n int64, allowed bool) {
 	full := p.Full()
-	d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = allowed, full-level, 0, empty, 0
+	d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = allowed, max(0, full-level), 0, empty, 0
 	if p.Den > 1 {
 		d.Remaining /= p.Den
 	}
@@ -51,50 +51,47 @@ func (d *Decision) ofBucket(p *Params, level, empty, n int64, allowed bool) {
 	}
 }
 
-// level is what has not drained at now, in units of 1/Den: at most full. Rebased says
-// that it was further ahead than that. When the clock stepped back, what has drained
-// since is there again.
-func (p *Params) level(s *State, now int64) (level int64, rebased bool) {
+// level is what has not drained at now under the limit of the state, in units of 1/W. Rebased says that it
+// was more than the limit lets in: the clock stepped back, and what has drained since is there again.
+func (s *State) level(now int64) (level int64, rebased bool) {
 	ahead := s.At - now
 	if ahead <= 0 {
 		return 0, false
 	}
-	full := p.Full()
+	full := s.Cap * s.W
 	hi, drains := bits.Mul64(uint64(ahead), uint64(s.Num))
-	if hi != 0 || drains > MaxExact {
-		return full, true
-	}
-	level = int64(drains) - s.V
-	switch {
-	case p.Kind == TokenBucket && (s.Num != p.Num || s.W != p.Den || s.Cap != p.Cap):
-		// Another limit: tokens carry over, at another rate whole ones.
-		tokens := s.Cap*s.W - level
-		if tokens < 0 {
-			return full, true
-		}
-		if s.W != p.Den {
-			tokens = min(tokens/s.W, p.Cap) * p.Den
-		}
-		return full - min(tokens, full), false
-	case s.Num != p.Num || s.W != p.Den:
-		// Another rate: whole units carry over.
-		units := ceilDiv(level, s.W)
-		if units > p.Cap {
-			return full, true
-		}
-		return units * p.Den, false
-	}
-	if level > full {
+	if level = int64(drains) - s.V; hi != 0 || drains > MaxExact || level > full {
 		return full, true
 	}
 	return level, false
 }
 
+// level is that of s in units of 1/Den. Of a lower limit it may be more than full: it is not cut, or processes
+// of which not all know the limit would admit by one what another has cut.
+func (p *Params) level(s *State, now int64) (level int64, rebased bool) {
+	level, rebased = s.level(now)
+	switch {
+	case level == 0, s.Num == p.Num && s.W == p.Den && s.Cap == p.Cap:
+		return level, rebased
+	case p.Kind == TokenBucket:
+		// Tokens carry over, at another rate whole ones.
+		tokens := s.Cap*s.W - level
+		if s.W != p.Den {
+			tokens = min(tokens/s.W, p.Cap) * p.Den
+		}
+		return p.Full() - min(tokens, p.Full()), rebased
+	case s.Num != p.Num || s.W != p.Den:
+		// Whole units carry over.
+		level = min(ceilDiv(level, s.W), MaxExact/p.Den) * p.Den
+	}
+	if rebased {
+		level = min(level, p.Full())
+	}
+	return level, rebased
+}
+
 // store is the other direction of level, which is 0 after empty.
 func (p *Params) store(s *State, now, level, empty int64) {
 	s.write(now, now+empty, empty*p.Num-level, p.Den)
-	s.Num = p.Num
-	if p.Kind == TokenBucket {
-		s.Cap = p.Cap
-	}
+	s.Num, s.Cap = p.Num, p.Cap
 }

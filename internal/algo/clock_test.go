@@ -154,10 +154,15 @@ func TestBucketsAndClocks(t *testing.T) {
 		if d := Step(half, &c, t0, 0); d.Remaining != want {
 			t.Errorf("%v in other units: %+v, want %d", kind, d, want)
 		}
-		// A smaller bucket is full at most.
+		// What a smaller bucket holds beyond its burst stays, and a denial does not write.
 		small := Params{Kind: kind, Cap: 3, Num: 1, Den: sec}
-		if d := Step(small, &s, t0, 0); kind == TokenBucket && d.Remaining != 3 || kind != TokenBucket && d.Remaining != 0 || d.ResetAfter > 3*sec {
-			t.Errorf("%v, smaller: %+v", kind, d)
+		wants := Decision{RetryAfter: 2 * sec, ResetAfter: 4 * sec}
+		if kind == TokenBucket {
+			wants = Decision{Allowed: true, Remaining: 2, ResetAfter: sec}
+		}
+		after := s
+		if d := Step(small, &after, t0, 1); d != wants || !d.Allowed && !reflect.DeepEqual(after, s) {
+			t.Errorf("%v, smaller: %+v, want %+v", kind, d, wants)
 		}
 	}
 }

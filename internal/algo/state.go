@@ -13,7 +13,7 @@ type Cell struct{ T, V int64 }
 //	window counter  At = when the window ends, V = the units counted in it, W = those of the one before
 //	buckets, GCRA   At = when the bucket is empty, rounded up: the theoretical arrival time.
 //	                V = what it lacks then, in 1/W units; it drains Num of these per microsecond.
-//	                Cap = the burst of a token bucket
+//	                Cap = the burst
 type State struct {
 	At, V, W, Num, Cap int64
 	Log                []Cell

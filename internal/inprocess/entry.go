@@ -14,17 +14,52 @@ type entry struct {
 	id     string
 	kind   algo.Kind
 	age    uint32 // raised when the state begins again
-	state  algo.State
-	bucket *rate.Limiter // of a token bucket, whose state has the limit of it and the block
 	idleAt int64
-	rank   int64  // idleAt when the heap last saw it: never later than idleAt
-	lost   int64  // since when this process decides alone; 0: Redis decides
-	next   *entry // of the same hash
+	rank   int64       // idleAt when the heap last saw it: never later than idleAt
+	state  *algo.State // a token bucket has one where it was blocked
+	bucket *bucket     // of a token bucket
 	*outside
 }
 
-// outside is what a key has where there is a Redis.
+// bucket is x/time/rate with its limit, for which that takes two locks. The zero value has not begun.
+type bucket struct {
+	rate.Limiter
+	limit rate.Limit
+	burst int64
+}
+
+// newEntry returns an entry in one piece of memory with its state.
+func newEntry(kind algo.Kind) *entry {
+	if kind == algo.TokenBucket {
+		x := new(struct {
+			entry  entry
+			bucket bucket
+		})
+		x.entry.kind, x.entry.bucket = kind, &x.bucket
+		return &x.entry
+	}
+	x := new(struct {
+		entry entry
+		state algo.State
+	})
+	x.entry.kind, x.entry.state = kind, &x.state
+	return &x.entry
+}
+
+// clear lets the state begin anew.
+func (e *entry) clear() {
+	if e.bucket != nil {
+		e.state, *e.bucket = nil, bucket{}
+	} else {
+		*e.state = algo.State{}
+	}
+	e.age++
+}
+
+// outside is what few keys have but where there is a Redis.
 type outside struct {
+	next *entry // of the same hash
+	lost int64  // since when this process decides alone; 0: Redis decides
 	// What Redis said last, if that is newer than the state: how much was left
 	// of which limit, and until when that matters. restart says that the state
 	// begins again from it; otherwise it is only lowered to it.
@@ -49,17 +84,37 @@ func (e *entry) restarts() bool { return e.outside != nil && e.restart }
 // whole unit, 0 if it never has. e is nil for a key that is not known.
 func (e *entry) part(p *algo.Params, now int64) (part algo.Params, more int64) {
 	since := now
-	if e != nil && e.lost != 0 {
+	if e != nil && e.outside != nil && e.lost != 0 {
 		since = e.lost
 	}
 	return p.In(now, since)
 }
 
-// alone notes that this process decides alone.
-func (e *entry) alone(now int64) {
-	if e.lost == 0 {
-		e.lost = now
+// alone notes that this process decides alone under p, where that matters: to what Redis granted, and
+// to a part of a window.
+func (e *entry) alone(p *algo.Params, now int64) {
+	if e.outside == nil && (p.Whole == nil || !p.Kind.Windowed()) {
+		return
 	}
+	if o := e.out(); o.lost == 0 {
+		o.lost = now
+	}
+}
+
+// blocks returns the state with the block of e.
+func (e *entry) blocks() *algo.State {
+	if e.state == nil {
+		e.state = new(algo.State)
+	}
+	return e.state
+}
+
+// blocked is for how long e is blocked at now.
+func (e *entry) blocked(now int64) int64 {
+	if e.state == nil {
+		return 0
+	}
+	return e.state.Blocked(now)
 }
 
 // decide charges n to the entry, or only peeks when it is blocked, and sets all of d.
@@ -68,9 +123,9 @@ func (e *entry) decide(d *algo.Decision, p *algo.Params, now, n int64) {
 		e.revive(p, now)
 	}
 	if p.Kind == algo.TokenBucket {
-		e.tokenBucket(d, p, now, n, e.state.Blocked(now))
+		e.tokenBucket(d, p, now, n, e.blocked(now))
 	} else {
-		p.Decide(d, &e.state, now, n)
+		p.Decide(d, e.state, now, n)
 	}
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 }
@@ -87,7 +142,7 @@ func (e *entry) debit(p *algo.Params, now, n int64) {
 			e.tokenBucket(&d, p, now, left-1, 0) // rounding made it too many by one
 		}
 	} else {
-		d = algo.Debit(*p, &e.state, now, n, 0)
+		d = algo.Debit(*p, e.state, now, n, 0)
 	}
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 }
@@ -123,20 +178,15 @@ func produceTime(p *algo.Params, n int64) int64 {
 // tokenBucket is x/time/rate with its answers in our terms, for a key that is blocked
 // for some time. It sets all of d.
 func (e *entry) tokenBucket(d *algo.Decision, p *algo.Params, now, n, blocked int64) {
-	limit := rate.Limit(float64(p.Num) / float64(p.Den) * 1e6)
-	t := time.UnixMicro(now)
-	switch {
-	case e.bucket == nil:
-		e.bucket = rate.NewLimiter(limit, int(p.Cap))
-		if e.state.W != 0 { // Started warm: the state holds what was left.
-			e.bucket.AllowN(t, int(p.Cap-e.state.V))
-		}
-		e.fill(p)
-	case e.state.Num != p.Num || e.state.W != p.Den || e.state.Cap != p.Cap:
+	limit, t := limitOf(p), time.UnixMicro(now)
+	switch b := e.bucket; {
+	case b.limit == 0:
+		b.begin(t, limit, p.Cap)
+	case b.limit != limit || b.burst != p.Cap:
 		// A bucket keeps its tokens, at most the new burst.
-		e.bucket.SetLimitAt(t, limit)
-		e.bucket.SetBurstAt(t, int(p.Cap))
-		e.fill(p)
+		b.SetLimitAt(t, limit)
+		b.SetBurstAt(t, int(p.Cap))
+		b.limit, b.burst = limit, p.Cap
 	}
 	need := n
 	if n > 0 {
@@ -164,22 +214,28 @@ func (e *entry) tokenBucket(d *algo.Decision, p *algo.Params, now, n, blocked in
 	}
 }
 
-// fill notes the limit of the bucket in the state, as a bucket of package algo does: asking the
-// bucket for its limit takes two locks.
-func (e *entry) fill(p *algo.Params) {
-	e.state.Num, e.state.W, e.state.Cap = p.Num, p.Den, p.Cap
+// limitOf is the rate of p.
+func limitOf(p *algo.Params) rate.Limit { return rate.Limit(float64(p.Num) / float64(p.Den) * 1e6) }
+
+// begin fills the bucket at t, under a limit.
+func (b *bucket) begin(t time.Time, limit rate.Limit, burst int64) {
+	*b = bucket{limit: limit, burst: burst}
+	b.SetLimitAt(time.Time{}, rate.Inf) // what is unlimited is full
+	b.SetBurstAt(time.Time{}, int(burst))
+	b.SetLimitAt(t, limit)
 }
 
 func (e *entry) giveBack(p *algo.Params, now, at, taken, n int64) int64 {
 	if p.Kind != algo.TokenBucket {
-		return algo.GiveBack(*p, &e.state, now, at, taken, n)
+		return algo.GiveBack(*p, e.state, now, at, taken, n)
 	}
-	if e.bucket == nil {
+	if e.bucket.limit == 0 {
 		return 0
 	}
 	// As algo.GiveBack, of what cannot have drained since, under the limit of then or that of the bucket, which goes
 	// on. A bucket of x/time/rate takes whole units: the fraction is what it refills from a moment before now.
-	burst, perMicro := e.state.Cap, float64(e.state.Num)/float64(e.state.W)
+	limit, burst := e.bucket.limit, e.bucket.burst
+	perMicro := float64(limit) / 1e6
 	back := min(float64(n), float64(taken)-float64(max(0, now-at))*max(perMicro, float64(p.Num)/float64(p.Den)))
 	before := e.bucket.TokensAt(time.UnixMicro(now))
 	tokens := min(before+back, float64(burst))
@@ -190,8 +246,9 @@ func (e *entry) giveBack(p *algo.Params, now, at, taken, n int64) int64 {
 		tokens = n // slightly less than a unit would not be admitted
 	}
 	whole := math.Floor(tokens)
-	e.bucket = rate.NewLimiter(rate.Limit(perMicro*1e6), int(burst))
-	e.bucket.AllowN(time.UnixMicro(now).Add(-time.Duration((tokens-whole)/perMicro*float64(time.Microsecond))), int(burst)-int(whole))
+	since := time.UnixMicro(now).Add(-time.Duration((tokens - whole) / perMicro * float64(time.Microsecond)))
+	e.bucket.begin(since, limit, burst)
+	e.bucket.AllowN(since, int(burst)-int(whole))
 	return int64(min(tokens-max(0, before), float64(n)) + 1e-9)
 }
 
@@ -211,12 +268,14 @@ func (e *entry) revive(p *algo.Params, now int64) {
 		return
 	}
 	e.age++
-	until, length := e.state.Until, e.state.Length
 	if p.Kind == algo.TokenBucket {
-		e.state, e.bucket = algo.State{V: left, W: 1}, nil
-	} else {
-		e.state, e.bucket = algo.Warm(*p, now, left), nil
+		t := time.UnixMicro(now)
+		e.bucket.begin(t, limitOf(p), p.Cap)
+		e.bucket.AllowN(t, int(p.Cap-left))
+		return
 	}
+	until, length := e.state.Until, e.state.Length
+	*e.state = algo.Warm(*p, now, left)
 	e.state.Until, e.state.Length = until, length
 }
 
@@ -229,7 +288,7 @@ func (e *entry) level(p *algo.Params, now int64) int64 {
 		used := float64(p.Cap) - e.bucket.TokensAt(time.UnixMicro(now))
 		return max(0, int64(math.Ceil((used-1e-9)*float64(p.Den))))
 	}
-	return p.Read(&e.state, now, 0).Level
+	return p.Read(e.state, now, 0).Level
 }
 
 // remaining is what is left of the state, whether or not the key is blocked.
@@ -239,5 +298,5 @@ func (e *entry) remaining(p *algo.Params, now int64) int64 {
 		e.tokenBucket(&d, p, now, 0, 0)
 		return d.Remaining
 	}
-	return algo.Step(*p, &e.state, now, 0).Remaining
+	return algo.Step(*p, e.state, now, 0).Remaining
 }

@@ -123,8 +123,11 @@ func (s *Store) Reset(id string) {
 		}
 		// The entry stays in the heap as one that costs nothing to forget.
 		st.sent(e)
-		e.state, e.bucket, e.idleAt, e.lost, e.outside = algo.State{}, nil, 0, 0, nil
-		e.age++
+		e.clear()
+		e.idleAt = 0
+		if e.outside != nil {
+			*e.outside = outside{next: e.next}
+		}
 		st.idle.lower(e)
 	}
 }
@@ -179,7 +182,7 @@ func (s *Store) Refund(id string, p algo.Params, n int64) {
 	case p.Kind == algo.TokenBucket:
 		e.giveBack(&p, now, now, n, n)
 	default:
-		algo.Refund(p, &e.state, now, n)
+		algo.Refund(p, e.state, now, n)
 	}
 }
 
@@ -192,7 +195,7 @@ func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 	p, _ = e.part(&p, now)
 	p.Keep = 0
 	e = st.at(e, id, h, &p, now, min(n, p.Cap))
-	e.alone(now)
+	e.alone(&p, now)
 	e.debit(&p, now, n)
 	e.idleAt = max(e.idleAt, now+unit)
 	if home != nil {
@@ -230,8 +233,8 @@ func (s *Store) Observe(id string, p algo.Params, d algo.Decision, granted int64
 	o.seenCap, o.seenLeft, o.seenUntil = p.Cap, left, now+d.ResetAfter
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 	if charged {
-		o.grants.add(p, granted, now, e.lost)
-		e.lost = 0
+		o.grants.add(p, granted, now, o.lost)
+		o.lost = 0
 	}
 }
 
@@ -284,8 +287,8 @@ func (s *Store) Block(id string, p algo.Params, d int64) int64 {
 			return 0
 		}
 	}
-	longer := d > e.state.Blocked(now)
-	left := algo.Block(&e.state, now, d)
+	longer := d > e.blocked(now)
+	left := algo.Block(e.blocks(), now, d)
 	e.idleAt = max(e.idleAt, now+left)
 	if longer {
 		o := e.out()
@@ -302,7 +305,7 @@ func (s *Store) Block(id string, p algo.Params, d int64) int64 {
 func (s *Store) Sent(kind algo.Kind, id string, left int64) {
 	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
-	if e := st.get(kind, id, h); e != nil && left >= e.state.Blocked(now) {
+	if e := st.get(kind, id, h); e != nil && left >= e.blocked(now) {
 		st.sent(e)
 	}
 }
@@ -319,7 +322,7 @@ func (s *Store) Unsent(kind algo.Kind, id string) int64 {
 	if e == nil || e.outside == nil || e.unsent == nil {
 		return 0
 	}
-	left := e.state.Blocked(now)
+	left := e.blocked(now)
 	if left == 0 {
 		st.sent(e) // it is over
 	}

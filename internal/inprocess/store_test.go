@@ -298,7 +298,7 @@ func TestMemoryPerKey(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	per := float64(after.HeapAlloc-before.HeapAlloc) / float64(s.Len())
 	t.Logf("%.0f bytes per key", per)
-	if per > 400 {
+	if per > 200 {
 		t.Errorf("%.0f bytes per key", per)
 	}
 	runtime.KeepAlive(ids)

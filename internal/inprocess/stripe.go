@@ -50,6 +50,9 @@ const maxShared = 64
 func (st *stripe) get(kind algo.Kind, id string, h uint64) *entry {
 	e := st.keys[hashOf(kind, h)]
 	for e != nil && (e.id != id || e.kind != kind) {
+		if e.outside == nil {
+			return nil
+		}
 		e = e.next
 	}
 	return e
@@ -90,7 +93,7 @@ func (st *stripe) share(of limit, now int64) (e *entry) {
 	if st.shared == nil {
 		st.shared = make(map[limit]*entry)
 	}
-	e = &entry{kind: of.kind}
+	e = newEntry(of.kind)
 	st.shared[of] = e
 	return e
 }
@@ -109,7 +112,7 @@ func (st *stripe) at(e *entry, id string, h uint64, p *algo.Params, now, n int64
 	case n > 0:
 		return st.add(p.Kind, id, h, now)
 	}
-	e = &entry{kind: p.Kind}
+	e = newEntry(p.Kind)
 	st.recall(e, hashOf(p.Kind, h))
 	return e
 }
@@ -131,7 +134,7 @@ func (st *stripe) take(d *algo.Decision, id string, h uint64, now int64, p *algo
 	if e == nil {
 		e = st.at(e, id, h, p, now, n)
 	}
-	e.alone(now)
+	e.alone(p, now)
 	e.decide(d, p, now, n)
 	if !d.Allowed || n == 0 {
 		return
@@ -159,9 +162,13 @@ func (st *stripe) add(kind algo.Kind, id string, h uint64, now int64) *entry {
 		st.keys = make(map[uint64]*entry)
 	}
 	h = hashOf(kind, h)
-	e := &entry{id: id, kind: kind, idleAt: now, rank: now, next: st.keys[h]}
+	e := newEntry(kind)
+	e.id, e.idleAt, e.rank = id, now, now
 	if x := st.recall(e, h); x != nil {
 		*x = seen{}
+	}
+	if same := st.keys[h]; same != nil {
+		e.out().next = same
 	}
 	st.keys[h] = e
 	st.idle.push(e)
@@ -178,15 +185,19 @@ func (st *stripe) forget(top *entry, now int64) {
 
 // unlink takes an entry out of those of its hash.
 func (st *stripe) unlink(e *entry, h uint64) {
+	var next *entry
+	if e.outside != nil {
+		next = e.next
+	}
 	before := st.keys[h]
 	switch {
 	case before != e:
 		for before.next != e {
 			before = before.next
 		}
-		before.next = e.next
-	case e.next != nil:
-		st.keys[h] = e.next
+		before.next = next
+	case next != nil:
+		st.keys[h] = next
 	default:
 		delete(st.keys, h)
 	}

@@ -54,10 +54,12 @@ func NewArgs(p algo.Params) Args {
 	limit, drain := fmt.Sprintf(":%d:%d:", p.Num, p.Den), p.Num
 	switch p.Kind {
 	case algo.SlidingWindowCounter:
+	case algo.FixedWindow, algo.SlidingWindowLog:
+		limit += "0:"
 	case algo.TokenBucket:
 		limit += fmt.Sprintf("%d:", p.Cap)
 	default:
-		limit += "0:"
+		limit += fmt.Sprintf("%d:", -p.Cap)
 	}
 	if p.Calendar != nil {
 		drain = 0 // the windows come with each call
@@ -325,7 +327,7 @@ func (it *Item) read(now int64, v []int64, nr int64, more *[]int64) algo.Reading
 	}
 	// Numbers that no state of ours leads to are of a state that was forged.
 	bad := r.Previous < 0 || r.Previous > algo.MaxExact/p.Den || !exact(r.Reset, r.Retry, r.Level) ||
-		!p.Kind.Windowed() && r.Level > p.Full()
+		!p.Kind.Windowed() && it.Admitted > 0 && it.Cost >= 0 && r.Level > p.Full()
 	for len(*more) > 0 && (*more)[0] == nr {
 		value := (*more)[2]
 		switch (*more)[1] {

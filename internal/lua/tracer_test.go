@@ -46,6 +46,7 @@ type tracer struct {
 
 // grant is units that were admitted and may be given back.
 type grant struct {
+	p         algo.Params
 	at, units int64
 }
 
@@ -88,7 +89,7 @@ func (tr *tracer) step(p algo.Params, key string, now, n int64) {
 			tr.calls, p, key, n, at, before, out[0], want)
 	}
 	if n > 0 && want.Allowed {
-		tr.taken[key] = grant{at, n}
+		tr.taken[key] = grant{p, at, n}
 	}
 }
 

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,12 +56,12 @@ func TestDescribe(t *testing.T) {
 			denied := algo.Decide(p, &algo.State{At: state.At, V: state.V, W: state.W, Num: state.Num, Cap: state.Cap, Birth: state.Birth, Until: state.Until, Length: state.Length, Log: state.Log}, at, 1)
 			for _, q := range []Question{{Limit: l}, {}, {Limit: l, published: true}, {Limit: limiter.TokenBucket(limiter.PerSecond(3), 10), published: true}} {
 				s := State{kind: p.Kind, params: algo.Params{Kind: p.Kind, Num: p.Num, Den: p.Den}}
-				if p.Kind == algo.TokenBucket {
+				if !p.Kind.Windowed() {
 					s.params.Cap = p.Cap
 				}
 				s.Expires = micros(19 * sec)
 				s.describe(&state, at, q)
-				known := q.Limit == l || p.Kind == algo.TokenBucket
+				known := q.Limit == l || !p.Kind.Windowed()
 				if s.Rate != rate || s.Used != 10-want.Remaining || (s.Remaining != nil) != known || (s.BlockedFor == micros(30*sec)) != blocked {
 					t.Errorf("%v of %+v, blocked %v: %+v", l, q, blocked, s)
 				}
@@ -77,7 +78,7 @@ func TestDescribe(t *testing.T) {
 				if blocked {
 					left = 0
 				}
-				if *s.Remaining != left || left == 0 && *s.RetryAfter != micros(denied.RetryAfter) || left > 0 && *s.RetryAfter != 0 || s.Limit != text && (p.Kind != algo.TokenBucket || s.Limit != "token bucket 2/1s burst 10") {
+				if *s.Remaining != left || left == 0 && *s.RetryAfter != micros(denied.RetryAfter) || left > 0 && *s.RetryAfter != 0 || s.Limit != text && (p.Kind.Windowed() || s.Limit != fmt.Sprintf("%v 2/1s burst 10", p.Kind)) {
 					t.Errorf("%v of %+v, blocked %v: %+v, %v, %v, want %+v, %+v", l, q, blocked, s, *s.Remaining, time.Duration(*s.RetryAfter), want, denied)
 				}
 			}

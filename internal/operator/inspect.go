@@ -44,7 +44,7 @@ type State struct {
 	Limit string `json:"limit,omitempty"`
 	Rate  string `json:"rate,omitempty"`
 	// Used is how many units count now. Remaining, and RetryAfter of one unit, are there where the
-	// limit is known: Redis holds the burst of a token bucket alone.
+	// limit is known: Redis holds that of buckets alone.
 	Used       int64     `json:"used"`
 	Remaining  *int64    `json:"remaining,omitempty"`
 	RetryAfter *Duration `json:"retry_after,omitempty"`

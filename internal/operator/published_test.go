@@ -39,7 +39,7 @@ func report(t *testing.T, process, prefix string, limits ...string) string {
 }
 
 // TestPublishedLimits: what remains is said by the limit that processes publish, where it is one of this prefix, the same in all
-// of them, and of the rate that the state has; and by the one that is asked about before any other.
+// of them, and of the rate that the state has, else by what the state says; and by the one that is asked about before any other.
 func TestPublishedLimits(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Client(t, redistest.Start(t))
@@ -58,11 +58,11 @@ func TestPublishedLimits(t *testing.T) {
 		key   string
 		want  string
 	}{
-		{nil, gcra, "k", ""}, {[]string{report(t, "a", "holdfast", gcra.String())}, gcra, "k", gcra.String()}, {[]string{report(t, "a", "other", gcra.String())}, gcra, "k", ""},
-		{[]string{report(t, "a", "holdfast", "no limit", gcra.String())}, gcra, "k", gcra.String()}, {[]string{report(t, "a", "holdfast", counter.String())}, gcra, "k", ""},
-		{[]string{unstated}, gcra, "k", ""}, {[]string{unserved}, gcra, "k", ""}, {[]string{report(t, "a", "holdfast", faster.String())}, gcra, "k", ""},
+		{nil, gcra, "k", gcra.String()}, {[]string{report(t, "a", "holdfast", gcra.String())}, gcra, "k", gcra.String()}, {[]string{report(t, "a", "other", gcra.String())}, gcra, "k", gcra.String()},
+		{[]string{report(t, "a", "holdfast", "no limit", gcra.String())}, gcra, "k", gcra.String()}, {[]string{report(t, "a", "holdfast", counter.String())}, gcra, "k", gcra.String()},
+		{[]string{unstated}, gcra, "k", gcra.String()}, {[]string{unserved}, gcra, "k", gcra.String()}, {[]string{report(t, "a", "holdfast", faster.String())}, gcra, "k", gcra.String()},
 		{[]string{report(t, "a", "holdfast", gcra.String()), report(t, "b", "holdfast", gcra.String())}, gcra, "k", gcra.String()},
-		{[]string{report(t, "a", "holdfast", gcra.String()), report(t, "b", "holdfast", larger.String())}, gcra, "k", ""}, {[]string{report(t, "a", "holdfast", larger.String())}, gcra, "k", larger.String()},
+		{[]string{report(t, "a", "holdfast", gcra.String()), report(t, "b", "holdfast", larger.String())}, gcra, "k", gcra.String()}, {[]string{report(t, "a", "holdfast", larger.String())}, gcra, "k", larger.String()},
 		{[]string{report(t, "a", "holdfast", gcra.String())}, gcra, "blocked", gcra.String()}, {[]string{report(t, "a", "holdfast", log.String())}, log, "k", log.String()},
 		{[]string{report(t, "a", "holdfast", limiter.SlidingWindowCounter(limiter.PerHour(10)).String())}, counter, "k", ""},
 	} {

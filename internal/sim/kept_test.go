@@ -111,6 +111,11 @@ func TestKept(t *testing.T) {
 			Changes: []Change{{At: 20 * time.Second, To: limiter.GCRA(limiter.PerMinute(90), 9)}},
 			Faults:  []Fault{{Kind: Refused, At: 24 * time.Second, For: 20 * time.Second}},
 		},
+		"a limit becomes higher, which not all processes know at once": {
+			Seed: 1, Processes: 4, Callers: 4, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerMinute(60), 4)}},
+			Life: time.Minute, Think: 100 * time.Millisecond,
+			Changes: []Change{{At: 20 * time.Second, To: limiter.GCRA(limiter.PerMinute(60), 40)}, {At: 40 * time.Second, To: limiter.GCRA(limiter.PerMinute(120), 80)}},
+		},
 		"Redis loses its state again and again, and is lost": {
 			Seed: 1, Processes: 8, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(100), 1)}},
 			Life: time.Minute, Think: 100 * time.Millisecond, Options: options{NoDenials: true},

@@ -1,44 +1,54 @@
 -- Token bucket, leaky buckets and GCRA: time is when the bucket is empty (when all tokens
 -- are there), and y what it lacks then, in units of 1/den, of which num drain per µs. x
--- is the burst of a token bucket, and 0 for others.
-local num, den, burst = string.match(tail, '^:(%d+):(%d+):(%d+):')
+-- is the burst, below 0 but of a token bucket.
+local num, den, burst = string.match(tail, '^:(%d+):(%d+):(%-?%d+):')
 num, den, burst = num + 0, den + 0, burst + 0
-local level, rebased = 0, false
-if t > now then
-  local drains = (t - now) * p
-  level = drains - y
-  if drains > 9007199254740991 then
-    level, rebased = full, true
-  elseif burst > 0 and (p ~= num or q ~= den or x ~= burst) then
-    -- Another limit: tokens carry over, at another rate whole ones.
-    local tokens = x * q - level
-    if tokens < 0 then
-      level, rebased = full, true
-    else
-      if q ~= den then tokens = min(floor(tokens / q), burst) * den end
-      level = full - min(tokens, full)
-    end
-  elseif p ~= num or q ~= den then
-    -- Another rate: whole units carry over.
-    level = ceil(level / q) * den
-  end
-  if level > full then level, rebased = full, true end
-end
-
+local level, own, rebased = 0, math.abs(x) * q, false
 local function store(new)
   t, p, q, x = now + ceil(new / num), num, den, burst
   y = (t - now) * num - new
 end
 
-if op == 'block' then
-  return block(a, ceil(level / num))
-elseif op == 'back' then
-  -- At most what has not drained yet of all the units that were taken together.
-  local give = min(a * den, level, b * den - min(max(0, now - c), ceil(full / num)) * num)
-  if c < min(birth, now) or give <= 0 then return 0 end
+if t > now then
+  local drains = (t - now) * p
+  level = drains - y
+  if drains > 9007199254740991 or level > own then level, rebased = own, true end
+end
+if op == 'back' then
+  -- The state keeps its limit: that of the units may be an earlier one, and its burst less than what
+  -- is used by now. At most what has not drained of all the units that were taken together; at
+  -- another rate whole units, of those that have not drained at either.
+  if c < min(birth, now) or level <= 0 then return 0 end
+  local passed = max(0, now - c)
+  local rest = b * den - min(passed, ceil(full / num)) * num
+  local give = min(a * den, level, rest)
+  if p ~= num or q ~= den then
+    if passed * p > 9007199254740991 then return 0 end
+    give = min(a, floor(level / q), floor(rest / den), b - ceil(passed * p / q)) * q
+  end
+  if give <= 0 then return 0 end
+  num, den, burst = p, q, x
   store(level - give)
   save()
   return floor(give / den)
+end
+
+if level > 0 and (p ~= num or q ~= den or x ~= burst) then
+  -- Another limit.
+  if burst > 0 then
+    -- Tokens carry over, at another rate whole ones.
+    local tokens = own - level
+    if q ~= den then tokens = min(floor(tokens / q), burst) * den end
+    level = full - min(tokens, full)
+  elseif p ~= num or q ~= den then
+    -- Whole units carry over. They may be more than full: see algo.Params.level.
+    level = min(ceil(level / q), floor(9007199254740991 / den)) * den
+  end
+  if rebased then level = min(level, full) end
+end
+
+if op == 'block' then
+  return block(a, ceil(level / num))
 elseif a < 0 then
   -- A debt: what there is room for is charged, also while the key is blocked.
   local units = min(-a, floor((full - level) / den))

@@ -67,7 +67,8 @@ type Client struct {
 }
 
 // mayShape reports whether the limiter may answer with a Delay. Of a limiter of package limiter
-// with another limit, only an answer shows that some keys have one that shapes.
+// with another limit, only an answer shows that some keys have one that shapes: who asks before the first
+// one may take a place for which it cannot wait.
 func (c *Client) mayShape() bool {
 	l, ok := c.s.Limiter.(*limiter.Limiter)
 	return !ok || c.shapes.Load() || shaping(l.Limit())

@@ -82,6 +82,12 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 			if err := r.lim.SetLimit(limit(max(2, cfg.rate/2))); err != nil {
 				return err
 			}
+			// What is used beyond the new burst drains first: half of a burst of a quarter of a second, at half the rate.
+			select {
+			case <-time.After(time.Second / 4):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 		checkouts, reports, err := compete(ctx, r.lim, cfg)
 		if err != nil {

@@ -46,7 +46,7 @@ func newEntry(kind algo.Kind) *entry {
 	return &x.entry
 }
 
-// clear lets the state begin anew.
+// clear lets the state begin again.
 func (e *entry) clear() {
 	if e.bucket != nil {
 		e.state, *e.bucket = nil, bucket{}

@@ -37,7 +37,6 @@ func of(a string) func(n int) limiter.Limit {
 func TestChangedLimits(t *testing.T) {
 	eachKind(t, 10, nil, func(t *testing.T, lim reserver, limit limiter.Limit) {
 		limitOf := of(limit.Algorithm())
-		tokens := limit.Algorithm() == "token bucket"
 		key := "a tier"
 		change := func(n int) []limiter.CallOption { return []limiter.CallOption{limitOf(n)} }
 		for range 2 {
@@ -51,19 +50,9 @@ func TestChangedLimits(t *testing.T) {
 				}
 			}
 			ask(10, 6, true, 4)
-			// A raise counts at once. Tokens have to be earned.
-			if tokens {
-				ask(20, 0, true, 4)
-				ask(20, 5, false, 4)
-			} else {
-				ask(20, 0, true, 14)
-				ask(20, 10, true, 4)
-			}
-			// A cut leaves what fits.
-			if tokens {
-				ask(3, 0, true, 3)
-				ask(3, 3, true, 0)
-			}
+			// A raise counts at once, and a cut leaves what is used.
+			ask(20, 0, true, 14)
+			ask(20, 10, true, 4)
 			ask(3, 1, false, 0)
 			key = "the limiter's own"
 			change = func(n int) []limiter.CallOption {

@@ -232,6 +232,7 @@ func TestCallLimitKeepsState(t *testing.T) {
 		{limiter.FixedWindow(limiter.PerHour(10)), limiter.FixedWindow(limiter.PerHour(20))},
 		{limiter.SlidingWindowLog(limiter.PerHour(10)), limiter.SlidingWindowLog(limiter.PerHour(20))},
 		{limiter.SlidingWindowCounter(limiter.PerHour(10)), limiter.SlidingWindowCounter(limiter.PerHour(20))},
+		{limiter.TokenBucket(limiter.PerHour(10), 10), limiter.TokenBucket(limiter.PerHour(10), 20)},
 		{limiter.LeakyBucket(limiter.PerHour(10), 10), limiter.LeakyBucket(limiter.PerHour(10), 20)},
 		{limiter.GCRA(limiter.PerHour(10), 10), limiter.GCRA(limiter.PerHour(10), 20)},
 	} {

@@ -169,14 +169,23 @@ func TestBucketsFarAhead(t *testing.T) {
 	}
 }
 
-// TestTokensCarryOver to another rate with their fraction where the period is the same.
-func TestTokensCarryOver(t *testing.T) {
-	p := of(t, Limit{Kind: TokenBucket, N: 1, Per: sec, Burst: 10})
-	q := of(t, Limit{Kind: TokenBucket, N: 3, Per: sec, Burst: 10})
-	var s State
-	Step(p, &s, t0, 5)
-	if d := Step(q, &s, t0+sec/2, 6); d.Allowed || d.RetryAfter != 166_667 {
-		t.Errorf("%+v, half a unit is left of the time", d)
+// TestUnitsCarryOver to another rate as whole ones.
+func TestUnitsCarryOver(t *testing.T) {
+	for _, kind := range []Kind{TokenBucket, LeakyBucket, LeakyBucketShaping, GCRA} {
+		p := of(t, Limit{Kind: kind, N: 1, Per: sec, Burst: 10})
+		q := of(t, Limit{Kind: kind, N: 3, Per: sec, Burst: 10})
+		var s State
+		Step(p, &s, t0, 5)
+		if d := Step(q, &s, t0+sec/2, 6); d.Allowed || d.RetryAfter != 333_334 {
+			t.Errorf("%v: %+v, half a unit more is used", kind, d)
+		}
+		// As many units of a slow limit are more than can be told.
+		slow := of(t, Limit{Kind: kind, N: 1, Per: MaxPeriod / 2, Burst: 1})
+		s = State{}
+		Step(of(t, Limit{Kind: kind, N: 1, Per: 1000, Burst: 1_000_000}), &s, t0, 1_000_000)
+		if d := Step(slow, &s, t0, 1); d.Allowed || d.RetryAfter < MaxPeriod/2 {
+			t.Errorf("%v: %+v, by a slow limit", kind, d)
+		}
 	}
 }
 

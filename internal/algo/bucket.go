@@ -70,18 +70,7 @@ func (s *State) level(now int64) (level int64, rebased bool) {
 // of which not all know the limit would admit by one what another has cut.
 func (p *Params) level(s *State, now int64) (level int64, rebased bool) {
 	level, rebased = s.level(now)
-	switch {
-	case level == 0, s.Num == p.Num && s.W == p.Den && s.Cap == p.Cap:
-		return level, rebased
-	case p.Kind == TokenBucket:
-		// Tokens carry over, at another rate whole ones.
-		tokens := s.Cap*s.W - level
-		if s.W != p.Den {
-			tokens = min(tokens/s.W, p.Cap) * p.Den
-		}
-		return p.Full() - min(tokens, p.Full()), rebased
-	case s.Num != p.Num || s.W != p.Den:
-		// Whole units carry over.
+	if level > 0 && (s.Num != p.Num || s.W != p.Den) { // whole units carry over
 		level = min(ceilDiv(level, s.W), MaxExact/p.Den) * p.Den
 	}
 	if rebased {

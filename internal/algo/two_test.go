@@ -1,10 +1,59 @@
 package algo
 
-import "testing"
+import (
+	"testing"
 
-// TestTwoLimitsOfOneKey: while some processes know of a change and others do not, as in a deploy, the key admits no more
-// than by the larger limit.
+	"pgregory.net/rapid"
+)
+
+// TestTwoLimitsOfOneKey: while some processes know of a change and others do not, as in a deploy, a bucket admits no
+// more than by the larger burst and the higher rate, whatever is given back.
 func TestTwoLimitsOfOneKey(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kind := rapid.SampledFrom([]Kind{TokenBucket, LeakyBucket, LeakyBucketShaping, GCRA}).Draw(t, "kind")
+		limits := []Params{drawParams(t, kind), drawParams(t, kind)}
+		if rapid.Bool().Draw(t, "same rate") {
+			limits[1].Num, limits[1].Den = limits[0].Num, limits[0].Den
+		}
+		most, rate := float64(max(limits[0].Cap, limits[1].Cap)), 0.0
+		for _, p := range limits {
+			rate = max(rate, float64(p.Num)/float64(p.Den))
+		}
+		s, now := State{}, int64(t0)
+		var used []unit
+		var by []Params
+		for range rapid.IntRange(1, 60).Draw(t, "requests") {
+			now += rapid.Int64Range(0, 1+int64(2/rate)).Draw(t, "pause")
+			p := rapid.SampledFrom(limits).Draw(t, "limit")
+			if i := len(used) - 1; i >= 0 && rapid.IntRange(0, 4).Draw(t, "what") == 0 {
+				if back := GiveBack(by[i], &s, now, used[i].at, used[i].n, used[i].n); back < 0 || back > used[i].n {
+					t.Fatalf("%d of %d were given back", back, used[i].n)
+				}
+				used, by = used[:i], by[:i]
+				continue
+			}
+			n := rapid.Int64Range(1, p.Cap).Draw(t, "cost")
+			if before := s.clone(); Step(p, &s, now, n).Allowed {
+				used, by = append(used, unit{now, n}), append(by, p)
+			} else if s.At != before.At || s.V != before.V || s.Cap != before.Cap {
+				t.Fatalf("a denial wrote %+v after %+v", s, before)
+			}
+		}
+		for i, first := range used {
+			sum := int64(0)
+			for _, u := range used[i:] {
+				sum += u.n
+				if span := u.at - first.at; float64(sum) > most+rate*float64(span)+1e-6 {
+					t.Fatalf("%v: %d within %d µs, by %+v and %+v", kind, sum, span, limits[0], limits[1])
+				}
+			}
+		}
+	})
+}
+
+// TestTurnsOfTwoLimits: two processes that ask in turn, by limits of any algorithm with windows of one length, get no more
+// at once than the larger.
+func TestTurnsOfTwoLimits(t *testing.T) {
 	for _, kind := range Kinds {
 		for name, limits := range map[string][2]Limit{
 			"another burst":          {{N: 10, Per: sec, Burst: 10}, {N: 10, Per: sec, Burst: 100}},
@@ -14,13 +63,12 @@ func TestTwoLimitsOfOneKey(t *testing.T) {
 			t.Run(kind.String()+", "+name, func(t *testing.T) {
 				var s State
 				var all [2]Params
-				most := int64(0)
+				most, admitted := int64(0), int64(0)
 				for i, l := range limits {
 					l.Kind = kind
 					all[i] = params(t, l)
 					most = max(most, all[i].Cap)
 				}
-				admitted := int64(0)
 				for i := range 1000 {
 					if Step(all[i%2], &s, t0, 1).Allowed {
 						admitted++

@@ -135,12 +135,12 @@ func TestGiveBackUnderANewLimit(t *testing.T) {
 	s.Take("k", &before, 8, nil, &rc)
 	s.Decide("k", p, 1)
 	s.GiveBack("k", &rc, 3)
-	if d := s.Decide("k", p, 0); d.Remaining != 4 {
-		t.Errorf("%d left, want 1 and 3", d.Remaining)
+	if d := s.Decide("k", p, 0); d.Remaining != 14 {
+		t.Errorf("%d left, want 11 and 3", d.Remaining)
 	}
-	now += 9 * sec
-	if d := s.Decide("k", p, 0); d.Remaining != 13 {
-		t.Errorf("%d left, want 9 more after 9 s", d.Remaining)
+	now += 4 * sec
+	if d := s.Decide("k", p, 0); d.Remaining != 18 {
+		t.Errorf("%d left, want 4 more after 4 s", d.Remaining)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestGiveBackUnderANewLimit(t *testing.T) {
 func TestGiveBackAfterARaise(t *testing.T) {
 	before := mustParams(t, algo.Limit{Kind: algo.TokenBucket, N: 1, Per: 10 * sec, Burst: 10})
 	p := mustParams(t, algo.Limit{Kind: algo.TokenBucket, N: 1, Per: sec, Burst: 20})
-	for _, c := range []struct{ after, left, back int64 }{{0, 1, 3}, {4 * sec, 5, 3}, {6 * sec, 7, 2}, {13 * sec, 14, 0}, {18 * sec, 19, 0}} {
+	for _, c := range []struct{ after, left, back int64 }{{0, 11, 3}, {4 * sec, 15, 3}, {6 * sec, 17, 2}, {8 * sec, 19, 0}, {18 * sec, 20, 0}} {
 		now := t0
 		s := storeAt(t, 10, &now)
 		var rc Receipt

@@ -183,10 +183,8 @@ func (e *entry) tokenBucket(d *algo.Decision, p *algo.Params, now, n, blocked in
 	case b.limit == 0:
 		b.begin(t, limit, p.Cap)
 	case b.limit != limit || b.burst != p.Cap:
-		// A bucket keeps its tokens, at most the new burst.
-		b.SetLimitAt(t, limit)
-		b.SetBurstAt(t, int(p.Cap))
-		b.limit, b.burst = limit, p.Cap
+		// What is used stays used: see algo.Params.level.
+		b.restart(t, limit, p.Cap, b.TokensAt(t)+float64(p.Cap-b.burst))
 	}
 	need := n
 	if n > 0 {
@@ -225,6 +223,24 @@ func (b *bucket) begin(t time.Time, limit rate.Limit, burst int64) {
 	b.SetLimitAt(t, limit)
 }
 
+// restart lets the bucket have so many tokens at t, which may be below 0. It takes whole ones: the fraction is what it
+// refills from a moment before t.
+func (b *bucket) restart(t time.Time, limit rate.Limit, burst int64, tokens float64) {
+	if n := math.Round(tokens); math.Abs(tokens-n) < 1e-8 {
+		tokens = n // slightly less than a unit would not be admitted
+	}
+	whole := math.Floor(tokens)
+	t = t.Add(-time.Duration((tokens - whole) / float64(limit) * float64(time.Second)))
+	taken := burst - int64(whole)
+	b.begin(t, limit, max(burst, taken))
+	b.ReserveN(t, int(taken))
+	if debt := taken - burst; debt > 0 {
+		b.ReserveN(t, int(debt))
+		b.SetBurstAt(t, int(burst))
+		b.burst = burst
+	}
+}
+
 func (e *entry) giveBack(p *algo.Params, now, at, taken, n int64) int64 {
 	if p.Kind != algo.TokenBucket {
 		return algo.GiveBack(*p, e.state, now, at, taken, n)
@@ -232,8 +248,7 @@ func (e *entry) giveBack(p *algo.Params, now, at, taken, n int64) int64 {
 	if e.bucket.limit == 0 {
 		return 0
 	}
-	// As algo.GiveBack, of what cannot have drained since, under the limit of then or that of the bucket, which goes
-	// on. A bucket of x/time/rate takes whole units: the fraction is what it refills from a moment before now.
+	// As algo.GiveBack, of what cannot have drained since, under the limit of then or that of the bucket, which goes on.
 	limit, burst := e.bucket.limit, e.bucket.burst
 	perMicro := float64(limit) / 1e6
 	back := min(float64(n), float64(taken)-float64(max(0, now-at))*max(perMicro, float64(p.Num)/float64(p.Den)))
@@ -242,14 +257,8 @@ func (e *entry) giveBack(p *algo.Params, now, at, taken, n int64) int64 {
 	if back <= 0 || tokens <= before {
 		return 0
 	}
-	if n := math.Round(tokens); math.Abs(tokens-n) < 1e-8 {
-		tokens = n // slightly less than a unit would not be admitted
-	}
-	whole := math.Floor(tokens)
-	since := time.UnixMicro(now).Add(-time.Duration((tokens - whole) / perMicro * float64(time.Microsecond)))
-	e.bucket.begin(since, limit, burst)
-	e.bucket.AllowN(since, int(burst)-int(whole))
-	return int64(min(tokens-max(0, before), float64(n)) + 1e-9)
+	e.bucket.restart(time.UnixMicro(now), limit, burst, tokens)
+	return int64(min(tokens-before, float64(n)) + 1e-9)
 }
 
 // revive applies what Redis said last, if that is newer. The part of p in what was

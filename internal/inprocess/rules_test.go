@@ -79,14 +79,16 @@ func TestBlockedKeysAreKept(t *testing.T) {
 	}
 }
 
-// TestBucketTakesANewLimit: a token bucket whose limit changes keeps its tokens, at most the new
-// burst, and refills at the new rate.
+// TestBucketTakesANewLimit: what is used of a token bucket whose limit changes stays used, also where that is
+// more than the new burst, and it refills at the new rate.
 func TestBucketTakesANewLimit(t *testing.T) {
 	for _, c := range []struct {
 		n, per, burst, now, later int64
 	}{
-		{1, sec, 4, 4, 4},       // a smaller burst
-		{1, sec, 20, 6, 8},      // a larger one
+		{1, sec, 4, 0, 2},       // a smaller burst
+		{1, sec, 3, 0, 1},       // less than what is used
+		{1, sec, 1, 0, 0},       // much less
+		{1, sec, 20, 16, 18},    // a larger one
 		{3, sec, 10, 6, 10},     // another rate
 		{1, 2 * sec, 10, 6, 7},  // a longer period
 		{2, 2 * sec, 10, 6, 8},  // the same rate

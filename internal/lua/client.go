@@ -2,7 +2,6 @@ package lua
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -32,8 +31,8 @@ type Client struct {
 // Clock is what is known of the clock of a server. The zero value is for a server of which nothing is
 // known. It is safe for concurrent use.
 type Clock struct {
-	// skew is how far it is ahead of that of this process, in µs, as far as they are in different
-	// windows of a calendar.
+	// skew is how far it is ahead of that of this process, in µs: to a second, as far as commands with a
+	// calendar have shown it.
 	skew atomic.Int64
 }
 
@@ -43,6 +42,13 @@ func (c *Clock) at(now int64) int64 {
 		now = wall() + c.skew.Load()
 	}
 	return now
+}
+
+// heard notes what time it is by the clock of the server.
+func (c *Clock) heard(now int64) {
+	if d := now - c.at(0); d < -1_000_000 || d > 1_000_000 {
+		c.skew.Store(now - wall())
+	}
 }
 
 // NewClient returns a client that uses EVALSHA.
@@ -157,8 +163,10 @@ func (c *Client) DoBy(ctx context.Context, clock *Clock, cmds []Command, errs []
 		errs[i] = r.err
 		if r.err == nil {
 			errs[i] = cmd.reply(r.w.val())
-			if e, ok := errors.AsType[*ClockError](errs[i]); ok {
-				clock.skew.Store(e.Now - wall())
+			if c, ok := cmd.(interface{ calendarAt() int64 }); ok {
+				if at := c.calendarAt(); at > 0 {
+					clock.heard(at)
+				}
 			}
 		}
 		if r.err == nil || isReply(r.err) {

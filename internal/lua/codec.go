@@ -56,10 +56,8 @@ func NewArgs(p algo.Params) Args {
 	case algo.SlidingWindowCounter:
 	case algo.FixedWindow, algo.SlidingWindowLog:
 		limit += "0:"
-	case algo.TokenBucket:
-		limit += fmt.Sprintf("%d:", p.Cap)
 	default:
-		limit += fmt.Sprintf("%d:", -p.Cap)
+		limit += fmt.Sprintf("%d:", p.Cap)
 	}
 	if p.Calendar != nil {
 		drain = 0 // the windows come with each call
@@ -141,6 +139,25 @@ func (d *Decide) request(c *Clock) (*Script, *wire, bool) {
 func (d *Decide) reply(v []int64) (err error) {
 	d.At, d.Out, err = decode(v, d.Items, d.Out[:0])
 	return err
+}
+
+// calendarAt is when it was answered, if windows of a calendar were sent for the clock of the server, else 0.
+func (d *Decide) calendarAt() int64 {
+	if d.Items[0].Params.Kind != algo.FixedWindow {
+		return 0
+	}
+	return calendarAt(d.Now, d.Items)
+}
+
+func (d *DecideAll) calendarAt() int64 { return calendarAt(d.Now, d.Items) }
+
+func calendarAt(now int64, items []Item) int64 {
+	for i := range items {
+		if now == 0 && items[i].Params.Calendar != nil {
+			return items[i].At
+		}
+	}
+	return 0
 }
 
 // Peeks reports that nothing is asked for.

@@ -34,7 +34,7 @@ func ReadState(kind algo.Kind, text string) (s algo.State, p algo.Params, err er
 	fields := strings.Split(text, ":")
 	n := make([]int64, len(fields))
 	for i, field := range fields {
-		if n[i], err = strconv.ParseInt(field, 10, 64); err != nil || n[i] < 0 && (kind.Windowed() || i != len(n)-2) || max(n[i], -n[i]) > algo.MaxExact {
+		if n[i], err = strconv.ParseInt(field, 10, 64); err != nil || n[i] < 0 || n[i] > algo.MaxExact {
 			return s, p, &ReplyError{fmt.Sprintf("the text %.60q is not the state of a %v", text, kind)}
 		}
 	}
@@ -54,8 +54,8 @@ func ReadState(kind algo.Kind, text string) (s algo.State, p algo.Params, err er
 	case kind == algo.SlidingWindowCounter:
 		s.W = n[4]
 	case !kind.Windowed():
-		p.Cap = max(n[4], -n[4]) // the sign tells buckets apart
-		s.Num, s.W, s.Cap = n[2], n[3], p.Cap
+		s.Num, s.W, s.Cap = n[2], n[3], n[4]
+		p.Cap = n[4]
 	}
 	return s, p, nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/calendar"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -115,6 +116,12 @@ func TestKept(t *testing.T) {
 			Seed: 1, Processes: 4, Callers: 4, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerMinute(60), 4)}},
 			Life: time.Minute, Think: 100 * time.Millisecond,
 			Changes: []Change{{At: 20 * time.Second, To: limiter.GCRA(limiter.PerMinute(60), 40)}, {At: 40 * time.Second, To: limiter.GCRA(limiter.PerMinute(120), 80)}},
+		},
+		"a day ends while the clock of Redis is more than a day behind": {
+			Seed: 382, Processes: 7, Callers: 1, Keys: 2, Limits: []Limit{{Limit: limiter.Calendar(1339, calendar.Day, zone("Australia/Lord_Howe")), Unit: calendar.Day, Zone: "Australia/Lord_Howe"}},
+			Begins: 33468*time.Hour + 46*time.Minute + 43071866241, Life: 25*time.Minute + 33618036*time.Microsecond, Think: 1789221042, Idle: 1789221042, Looks: 0.48532672677632405,
+			Faults:  []Fault{{Kind: ClockSteps, At: 15258654529, For: 104791919, By: -29*time.Hour - 37*time.Minute - 26171758*time.Microsecond}},
+			Permits: []Permits{{6, 1183014823}}, Host: Host{Limit: 5, Window: 30 * time.Second, Fails: 0.09488820934920929},
 		},
 		"Redis loses its state again and again, and is lost": {
 			Seed: 1, Processes: 8, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(100), 1)}},

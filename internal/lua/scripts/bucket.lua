@@ -1,9 +1,9 @@
 -- Token bucket, leaky buckets and GCRA: time is when the bucket is empty (when all tokens
 -- are there), and y what it lacks then, in units of 1/den, of which num drain per µs. x
--- is the burst, below 0 but of a token bucket.
-local num, den, burst = string.match(tail, '^:(%d+):(%d+):(%-?%d+):')
+-- is the burst.
+local num, den, burst = string.match(tail, '^:(%d+):(%d+):(%d+):')
 num, den, burst = num + 0, den + 0, burst + 0
-local level, own, rebased = 0, math.abs(x) * q, false
+local level, own, rebased = 0, x * q, false
 local function store(new)
   t, p, q, x = now + ceil(new / num), num, den, burst
   y = (t - now) * num - new
@@ -33,19 +33,11 @@ if op == 'back' then
   return floor(give / den)
 end
 
-if level > 0 and (p ~= num or q ~= den or x ~= burst) then
-  -- Another limit.
-  if burst > 0 then
-    -- Tokens carry over, at another rate whole ones.
-    local tokens = own - level
-    if q ~= den then tokens = min(floor(tokens / q), burst) * den end
-    level = full - min(tokens, full)
-  elseif p ~= num or q ~= den then
-    -- Whole units carry over. They may be more than full: see algo.Params.level.
-    level = min(ceil(level / q), floor(9007199254740991 / den)) * den
-  end
-  if rebased then level = min(level, full) end
+if level > 0 and (p ~= num or q ~= den) then
+  -- Whole units carry over. They may be more than full: see algo.Params.level.
+  level = min(ceil(level / q), floor(9007199254740991 / den)) * den
 end
+if rebased then level = min(level, full) end
 
 if op == 'block' then
   return block(a, ceil(level / num))

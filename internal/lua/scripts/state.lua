@@ -1,15 +1,15 @@
 -- The key of every algorithm but the log holds the text "time:birth:num:den:x:y", and while
 -- it is blocked "time:birth:till:length:num:den:x:y". Time and birth have 16 digits
 -- each, so that the limit always begins at the same place; x is the count of the
--- previous window, or the burst of a bucket, below 0 but of a token bucket; y the count of this one,
+-- previous window, or the burst of a bucket; y the count of this one,
 -- or what a bucket lacks. See algo.State.
 local floor, ceil, max, min, format = math.floor, math.ceil, math.max, math.min, string.format
 local t, birth, p, q, x, y, till, length = 0, 0, 0, 0, 0, 0, 0, 0
 if v then
-  t, birth, till, length, p, q, x, y = string.match(v, '^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%-?%d+):(%d+)$')
+  t, birth, till, length, p, q, x, y = string.match(v, '^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+)$')
   if not t then
     till, length = 0, 0
-    t, birth, p, q, x, y = string.match(v, '^(%d+):(%d+):(%d+):(%d+):(%-?%d+):(%d+)$')
+    t, birth, p, q, x, y = string.match(v, '^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+)$')
   end
   if not t then return 0, 3, 0 end
   t, birth, p, q, x, y, till, length = t + 0, birth + 0, p + 0, q + 0, x + 0, y + 0, till + 0, length + 0

@@ -10,7 +10,7 @@ if kind == 'zset' then
   return {-block[2] > now and 1 or 0}
 end
 local v = kind == 'string' and redis.call('GET', KEYS[1]) or ''
-local used, till, rest = string.match(v, '^(%d+:%d+):(%d+):%d+(:%d+:%d+:%-?%d+:%d+)$')
+local used, till, rest = string.match(v, '^(%d+:%d+):(%d+):%d+(:%d+:%d+:%d+:%d+)$')
 if used then
   if tonumber(string.sub(used, 1, 16)) == 0 then
     redis.call('DEL', KEYS[1])
@@ -19,4 +19,4 @@ if used then
   end
   return {till + 0 > now and 1 or 0}
 end
-return {string.find(v, '^%d+:%d+:%d+:%d+:%-?%d+:%d+$') and 0 or -1}
+return {string.find(v, '^%d+:%d+:%d+:%d+:%d+:%d+$') and 0 or -1}

@@ -67,14 +67,15 @@ func (s *State) level(now int64) (level int64, rebased bool) {
 }
 
 // level is that of s in units of 1/Den. Of a lower limit it may be more than full: it is not cut, or processes
-// of which not all know the limit would admit by one what another has cut.
+// of which not all know the limit would admit by one what another has cut. A process's part of a limit is, because what
+// it has less of, others have more of.
 func (p *Params) level(s *State, now int64) (level int64, rebased bool) {
 	level, rebased = s.level(now)
 	if level > 0 && (s.Num != p.Num || s.W != p.Den) { // whole units carry over
 		level = min(ceilDiv(level, s.W), MaxExact/p.Den) * p.Den
 	}
-	if rebased {
-		level = min(level, p.Full())
+	if full := p.Full(); level > full && (rebased || p.Whole != nil) {
+		return full, true
 	}
 	return level, rebased
 }

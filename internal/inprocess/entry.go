@@ -182,9 +182,13 @@ func (e *entry) tokenBucket(d *algo.Decision, p *algo.Params, now, n, blocked in
 	switch b := e.bucket; {
 	case b.limit == 0:
 		b.begin(t, limit, p.Cap)
-	case b.limit != limit || b.burst != p.Cap:
-		// What is used stays used: see algo.Params.level.
+	case b.limit == limit && b.burst == p.Cap:
+	case p.Whole == nil: // what is used stays used: see algo.Params.level
 		b.restart(t, limit, p.Cap, b.TokensAt(t)+float64(p.Cap-b.burst))
+	default: // a part keeps its tokens, at most its burst
+		b.SetLimitAt(t, limit)
+		b.SetBurstAt(t, int(p.Cap))
+		b.limit, b.burst = limit, p.Cap
 	}
 	need := n
 	if n > 0 {

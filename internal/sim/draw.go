@@ -213,10 +213,19 @@ func (p *Plan) drawChanges(rng *rand.Rand) {
 		to := p.Limits[i]
 		to.Limit = scaled(to.Limit, math.Exp2(4*rng.Float64()-2))
 		if to.most() > 0 {
-			p.Changes = append(p.Changes, Change{time.Duration(rng.Int64N(int64(p.Life))), i, to.Limit})
+			p.Changes = append(p.Changes, Change{At: time.Duration(rng.Int64N(int64(p.Life))), Of: i, To: to.Limit})
 		}
 	}
 	slices.SortFunc(p.Changes, func(a, b Change) int { return cmp.Compare(a.At, b.At) })
+	for i := range p.Changes { // one after the other, before the end
+		end := p.Life
+		if i+1 < len(p.Changes) {
+			end = p.Changes[i+1].At
+		}
+		if most := min(end-p.Changes[i].At-2*time.Second, 5*time.Minute); most > 0 && rng.IntN(2) == 0 {
+			p.Changes[i].Within = time.Duration(rng.Int64N(int64(most)))
+		}
+	}
 }
 
 // drawShape draws a shape, and which server each fault concerns.

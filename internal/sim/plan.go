@@ -47,6 +47,8 @@ type Change struct {
 	At time.Duration
 	Of int // the number of the limit
 	To limiter.Limit
+	// Within is the time, beyond a second, in which all processes that run know of it, as in a deploy.
+	Within time.Duration
 }
 
 // options are those of the limiters.

@@ -25,11 +25,12 @@ type rule struct {
 // limitSince is a limit that holds from some time on.
 type limitSince struct {
 	at          time.Duration
+	within      time.Duration // in which each process knows of it
 	rate, burst float64
 	grants      granting
 }
 
-func sinceThen(at time.Duration, l limiter.Limit, unit calendar.Unit) limitSince {
+func sinceThen(at, within time.Duration, l limiter.Limit, unit calendar.Unit) limitSince {
 	per := l.Rate().Per
 	window := per
 	if unit != 0 {
@@ -38,7 +39,7 @@ func sinceThen(at time.Duration, l limiter.Limit, unit calendar.Unit) limitSince
 	params, _ := algo.Limit{Kind: algorithmOf(l), N: int64(l.Rate().N), Per: window.Microseconds(), Burst: int64(l.Burst())}.Params()
 	length, most := params.Grants()
 	rate := float64(l.Rate().N) / window.Seconds()
-	return limitSince{at, float64(l.Rate().N) / per.Seconds(), float64(l.Burst()), granting{rate, length / 1e6, most, 1 - rate*length/1e6/most}}
+	return limitSince{at, within + time.Second, float64(l.Rate().N) / per.Seconds(), float64(l.Burst()), granting{rate, length / 1e6, most, 1 - rate*length/1e6/most}}
 }
 
 // grants is what Redis grants of the limit that holds at a time.
@@ -50,12 +51,11 @@ func (r *rule) grants(at time.Duration) granting {
 	return r.limits[i].grants
 }
 
-// over is the highest that the limit is from one time to another, and its least burst. A
-// process knows of another limit within a second.
+// over is the highest that the limit is from one time to another, and its least burst.
 func (r *rule) over(from, to time.Duration) (rate, burst, least float64) {
 	least = math.Inf(1)
 	for i, l := range r.limits {
-		if l.at <= to && (i == len(r.limits)-1 || r.limits[i+1].at+time.Second+r.late >= from) {
+		if l.at <= to && (i == len(r.limits)-1 || r.limits[i+1].at+r.limits[i+1].within+r.late >= from) {
 			rate, burst, least = max(rate, l.rate), max(burst, l.burst), min(least, l.burst)
 		}
 	}

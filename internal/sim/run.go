@@ -62,13 +62,13 @@ func live(p Plan, tracing bool, real Real) Report {
 		w.keys = append(w.keys, "k"+strconv.Itoa(k))
 	}
 	for i, l := range p.Limits {
-		most, limits := l.most(), []limitSince{sinceThen(0, l.Limit, l.Unit)}
+		most, limits := l.most(), []limitSince{sinceThen(0, 0, l.Limit, l.Unit)}
 		for _, c := range p.Changes {
 			if c.Of == i {
 				to := l
 				to.Limit = c.To
 				most = min(most, to.most())
-				limits = append(limits, sinceThen(c.At, c.To, l.Unit))
+				limits = append(limits, sinceThen(c.At, c.Within, c.To, l.Unit))
 			}
 		}
 		w.most = append(w.most, most)

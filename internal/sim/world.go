@@ -347,7 +347,7 @@ func (w *World) change(c Change, rng *rand.Rand) {
 	w.ledger.fault("limit %d becomes %v", c.Of, c.To)
 	var wg sync.WaitGroup
 	for _, p := range w.alive() {
-		after := time.Duration(rng.Int64N(int64(time.Second)))
+		after := time.Duration(rng.Int64N(int64(time.Second + c.Within)))
 		wg.Go(func() {
 			time.Sleep(after)
 			if !p.gone.Load() {

@@ -60,7 +60,7 @@ func main() {
 	for range 3 {
 		get()
 	}
-	customers.Store("ann", "pro") // the next token takes 0.6 s now, and not a minute
+	customers.Store("ann", "pro") // what it has more is there at once
 	get()
 }
 
@@ -68,4 +68,4 @@ func main() {
 // 200 retry after: - policy: "plan";q=2;w=120
 // 200 retry after: - policy: "plan";q=2;w=120
 // 429 retry after: 60 policy: "plan";q=2;w=120
-// 429 retry after: 1 policy: "plan";q=4;w=3
+// 200 retry after: - policy: "plan";q=4;w=3

@@ -309,8 +309,8 @@ func (l *ledger) decided(process, lim, server int, key string, d limiter.Decisio
 	if a.rule.parts == 1 && a.rule.late == 0 && err == nil && units > 0 {
 		switch {
 		case local:
-			a.fleet.alone(l.now(), a.rule.grants(l.now()), process, res.Claim)
-			sum, most := a.fleet.sum(l.plan.claim(l.now()), func(process int) bool { return l.plan.knowsNone(process, l.now()) })
+			a.fleet.alone(l.now(), a.rule.grants(l.now()), process, res.Claim, l.plan.knowsNone(process, l.now()))
+			sum, most := a.fleet.sum(l.plan.claim(l.now()))
 			l.check(sum <= most+0.001, "P5", "%s: the processes that decide alone claim %v, %.3f in all, at most %.3f", key, a.fleet.of, sum, most)
 		case res.Source == limiter.SourceRedis && res.Allowed:
 			a.fleet.granted(l.now(), a.rule.grants(l.now()), process)

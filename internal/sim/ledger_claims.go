@@ -16,6 +16,8 @@ type granting struct{ rate, length, most, bursts float64 }
 // what that adds up to.
 type claims struct {
 	of map[int]float64 // by process
+	// all are the processes that claim all because they may know of no other.
+	all map[int]bool
 	at time.Duration   // of the last change
 	// extra is how much of the limit, of the most that is remembered of grants, Redis has
 	// granted while some processes were alone and others were not. It is forgotten while
@@ -24,11 +26,12 @@ type claims struct {
 	now   granting // of the limit that holds
 }
 
-// alone notes that a process has decided within its claim.
-func (c *claims) alone(at time.Duration, r granting, process int, claim float64) {
+// alone notes that a process has decided within its claim. It may know of no other process.
+func (c *claims) alone(at time.Duration, r granting, process int, claim float64, knowsNone bool) {
 	if c.of == nil {
-		c.of = map[int]float64{}
+		c.of, c.all = map[int]float64{}, map[int]bool{}
 	}
+	c.all[process] = claim == 1 && knowsNone
 	if len(c.of) == 0 || c.now != r {
 		c.pass(at, r)
 	}
@@ -61,11 +64,11 @@ func (c *claims) pass(at time.Duration, r granting) {
 
 // sum is what the claims add up to, and what they may, when each process has at most a share
 // of what is shared equally. One that may know of no other may claim all.
-func (c *claims) sum(share float64, knowsNone func(process int) bool) (sum, most float64) {
+func (c *claims) sum(share float64) (sum, most float64) {
 	most = (1 - equalShare) * (1 + c.extra)
 	for process, claim := range c.of {
 		sum += claim
-		if claim == 1 && knowsNone(process) {
+		if c.all[process] {
 			most++
 			continue
 		}

@@ -18,7 +18,7 @@ type claims struct {
 	of map[int]float64 // by process
 	// all are the processes that claim all because they may know of no other.
 	all map[int]bool
-	at time.Duration   // of the last change
+	at  time.Duration // of the last change
 	// extra is how much of the limit, of the most that is remembered of grants, Redis has
 	// granted while some processes were alone and others were not. It is forgotten while
 	// none is alone.

@@ -37,15 +37,6 @@ type ledger struct {
 	mu    sync.Mutex
 	keys  map[string]*key
 	held  int
-	// asking are callers whose first call may give them a place in Redis's queue that is not known yet.
-	asking map[string]*key
-}
-
-// asks notes that a caller makes its first call.
-func (l *ledger) asks(caller string, k *key) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.asking[caller] = k
 }
 
 // enter returns what is known of a key, which stays until leave.
@@ -206,6 +197,11 @@ func (l *ledger) release(k *key, p *Permit) {
 func (l *ledger) pollNow(k *key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.wakeUp(k)
+}
+
+// wakeUp is pollNow. mu is held.
+func (l *ledger) wakeUp(k *key) {
 	select {
 	case k.wake <- struct{}{}:
 	default:

@@ -75,8 +75,7 @@ func newSemaphore(rdb redis.UniversalClient, n int, opts []Option) (*Semaphore, 
 		return nil, err
 	}
 	s := &Semaphore{redis: link, decision: c.Decision, of: c.PermitsFor, ledger: &ledger{
-		asking: make(map[string]*key),
-		redis:  link, policy: c.Link.Policy,
+		redis: link, policy: c.Link.Policy,
 		permits: n, headroom: c.Headroom, ttl: c.TTL, suffix: fmt.Sprintf("/%d", c.TTL.Microseconds()), patience: defaultPatience, keys: make(map[string]*key),
 	}}
 	s.ledger.beats = repeat.Task{Every: c.TTL / beatsPerTTL, Start: link.Background.Start, Run: s.ledger.heartbeat}
@@ -139,15 +138,11 @@ func (s *Semaphore) acquire(ctx context.Context, key string, wait bool) (*Permit
 		rank = 0
 	}
 	if !wait || s.first(k, rank) {
-		if wait {
-			s.ledger.asks(w.caller(), k)
-			defer s.asked(w.caller())
-		}
 		permit, err := s.ask(ctx, k, w, wait)
 		if !wait || err != nil || permit.Allowed {
 			return permit, err
 		}
-		w.asked = true
+		w.asked = permit.Source != limiter.SourceRedis // which may have granted one all the same
 	}
 	w.done = make(chan struct{})
 	s.queue(k, w, rank)
@@ -214,30 +209,8 @@ func (s *Semaphore) Close() error {
 				return // Redis drops them soon
 			}
 		}
-		// No call is under way any more, so Redis has all places that it will give.
-		asking := make(map[*key][]string)
-		s.ledger.mu.Lock()
-		for caller, k := range s.ledger.asking {
-			asking[k] = append(asking[k], caller)
-		}
-		s.ledger.mu.Unlock()
-		for k, callers := range asking {
-			if s.redis.Last(&redislink.Op{ID: k.id, Command: lua.LeaveQueue(k.inRedis, callers...)}) != nil {
-				return
-			}
-		}
 	})
 	return nil
-}
-
-// asked notes that a caller has its answer, and that what it leaves in Redis is known otherwise. After
-// Close nothing is: then the caller stays noted.
-func (s *Semaphore) asked(caller string) {
-	s.ledger.mu.Lock()
-	defer s.ledger.mu.Unlock()
-	if !s.redis.IsClosed() {
-		delete(s.ledger.asking, caller)
-	}
 }
 
 // enter returns what is known of a key, which stays until leave.
@@ -268,9 +241,10 @@ func check(n int) error {
 	return nil
 }
 
-// ask asks for one caller.
+// ask asks for one caller, who gets no place in the queue: those who wait get theirs by the poller, in the order in
+// which they wait in this process. A place that no caller of the batch has would be asked for by none.
 func (s *Semaphore) ask(ctx context.Context, k *key, w *waiter, wait bool) (*Permit, error) {
-	w.ask = s.ledger.question(k, w.name[:], critical.Is(ctx), false, wait)
+	w.ask = s.ledger.question(k, w.name[:], critical.Is(ctx), false, false)
 	reply, err := s.ledger.askRedis(ctx, k, &w.ask, func(*redislink.Op, bool) { s.ledger.note(k, w, ended) })
 	switch {
 	case err == nil:
@@ -315,6 +289,9 @@ func (s *Semaphore) queue(k *key, w *waiter, rank int) {
 	defer s.ledger.mu.Unlock()
 	k.waiting[rank] = append(k.waiting[rank], w)
 	if k.polling {
+		if len(k.waiting[0])+len(k.waiting[1]) <= callersPerCall { // it gets its place now
+			s.ledger.wakeUp(k)
+		}
 		return
 	}
 	if k.wake == nil {

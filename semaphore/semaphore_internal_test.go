@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -168,6 +169,10 @@ func TestLeftFirstCallKeepsNoPlace(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			executed := func() string {
+				return regexp.MustCompile(`cmdstat_evalsha:calls=\d+`).FindString(rdb.Info(t.Context(), "commandstats").Val())
+			}
+			before := executed()
 			own, slow := c, &held{Client: rdb, scripts: make(chan struct{}), letGo: make(chan struct{})}
 			if way == "back" {
 				proxy.Set(faultproxy.Mode{ReplyDelay: time.Hour})
@@ -183,7 +188,7 @@ func TestLeftFirstCallKeepsNoPlace(t *testing.T) {
 				left <- err
 			}()
 			if way == "back" {
-				redistest.Until(t, "the caller waits", func() bool { return len(of(t, rdb, "q")) == 1 })
+				redistest.Until(t, "Redis has decided", func() bool { return executed() != before })
 			} else {
 				<-slow.scripts
 			}
@@ -392,8 +397,8 @@ func TestLateFirstCallKeepsNoPlace(t *testing.T) {
 	asked := redistest.Calls(t, srv, "evalsha")
 	slow.Unlock()
 	redistest.Until(t, "the first call arrives", func() bool { return redistest.Calls(t, srv, "evalsha") > asked })
-	if q := of(t, admin, "q"); len(q) != 1 || p.Source != limiter.SourceRedis || asked == before {
-		t.Fatalf("%d places after the first call, which is not what this test is about: %+v", len(q), p.Result)
+	if q := of(t, admin, "q"); len(q) != 0 || p.Source != limiter.SourceRedis || asked == before {
+		t.Fatalf("%d places after the first call: %+v", len(q), p.Result)
 	}
 	if err := p.Release(); err != nil {
 		t.Fatal(err)
@@ -404,4 +409,40 @@ func TestLateFirstCallKeepsNoPlace(t *testing.T) {
 	if p, err := s.TryAcquire(t.Context(), "k"); err != nil || !p.Allowed {
 		t.Errorf("no permit although none is held: %+v, %v", p.Result, err)
 	}
+}
+
+// TestOnlyThoseAskedForHavePlaces: of many callers who come at once, those have a place in Redis who are asked for, whomever
+// Redis has answered first: who is first there would else not be asked for, and all would wait for that one.
+func TestOnlyThoseAskedForHavePlaces(t *testing.T) {
+	c, rdb, _ := lasting(t, 1)
+	held, err := c.Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	const callers = 5 * callersPerCall
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			if p, err := c.Acquire(ctx, "k"); err == nil {
+				_ = p.Release()
+			}
+		})
+	}
+	waiting := func() int {
+		c.ledger.mu.Lock()
+		defer c.ledger.mu.Unlock()
+		return len(c.ledger.keys["k"].waiting[1])
+	}
+	redistest.Until(t, "all wait", func() bool { return waiting() == callers })
+	redistest.Until(t, "the first ones have places", func() bool { return len(of(t, rdb, "q")) >= callersPerCall })
+	if n := len(of(t, rdb, "q")); n != callersPerCall {
+		t.Errorf("%d places", n)
+	}
+	if err := held.Release(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Until(t, "one has the permit", func() bool { return waiting() < callers })
+	cancel()
+	wg.Wait()
 }

@@ -181,15 +181,6 @@ func LeavePermits(key string, callers ...string) Plain {
 	return p
 }
 
-// LeaveQueue takes callers out of the queue of a key; permits that they hold stay.
-func LeaveQueue(key string, callers ...string) Plain {
-	p := Plain{"zrem", key}
-	for _, caller := range callers {
-		p = append(p, "q"+caller, "w"+caller)
-	}
-	return p
-}
-
 // Holders are those who hold permits of one id.
 type Holders struct {
 	ID      string // encoded

@@ -55,7 +55,7 @@ func TestWhatIsSent(t *testing.T) {
 		{&lua.Publish{Now: 1, Names: n, Process: "x", Life: 2, Text: []byte("text")}, []string{"2", "p:v1:published:{all}", "p:v1:published:{all}:t", "1", "x", "2", "text"}},
 		{&lua.Unblock{Keys: n.KeysOf(algo.GCRA, "k")}, []string{"1", "p:v2:gcra:{k}", "0"}},
 		{&lua.KeepPermits{Now: 1, TTL: 2, Of: []lua.Holders{{Key: "a", Callers: []string{"x", "y"}}, {Key: "b"}}}, []string{"2", "a", "b", "1", "2", "2", "x", "y", "0"}},
-		{lua.LeavePermits("k", "x", "y"), []string{"zrem", "k", "hx", "qx", "wx", "hy", "qy", "wy"}}, {lua.LeaveQueue("k", "x", "y"), []string{"zrem", "k", "qx", "wx", "qy", "wy"}},
+		{lua.LeavePermits("k", "x", "y"), []string{"zrem", "k", "hx", "qx", "wx", "hy", "qy", "wy"}},
 		{&lua.Permits{Now: 1, Nonce: "n", Items: []lua.PermitItem{leaver(false)}}, []string{"zrem", "l", "hc"}}, {&lua.Permits{Now: 1, Nonce: "n", Items: []lua.PermitItem{leaver(true)}}, []string{"1", "l", "1", "n", "1", "c", "1"}},
 		{&lua.Permits{Now: 1, Nonce: "n", Items: []lua.PermitItem{leaver(false), leaver(false)}}, []string{"2", "l", "l", "1", "n", "2", "c", "0", "c", "0"}},
 		{&lua.Permits{Now: 1, Nonce: "n", Items: []lua.PermitItem{ask, leaver(false)}}, []string{"2", "l", "a", "1", "n", "1", "c", "0", "-", "5", "1", "2", "3", "1", "0", "0", "2", "x", "y"}},

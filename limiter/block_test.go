@@ -80,3 +80,33 @@ func TestBlockIsSentWithoutOtherKeys(t *testing.T) {
 	// The probe that brought the block is not over when others see it.
 	until(t, "the breaker closes", func() bool { return stateOf(lim)() == breaker.Closed })
 }
+
+// TestBlockKeepsWhatIsUsed: a block by a fast limit does not shorten the life of what a slow limit of the calls has charged.
+func TestBlockKeepsWhatIsUsed(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := redistest.Client(t, srv)
+	slow, fast := limiter.PerHour(10), limiter.PerSecond(100)
+	for _, c := range [][2]limiter.Limit{
+		{limiter.GCRA(slow, 10), limiter.GCRA(fast, 100)},
+		{limiter.TokenBucket(slow, 10), limiter.TokenBucket(fast, 100)},
+		{limiter.LeakyBucket(slow, 10), limiter.LeakyBucket(fast, 100)},
+		{limiter.LeakyBucketShaping(slow, 10), limiter.LeakyBucketShaping(fast, 100)},
+		{limiter.FixedWindow(slow), limiter.FixedWindow(fast)},
+		{limiter.SlidingWindowCounter(slow), limiter.SlidingWindowCounter(fast)},
+		{limiter.SlidingWindowLog(slow), limiter.SlidingWindowLog(fast)},
+	} {
+		t.Run(c[0].Algorithm(), func(t *testing.T) {
+			lim := newLimiter(t, rdb, c[1], patient())
+			if res, err := lim.Allow(t.Context(), "k", c[0], limiter.Cost(10)); err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			key := rdb.Keys(t.Context(), "*{k}").Val()[0]
+			before := rdb.PTTL(t.Context(), key).Val()
+			must(t, lim.Block(t.Context(), "k", time.Second))
+			if after := rdb.PTTL(t.Context(), key).Val(); before-after > time.Minute {
+				t.Errorf("%s lives for %v, and for %v before the block", key, after, before)
+			}
+			must(t, rdb.FlushAll(t.Context()).Err())
+		})
+	}
+}

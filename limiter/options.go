@@ -203,7 +203,7 @@ func WithLimitFor(of func(ctx context.Context, key string) Limit) LocalOption {
 }
 
 // WithMaxLocalKeys bounds how many keys the in-process limiters remember, by
-// default 100,000, at about 200 bytes each; the sliding window log needs 16 more
+// default 100,000, at about 200 bytes each, 280 of a window in an outage; the sliding window log needs 16 more
 // for each time at which it admitted something within the window. With Redis, a limiter has such
 // keys in an outage; else it notes what Redis said of up to 32,768 keys, in at most 2 MB.
 func WithMaxLocalKeys(n int) LocalOption { return options.LocalKeys[DecisionInfo](n) }

@@ -50,19 +50,25 @@ func newSpec(l Limit, t tuning) (*spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &spec{limit: l, tuning: t}
+	s, ok := &spec{limit: l, tuning: t}, true
+	if t.headroom > 0 {
+		p, ok = p.Reserve(t.headroom)
+	}
+	q, fits := t.leasable(p)
 	if t.headroom > 0 {
 		all := t
 		all.headroom = 0
+		if !fits {
+			all.lease = 0 // both are charged under one burst, or leased units are spent beside a full one
+		}
 		if s.critical, err = newSpec(l, all); err != nil {
 			return nil, err
 		}
-		var ok bool
-		if p, ok = p.Reserve(t.headroom); !ok {
-			return nil, invalid("critical headroom", t.headroom, "leaves no unit to one of the two sides of %v; use a larger burst", l)
-		}
 	}
-	if q, fits := t.leasable(p); fits {
+	switch {
+	case !ok:
+		return nil, invalid("critical headroom", t.headroom, "leaves no unit to one of the two sides of %v; use a larger burst", l)
+	case fits:
 		p, s.leased = q, true
 	}
 	s.args = lua.NewArgs(p)

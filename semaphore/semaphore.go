@@ -142,7 +142,7 @@ func (s *Semaphore) acquire(ctx context.Context, key string, wait bool) (*Permit
 		if !wait || err != nil || permit.Allowed {
 			return permit, err
 		}
-		w.asked = permit.Source != limiter.SourceRedis // which may have granted one all the same
+		w.asked = permit.Source != limiter.SourceRedis // which may still have granted one
 	}
 	w.done = make(chan struct{})
 	s.queue(k, w, rank)

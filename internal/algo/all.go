@@ -24,6 +24,10 @@ func StepAll(asks []Ask, now int64) ([]Decision, bool) {
 			out[i] = Decide(a.Params, a.State, now, a.N)
 			continue
 		}
+		if !out[i].Allowed {
+			out[i] = Decide(a.Params, a.State, now, a.N)
+			continue
+		}
 		peek := Decide(a.Params, a.State, now, 0)
 		out[i].Remaining, out[i].ResetAfter, out[i].Delay = peek.Remaining, peek.ResetAfter, 0
 	}

@@ -1,13 +1,11 @@
 package algo
 
-import "math/bits"
-
 // GiveBack returns n of the units that were taken at a time until now, and not
 // used, to the key, and reports how many of them could be returned. What the key
 // then admits is never more than if they had not been taken.
 //
 // What was charged before the state was born was charged to one that is lost, and
-// returns nothing. Windows count what returns no more, if the window in which it was
+// returns nothing; nor does a bucket under a limit with another rate. Windows count what returns no more, if the window in which it was
 // taken still counts. From a bucket all that was taken has drained since, as far as
 // its rate drains: it may have been full meanwhile, and what was not refilled then
 // must not be refilled now. What was taken for shaping keeps its place, since the delays of
@@ -24,25 +22,17 @@ func GiveBack(p Params, s *State, now, at, taken, n int64) int64 {
 	return giveBackBucket(p, s, now, at, taken, n)
 }
 
-// giveBackBucket leaves the state its limit: p may be an earlier one, and its burst less than what is used
-// by now. At another rate whole units return, of those that have not drained at either.
+// giveBackBucket leaves the state its burst: p may be an earlier limit, whose burst is less than what is used by now.
 func giveBackBucket(p Params, s *State, now, at, taken, n int64) int64 {
 	level, _ := s.level(now)
-	if level == 0 {
+	if level == 0 || s.Num != p.Num || s.W != p.Den {
 		return 0
 	}
 	back := min(n*p.Den, level, p.undrained(now-at, taken))
-	if s.Num != p.Num || s.W != p.Den {
-		hi, drained := bits.Mul64(uint64(max(0, now-at)), uint64(s.Num))
-		if hi != 0 || drained > MaxExact {
-			return 0
-		}
-		back = min(n, level/s.W, p.undrained(now-at, taken)/p.Den, taken-ceilDiv(int64(drained), s.W)) * s.W
-	}
 	if back <= 0 {
 		return 0
 	}
-	p.Num, p.Den, p.Cap = s.Num, s.W, s.Cap
+	p.Cap = s.Cap
 	p.store(s, now, level-back, ceilDiv(level-back, p.Num))
 	return back / p.Den
 }

@@ -18,12 +18,46 @@ func (d *Decision) stepBucket(p *Params, s *State, now, n int64) {
 	allowed, after := level <= most, level
 	if allowed {
 		after += n * p.Den
+	} else {
+		after = p.seen(s, now, level, most)
 	}
 	empty := ceilDiv(after, p.Num)
-	if n > 0 && (allowed || rebased) {
+	switch {
+	case n == 0:
+	case allowed:
 		p.store(s, now, after, empty)
+	case p.faster(s):
+		// Its rate counts from now on. What is used may be more than its burst.
+		q := *p
+		q.Cap = max(p.Cap, ceilDiv(level, p.Den))
+		q.store(s, now, level, ceilDiv(level, p.Num))
+	case rebased && p.Whole != nil:
+		p.store(s, now, level, ceilDiv(level, p.Num))
+	case rebased: // as full as the limit that charged it last lets it be
+		own := Params{Cap: s.Cap, Num: s.Num, Den: s.W}
+		own.store(s, now, own.Full(), own.FillTime())
 	}
 	d.ofBucket(p, after, empty, n, allowed)
+}
+
+// faster reports that p drains faster than the limit of s, of which something is left: by floating-point numbers, as the
+// script compares them.
+func (p *Params) faster(s *State) bool {
+	return float64(p.Num)*float64(s.W) > float64(s.Num)*float64(p.Den)
+}
+
+// seen is the level of s for one who is denied above most. It drains at the rate of s until p charges it, so for a slower
+// p it is what drains at that one's in the time in which s comes down to most.
+func (p *Params) seen(s *State, now, level, most int64) int64 {
+	if s.Num == p.Num && s.W == p.Den || p.faster(s) {
+		return level
+	}
+	own, _ := s.level(now)
+	wait := ceilDiv(own-floorDiv(most, p.Den)*s.W, s.Num)
+	if hi, lo := bits.Mul64(uint64(wait), uint64(p.Num)); hi == 0 && lo <= MaxExact {
+		level = min(level, most+int64(lo))
+	}
+	return level
 }
 
 // maxQueue is the highest level at which what is ahead drains within MaxDelay.
@@ -74,14 +108,18 @@ func (p *Params) level(s *State, now int64) (level int64, rebased bool) {
 	if level > 0 && (s.Num != p.Num || s.W != p.Den) { // whole units carry over
 		level = min(ceilDiv(level, s.W), MaxExact/p.Den) * p.Den
 	}
-	if full := p.Full(); level > full && (rebased || p.Whole != nil) {
+	if full := p.Full(); level > full && p.Whole != nil {
 		return full, true
 	}
 	return level, rebased
 }
 
-// store is the other direction of level, which is 0 after empty.
+// store is the other direction of level, which is 0 after empty. What was charged at another rate has drained at that one,
+// nobody knows how much: it is not given back.
 func (p *Params) store(s *State, now, level, empty int64) {
+	if s.Num != p.Num || s.W != p.Den {
+		s.Birth = now
+	}
 	s.write(now, now+empty, empty*p.Num-level, p.Den)
 	s.Num, s.Cap = p.Num, p.Cap
 }

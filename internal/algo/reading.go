@@ -92,6 +92,9 @@ func (p Params) Read(s *State, now, n int64) Reading {
 		}
 	default:
 		r.Level, _ = p.level(s, now)
+		if _, most := p.Charge(n); n >= 0 && r.Level > most {
+			r.Level = p.seen(s, now, r.Level, most)
+		}
 	}
 	return r
 }

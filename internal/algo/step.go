@@ -2,9 +2,9 @@ package algo
 
 // Step decides a request of cost n at time now and moves s forward. A denied
 // request and a cost of 0 leave s as it is, with one exception: a stored time
-// further ahead of now than the limit can explain (the clock stepped back, or
-// the limit was cut) is brought back by any request with a cost, so that it
-// cannot lock the key. It needs 0 ≤ n ≤ p.Cap, and ignores p.Keep and
+// further ahead of now than the limit can explain (the clock stepped back) is
+// brought back by any request with a cost, so that it cannot lock the key; and a bucket
+// drains from a denial on at the rate of the limit that denies, if that is the higher one. It needs 0 ≤ n ≤ p.Cap, and ignores p.Keep and
 // a block.
 func Step(p Params, s *State, now, n int64) (d Decision) {
 	d.step(&p, s, now, n)
@@ -50,7 +50,9 @@ func (p *Params) Decide(d *Decision, s *State, now, n int64) {
 	dry := s.clone()
 	d.stepKeeping(p, &dry, now, n)
 	retry := d.RetryAfter
-	d.step(p, s, now, 0)
+	if d.Allowed {
+		d.step(p, s, now, 0)
+	}
 	if n > 0 && s.Until-now > left {
 		s.Until = now + left
 	}

@@ -39,6 +39,15 @@ func ceilDiv(a, b int64) int64 {
 	return (a + b - 1) / b
 }
 
+// floorDiv rounds down, also below 0.
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
 // ceilShare rounds up, but takes a value within a billionth of an integer for
 // that integer: 1/k is not exact in binary, k is meant.
 func ceilShare(x float64) int64 {

@@ -179,7 +179,11 @@ func produceTime(p *algo.Params, n int64) int64 {
 // for some time. It sets all of d.
 func (e *entry) tokenBucket(d *algo.Decision, p *algo.Params, now, n, blocked int64) {
 	limit, t := limitOf(p), time.UnixMicro(now)
-	switch b := e.bucket; {
+	b := e.bucket
+	if b.limit != limit {
+		e.age++ // what was taken at another rate is not given back: see algo.Params.store
+	}
+	switch {
 	case b.limit == 0:
 		b.begin(t, limit, p.Cap)
 	case b.limit == limit && b.burst == p.Cap:
@@ -252,10 +256,10 @@ func (e *entry) giveBack(p *algo.Params, now, at, taken, n int64) int64 {
 	if e.bucket.limit == 0 {
 		return 0
 	}
-	// As algo.GiveBack, of what cannot have drained since, under the limit of then or that of the bucket, which goes on.
+	// As algo.GiveBack, of what cannot have drained since.
 	limit, burst := e.bucket.limit, e.bucket.burst
 	perMicro := float64(limit) / 1e6
-	back := min(float64(n), float64(taken)-float64(max(0, now-at))*max(perMicro, float64(p.Num)/float64(p.Den)))
+	back := min(float64(n), float64(taken)-float64(max(0, now-at))*perMicro)
 	before := e.bucket.TokensAt(time.UnixMicro(now))
 	tokens := min(before+back, float64(burst))
 	if back <= 0 || tokens <= before {

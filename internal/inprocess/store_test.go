@@ -470,3 +470,22 @@ func TestSizeOfAKey(t *testing.T) {
 		t.Errorf("%d bytes", n)
 	}
 }
+
+// TestKeysOfASlowerLimitMakeRoom when what a faster one had used has drained, not when the slower one would have drained it.
+func TestKeysOfASlowerLimitMakeRoom(t *testing.T) {
+	fast := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 1000, Per: sec, Burst: 1000})
+	slow := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 10, Per: 86400 * sec, Burst: 10})
+	now := t0
+	s := storeAt(t, 10, &now)
+	for i := range 10 {
+		id := fmt.Sprint("k", i)
+		s.Decide(id, fast, 1000)
+		s.Decide(id, slow, 1)
+	}
+	now += 2 * 86400 * sec
+	for i := range 10 {
+		if id := fmt.Sprint("new", i); !s.Decide(id, slow, 10).Allowed {
+			t.Errorf("%s has no place", id)
+		}
+	}
+}

@@ -330,7 +330,7 @@ func (r *run) block(kind algo.Kind, key string, argv []string) []int64 {
 	if elsewhen(&p, r.now) {
 		reset = min(v.state.V, 1) * max(0, v.state.At-r.now)
 	}
-	r.save(key, before, v, reset)
+	r.save(key, before, v, max(reset, before.expires-r.now-2_000_000))
 	return []int64{left}
 }
 

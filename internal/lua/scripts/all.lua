@@ -36,17 +36,18 @@ for last = 0, #KEYS - 1, n do
   if rare then
     -- Each limit is asked without a charge, and charged when all had room.
     all = 1
+    local denied = {}
     for charges = 0, 1 do
       size = head
       for i = 1, n do
         a, key, v = args + 6 * i, KEYS[last + i], false
         local cost, width, kind, value, ahead, r3 = ARGV[a + 1] * charges, widths[ARGV[a]]
-        if charges == 0 or all == 1 and cost > 0 then
+        if charges == 0 or cost > 0 and (all == 1 or denied[i]) then
           if width < 3 then v = redis.pcall('GET', key) end
           if type(v) == 'table' then v = '' end
           r, kind, value, ahead, r2, r3 =
             generals[ARGV[a]]('decide', key, v, now, cost, ARGV[a + 2] + 0, ARGV[a + 3] + 0, ARGV[a + 4], 1, last + i)
-          if r < 0 or kind == 3 then all = 0 end
+          if r < 0 or kind == 3 then all, denied[i] = 0, kind ~= 3 end
           reply[size + 1] = r
           if width > 1 then reply[size + 2] = r2 or 0 end
           if width > 2 then reply[size + 3] = r3 or 0 end

@@ -5,6 +5,8 @@ local num, den, burst = string.match(tail, '^:(%d+):(%d+):(%d+):')
 num, den, burst = num + 0, den + 0, burst + 0
 local level, own, rebased = 0, x * q, false
 local function store(new)
+  -- What was charged at another rate has drained at that one: it is not given back.
+  if p ~= num or q ~= den then birth = now end
   t, p, q, x = now + ceil(new / num), num, den, burst
   y = (t - now) * num - new
 end
@@ -15,29 +17,27 @@ if t > now then
   if drains > 9007199254740991 or level > own then level, rebased = own, true end
 end
 if op == 'back' then
-  -- The state keeps its limit: that of the units may be an earlier one, and its burst less than what
-  -- is used by now. At most what has not drained of all the units that were taken together; at
-  -- another rate whole units, of those that have not drained at either.
-  if c < min(birth, now) or level <= 0 then return 0 end
-  local passed = max(0, now - c)
-  local rest = b * den - min(passed, ceil(full / num)) * num
-  local give = min(a * den, level, rest)
-  if p ~= num or q ~= den then
-    if passed * p > 9007199254740991 then return 0 end
-    give = min(a, floor(level / q), floor(rest / den), b - ceil(passed * p / q)) * q
-  end
+  -- The state keeps its burst: that of the units may be an earlier one. At most what has not drained yet of all the
+  -- units that were taken together.
+  if c < min(birth, now) or level <= 0 or p ~= num or q ~= den then return 0 end
+  local give = min(a * den, level, b * den - min(max(0, now - c), ceil(full / num)) * num)
   if give <= 0 then return 0 end
-  num, den, burst = p, q, x
+  burst = x
   store(level - give)
   save()
   return floor(give / den)
 end
 
-if level > 0 and (p ~= num or q ~= den) then
+local has, other, faster = level, level > 0 and (p ~= num or q ~= den), false
+if other then
   -- Whole units carry over. They may be more than full: see algo.Params.level.
-  level = min(ceil(level / q), floor(9007199254740991 / den)) * den
+  level, faster = min(ceil(level / q), floor(9007199254740991 / den)) * den, num * q > p * den
+  -- For a slower limit: see algo.Params.seen.
+  local most = a < 0 and full or b
+  if op == 'decide' and level > most and not faster then
+    level = min(level, most + ceil((has - floor(most / den) * q) / p) * num)
+  end
 end
-if rebased then level = min(level, full) end
 
 if op == 'block' then
   return block(a, ceil(level / num))
@@ -55,11 +55,17 @@ elseif left > 0 then
   if a > 0 and till - now > left then block(0, ceil(level / num)) end
   return -1 - level, 1, left
 elseif level > b then
-  if a > 0 and rebased then
+  local reply = -1 - level
+  if a > 0 and (faster or rebased) then
+    if faster then
+      burst = max(burst, ceil(level / den))
+    else
+      level, num, den, burst = own, p, q, x
+    end
     store(level)
     save(t - now)
   end
-  return -1 - level
+  return reply
 end
 if a > 0 then
   local fit = min(c, floor((b - level) / a) + 1)

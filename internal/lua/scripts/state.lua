@@ -39,6 +39,7 @@ local function block(us, reset)
   else
     return left
   end
-  save(reset)
+  -- The limit that charged the key may need it for longer than this one.
+  save(max(reset, redis.call('PTTL', key) * 1000 - 2000000))
   return left
 end

@@ -69,7 +69,9 @@ local function save(charged)
     redis.call('ZADD', key, unpack(members))
   end
   if till > now and ended ~= till then redis.call('ZADD', key, int(-till), 'block:' .. int(length)) end
-  redis.call('PEXPIRE', key, floor(max(reset(), till - now) / 1000) + 2000)
+  local life = floor(max(reset(), till - now) / 1000) + 2000
+  if not charged then life = max(life, redis.call('PTTL', key)) end -- another limit may need it for longer
+  redis.call('PEXPIRE', key, life)
 end
 
 local function charge(units)

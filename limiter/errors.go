@@ -43,7 +43,8 @@ var (
 // later where other callers take the units, or Redis fails, while the caller waits. It matches
 // context.DeadlineExceeded, which Wait returns when the deadline itself comes first.
 type WaitError struct {
-	// RetryAfter is how long it would have had to wait, from the moment of the error.
+	// RetryAfter is how long it would have had to wait, from the moment of the error; of a cost beyond the claim in an
+	// outage, when Redis is asked again.
 	RetryAfter time.Duration
 	// Remaining is how much time the context had left.
 	Remaining time.Duration

@@ -202,7 +202,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, opts ...CallOption) (*Re
 }
 
 // Reserve asks for one unit of key, or a Cost, as Allow does; what turns out not to be needed may
-// be given back.
+// be given back. With an error there is no Reservation: it is nil.
 func (l *Limiter) Reserve(ctx context.Context, key string, opts ...CallOption) (*Reservation, error) {
 	var c call
 	c.with(opts)

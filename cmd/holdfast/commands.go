@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"flag"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/operator"
@@ -161,11 +162,17 @@ func (p *program) limits(ctx context.Context, args []string) (any, int, error) {
 	if p.table == "" {
 		return nil, 0, usage("say which table by -table NAME: it is the one that the program gives to limits.New")
 	}
+	tables, err := p.op.Tables(ctx, p.table)
+	if err != nil {
+		return nil, 0, err
+	}
+	if args[0] == "rm" && !slices.ContainsFunc(tables, func(t operator.Table) bool { return t.Has(args[1]) }) {
+		return tables, exitFound, nil // nothing to change
+	}
 	if _, err := p.op.SetLimit(ctx, p.table, args[1], l); err != nil {
 		return nil, 0, err
 	}
-	tables, err := p.op.Tables(ctx, p.table)
-	if err != nil {
+	if tables, err = p.op.Tables(ctx, p.table); err != nil {
 		return nil, 0, err
 	}
 	return tables, exitDone, nil

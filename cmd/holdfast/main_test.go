@@ -89,7 +89,7 @@ func TestEveryCommand(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := shell{t: t, env: map[string]string{"REDIS_URL": "redis://" + srv.Addr()}}
-	s.want(exitFound, `no process sent a heartbeat under the prefix holdfast within a minute: none decided anything, or all have a fixed share (WithShare)`, "fleet")
+	s.want(exitFound, `no process sent a heartbeat under the prefix holdfast within a minute: none decided anything, all have closed, or have a fixed share (WithShare)`, "fleet")
 	lim := newLimiter(t, srv, limiter.TokenBucket(limiter.PerMinute(1), 10))
 	for range 4 {
 		_, err := lim.Allow(t.Context(), "customer:42")
@@ -100,7 +100,7 @@ func TestEveryCommand(t *testing.T) {
 		return strings.Contains(out, "worker-1")
 	})
 	s.want(exitDone, `
-1 under the prefix holdfast; without Redis each may use 1 of a new key's limit
+1 under the prefix holdfast; the share of each is 1
 
   process              heartbeat        where
   worker-1             # ago
@@ -150,6 +150,9 @@ plans  version 1
 plans  version 1
   gold                 token bucket 200/# burst 400`, "limits")
 	s.want(exitDone, `
+plans  version 2
+  is empty: each program uses its own limits`, "limits", "rm", "gold", "-table=plans")
+	s.want(exitFound, `
 plans  version 2
   is empty: each program uses its own limits`, "limits", "rm", "gold", "-table=plans")
 	s.want(exitDone, `

@@ -168,9 +168,9 @@ func (p *program) printTables(tables []operator.Table) {
 
 func (p *program) printFleet(f *operator.Fleet) {
 	if len(f.Processes) == 0 {
-		p.printf("no process sent a heartbeat under the prefix %s within a minute: none decided anything, or all have a fixed share (WithShare)\n", f.Prefix)
+		p.printf("no process sent a heartbeat under the prefix %s within a minute: none decided anything, all have closed, or have a fixed share (WithShare)\n", f.Prefix)
 	} else {
-		p.printf("%d under the prefix %s; without Redis each may use %.3g of a new key's limit\n\n", len(f.Processes), f.Prefix, f.Share)
+		p.printf("%d under the prefix %s; the share of each is %.3g\n\n", len(f.Processes), f.Prefix, f.Share)
 		p.printf("  %-20s %-16s %s\n", "process", "heartbeat", "where")
 	}
 	published := false

@@ -115,7 +115,7 @@ func (p *Params) level(s *State, now int64) (level int64, rebased bool) {
 }
 
 // store is the other direction of level, which is 0 after empty. What was charged at another rate has drained at that one,
-// nobody knows how much: it is not given back.
+// no process knows how much: it is not given back.
 func (p *Params) store(s *State, now, level, empty int64) {
 	if s.Num != p.Num || s.W != p.Den {
 		s.Birth = now

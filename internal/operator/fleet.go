@@ -23,8 +23,8 @@ type Fleet struct {
 	At     time.Time `json:"at"` // by the clock of Redis
 	// Processes are those that sent a heartbeat within a minute, and those that publish, by name.
 	Processes []Process `json:"processes"`
-	// Share is the part of a limit that each of them may use of a key that is new while Redis is
-	// unavailable: 1 divided by their number, unless WithShare fixes it.
+	// Share is 1 divided by their number, unless WithShare fixes it. Of a key that is new while Redis is unavailable
+	// each of them may use the part of it that WithEqualShare says, by default a half.
 	Share float64 `json:"share"`
 	// Returns are returns from an outage that are under way.
 	Returns []Return `json:"returns,omitempty"`
@@ -177,6 +177,13 @@ type Table struct {
 	// Limits are as text, by name; Rejected why a limit is not used.
 	Limits   map[string]limiter.Limit `json:"limits"`
 	Rejected map[string]string        `json:"rejected,omitempty"`
+}
+
+// Has reports that the table has a limit of that name, used or not.
+func (t Table) Has(name string) bool {
+	_, used := t.Limits[name]
+	_, rejected := t.Rejected[name]
+	return used || rejected
 }
 
 // Tables reads the tables of named limits: one, or with an empty name all that there are. To find

@@ -84,17 +84,20 @@ func operations(doc *bytes.Buffer, srv *redisproc.Server, rounds int, length tim
 	}
 	defer one.Close()
 	var parts []limiter.Part
-	for name, limit := range map[string]limiter.Limit{
-		"user":   limiter.GCRA(limiter.PerSecond(1_000_000), 1_000_000),
-		"tenant": limiter.GCRA(limiter.PerSecond(2_000_000), 2_000_000),
-		"all":    limiter.FixedWindow(limiter.PerHour(much)),
+	for _, part := range []struct {
+		name  string
+		limit limiter.Limit
+	}{
+		{"user", limiter.GCRA(limiter.PerSecond(1_000_000), 1_000_000)},
+		{"tenant", limiter.GCRA(limiter.PerSecond(2_000_000), 2_000_000)},
+		{"all", limiter.FixedWindow(limiter.PerHour(much))},
 	} {
-		l, err := newLimiter(name, limit)
+		l, err := newLimiter(part.name, part.limit)
 		if err != nil {
 			return err
 		}
 		defer l.Close()
-		parts = append(parts, limiter.Part{Name: name, Limiter: l})
+		parts = append(parts, limiter.Part{Name: part.name, Limiter: l})
 	}
 	multi, err := limiter.NewMulti(parts...)
 	if err != nil {

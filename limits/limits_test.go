@@ -290,3 +290,21 @@ func TestLeastPermissions(t *testing.T) {
 		}
 	}
 }
+
+// TestRemoveOfNothing changes no version, so that no process hears of a change.
+func TestRemoveOfNothing(t *testing.T) {
+	table, err := limits.New(redistest.Client(t, redistest.Start(t)), "plans")
+	must(t, err)
+	remove := func(name string, want int64) {
+		t.Helper()
+		if v, err := table.Remove(t.Context(), name); err != nil || v != want {
+			t.Errorf("removing %s: version %d, %v, want %d", name, v, err, want)
+		}
+	}
+	remove("gold", 0)
+	_, err = table.Put(t.Context(), "gold", limiter.GCRA(limiter.PerSecond(1), 1))
+	must(t, err)
+	remove("silver", 1)
+	remove("gold", 2)
+	remove("gold", 2)
+}

@@ -3,6 +3,7 @@ package limits
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -134,10 +135,21 @@ func (t *Table) Put(ctx context.Context, name string, l limiter.Limit) (version 
 }
 
 // Remove removes a name, so that each process uses the limit of the program again, and returns
-// the version of the table. A name that is not there is removed already.
+// the version of the table. A name that is not there is removed already: the version stays, and is 0 where
+// there is no table.
 func (t *Table) Remove(ctx context.Context, name string) (version int64, err error) {
 	if name == versionField {
 		return 0, checkName("name", name)
+	}
+	switch known, err := t.rdb.HExists(ctx, t.key, name).Result(); {
+	case err != nil:
+		return 0, err
+	case !known:
+		version, err = t.rdb.HGet(ctx, t.key, versionField).Int64()
+		if errors.Is(err, redis.Nil) {
+			return 0, nil
+		}
+		return version, err
 	}
 	return t.change(ctx, func(p redis.Pipeliner) { p.HDel(ctx, t.key, name) })
 }

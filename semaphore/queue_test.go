@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -253,7 +254,11 @@ func TestLostGrantIsTakenBack(t *testing.T) {
 			acquire(t, s, "k")      // all of its share
 			time.Sleep(time.Second) // the heartbeat of the process is over
 			h.now.Store(true)
-			p, err := s.TryAcquire(t.Context(), "k")
+			try := s.TryAcquire
+			if policy == fallback.Open {
+				try = s.Acquire // which need not wait
+			}
+			p, err := try(t.Context(), "k")
 			if closed := policy == fallback.Closed; errors.Is(err, limiter.ErrUnavailable) != closed || p.Allowed != (policy == fallback.Open) || p.Source == limiter.SourceRedis {
 				t.Errorf("%v: %+v, %v", policy, p, err)
 			}
@@ -325,6 +330,73 @@ func TestLateFirstCallOfAWaiter(t *testing.T) {
 		acquire(t, other, "k")
 		if n := len(inRedis(r, "k")); n != 2 {
 			t.Errorf("%v", inRedis(r, "k"))
+		}
+	})
+}
+
+// before is a hook that calls a function before each script, with how many there were.
+type before struct {
+	counts
+	script func(nr int64)
+}
+
+func (h *before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			h.script(h.n.Add(1))
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestLateSecondCallOfAWaiter: the call that asks for a place in the queue arrives when a later one has granted the permit. The place
+// that it gives ends with the permit, or others would wait behind a caller that does not.
+func TestLateSecondCallOfAWaiter(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		late := func(d time.Duration) { r.SetPath("a", func(p *sim.Path) { p.Delay = d }) }
+		h, slow := new(before), int64(math.MaxInt64)
+		h.script = func(nr int64) {
+			if nr == slow {
+				late(300 * time.Millisecond)
+				time.AfterFunc(time.Millisecond, func() { late(0) })
+			}
+		}
+		s, other := hooked(t, r, "a", 2, h, limiter.WithShare(0.5)), process(t, r, "b", 2)
+		acquire(t, s, "k") // all of its share
+		held := acquire(t, other, "k")
+		time.Sleep(time.Second) // the heartbeat of the process is over
+		slow = h.n.Load() + 2
+		time.AfterFunc(30*time.Millisecond, func() { _ = held.Release() })
+		p, err := s.Acquire(t.Context(), "k")
+		if err != nil || p.Source != limiter.SourceRedis {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		time.Sleep(time.Second)
+		if n := len(inRedis(r, "k")); n != 4 {
+			t.Fatalf("%v: not two permits and a place, so this test is about nothing", inRedis(r, "k"))
+		}
+		must(t, p.Release())
+		if n := len(inRedis(r, "k")); n != 1 {
+			t.Errorf("%v", inRedis(r, "k"))
+		}
+	})
+}
+
+// TestLostGrantOfTheLastPermit: a caller whom Redis has granted the last permit in a reply that was lost has that by its next call, not behind
+// itself.
+func TestLostGrantOfTheLastPermit(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		h := new(losing)
+		s, other := hooked(t, r, "a", 2, h, limiter.WithShare(0.5)), process(t, r, "b", 2)
+		acquire(t, s, "k") // all of its share
+		time.Sleep(time.Second)
+		h.now.Store(true)
+		start := time.Now()
+		if p, err := s.Acquire(t.Context(), "k"); err != nil || p.Source != limiter.SourceRedis || time.Since(start) > 5*time.Millisecond {
+			t.Errorf("%+v, %v after %v", p, err, time.Since(start))
+		}
+		if n := inFlight(t, other, "k"); n != 2 {
+			t.Errorf("%d in flight", n)
 		}
 	})
 }

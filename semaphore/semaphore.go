@@ -255,7 +255,7 @@ func (s *Semaphore) ask(ctx context.Context, k *key, w *waiter, wait bool) (*Per
 	case redislink.FallsBack(err):
 		permit, failed := s.ledger.fallBack(k, w.caller(), critical.Is(ctx), err)
 		// A caller that waits from now on gets what was granted by asking again.
-		if failed != nil || permit.free == nil && !wait {
+		if failed != nil || permit.free == nil && (!wait || permit.Allowed) {
 			s.ledger.takeBack(k, w, err)
 		}
 		return permit, failed

@@ -309,9 +309,9 @@ func TestCloseGivesPlacesUp(t *testing.T) {
 	}
 }
 
-// TestCloseGivesUpThePlaceOfAFirstCall: a caller whose first call is answered after Close has a place
-// in the queue of Redis, which this process does not know from the answer any more.
-func TestCloseGivesUpThePlaceOfAFirstCall(t *testing.T) {
+// TestCloseGivesUpPlaces: a caller has a place in the queue of Redis although the call that gave it is answered after
+// Close.
+func TestCloseGivesUpPlaces(t *testing.T) {
 	c, rdb, proxy := lasting(t, 1)
 	if _, err := c.TryAcquire(t.Context(), "k"); err != nil {
 		t.Fatal(err)
@@ -350,7 +350,7 @@ func (c slowConn) Write(b []byte) (int, error) {
 }
 
 // TestLateFirstCallKeepsNoPlace: the first call of a caller that waits arrives when a later one has
-// granted it a permit, and gives it a place in the queue once more. That ends with the permit.
+// granted it a permit, and gives it no place in the queue.
 func TestLateFirstCallKeepsNoPlace(t *testing.T) {
 	srv := redistest.Start(t)
 	var slow sync.RWMutex // of the first connection

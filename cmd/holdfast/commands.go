@@ -162,17 +162,17 @@ func (p *program) limits(ctx context.Context, args []string) (any, int, error) {
 	if p.table == "" {
 		return nil, 0, usage("say which table by -table NAME: it is the one that the program gives to limits.New")
 	}
-	tables, err := p.op.Tables(ctx, p.table)
-	if err != nil {
-		return nil, 0, err
-	}
-	if args[0] == "rm" && !slices.ContainsFunc(tables, func(t operator.Table) bool { return t.Has(args[1]) }) {
-		return tables, exitFound, nil // nothing to change
+	if args[0] == "rm" {
+		tables, err := p.op.Tables(ctx, p.table)
+		if err != nil || !slices.ContainsFunc(tables, func(t operator.Table) bool { return t.Has(args[1]) }) {
+			return tables, exitFound, err // nothing to change
+		}
 	}
 	if _, err := p.op.SetLimit(ctx, p.table, args[1], l); err != nil {
 		return nil, 0, err
 	}
-	if tables, err = p.op.Tables(ctx, p.table); err != nil {
+	tables, err := p.op.Tables(ctx, p.table)
+	if err != nil {
 		return nil, 0, err
 	}
 	return tables, exitDone, nil

@@ -20,11 +20,7 @@ func StepAll(asks []Ask, now int64) ([]Decision, bool) {
 		all = all && out[i].Allowed
 	}
 	for i, a := range asks {
-		if all {
-			out[i] = Decide(a.Params, a.State, now, a.N)
-			continue
-		}
-		if !out[i].Allowed {
+		if all || !out[i].Allowed {
 			out[i] = Decide(a.Params, a.State, now, a.N)
 			continue
 		}

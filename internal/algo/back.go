@@ -5,8 +5,8 @@ package algo
 // then admits is never more than if they had not been taken.
 //
 // What was charged before the state was born was charged to one that is lost, and
-// returns nothing; nor does a bucket under a limit with another rate. Windows count what returns no more, if the window in which it was
-// taken still counts. From a bucket all that was taken has drained since, as far as
+// returns nothing, as what was charged at another rate. Windows count what returns no more, if the
+// window in which it was taken still counts. From a bucket all that was taken has drained since, as far as
 // its rate drains: it may have been full meanwhile, and what was not refilled then
 // must not be refilled now. What was taken for shaping keeps its place, since the delays of
 // those behind it are already known.

@@ -46,7 +46,7 @@ func newEntry(kind algo.Kind) *entry {
 	return &x.entry
 }
 
-// clear lets the state begin again.
+// clear lets e begin again. It keeps its place among those of its hash.
 func (e *entry) clear() {
 	if e.bucket != nil {
 		e.state, *e.bucket = nil, bucket{}
@@ -54,6 +54,10 @@ func (e *entry) clear() {
 		*e.state = algo.State{}
 	}
 	e.age++
+	e.idleAt = 0
+	if e.outside != nil {
+		*e.outside = outside{next: e.next}
+	}
 }
 
 // outside is what few keys have but where there is a Redis.
@@ -178,58 +182,64 @@ func produceTime(p *algo.Params, n int64) int64 {
 // tokenBucket is x/time/rate with its answers in our terms, for a key that is blocked
 // for some time. It sets all of d.
 func (e *entry) tokenBucket(d *algo.Decision, p *algo.Params, now, n, blocked int64) {
-	limit, t := limitOf(p), time.UnixMicro(now)
-	b := e.bucket
-	if b.limit != limit {
-		e.age++ // what was taken at another rate is not given back: see algo.Params.store
-	}
-	switch {
-	case b.limit == 0:
-		b.begin(t, limit, p.Cap)
-	case b.limit == limit && b.burst == p.Cap:
-	case p.Whole == nil: // what is used stays used: see algo.Params.level
-		b.restart(t, limit, p.Cap, b.TokensAt(t)+float64(p.Cap-b.burst))
-	default: // a part keeps its tokens, at most its burst
-		b.SetLimitAt(t, limit)
-		b.SetBurstAt(t, int(p.Cap))
-		b.limit, b.burst = limit, p.Cap
-	}
-	need := n
+	limit, t, need := limitOf(p), time.UnixMicro(now), n
 	if n > 0 {
 		need += p.Keep
 	}
-	kept := p.Keep == 0 || e.bucket.TokensAt(t)+1e-9 >= float64(need)
-	d.Allowed = blocked == 0 && (n == 0 || kept && e.bucket.AllowN(t, int(n)))
-	tokens := e.bucket.TokensAt(t)
+	b := e.bucket
+	if b.limit != limit || b.burst != p.Cap {
+		b = e.under(p, t, limit, float64(need))
+	}
+	kept := p.Keep == 0 || b.TokensAt(t)+1e-9 >= float64(need)
+	d.Allowed = blocked == 0 && (n == 0 || kept && b.AllowN(t, int(n)))
+	tokens := b.TokensAt(t)
+	d.Allowed = d.Allowed && tokens >= -1e-9 // a peek, where more is used than the burst
 	d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = max(0, int64(tokens+1e-9)), 0, 0, 0
 	if !d.Allowed {
 		if missing := float64(need) - tokens; missing > 0 {
-			d.RetryAfter = max(1, int64(math.Ceil(missing/float64(limit)*1e6)))
+			d.RetryAfter = max(1, int64(math.Ceil(missing/float64(b.limit)*1e6)))
 			// Rounding may leave the last microsecond out, or more of them where
 			// a microsecond is less than what a float64 of this size can tell.
-			for step := int64(1); e.bucket.TokensAt(time.UnixMicro(now+d.RetryAfter)) < float64(need); step *= 2 {
+			for step := int64(1); b.TokensAt(time.UnixMicro(now+d.RetryAfter)) < float64(need); step *= 2 {
 				d.RetryAfter += step
 			}
 		}
 	}
 	if missing := float64(p.Cap) - tokens; missing > 0 {
-		d.ResetAfter = int64(math.Ceil(missing / float64(limit) * 1e6))
+		d.ResetAfter = int64(math.Ceil(missing / float64(b.limit) * 1e6))
 	}
 	if blocked > 0 {
 		d.Remaining, d.RetryAfter, d.ResetAfter = 0, max(d.RetryAfter, blocked), max(d.ResetAfter, d.RetryAfter, blocked)
 	}
 }
 
+// under is the bucket under another limit, for one who needs so many tokens: that of the key, or a copy for a peek. Until a
+// slower limit charges the key, what is used drains at the rate of before.
+func (e *entry) under(p *algo.Params, t time.Time, limit rate.Limit, need float64) *bucket {
+	b, tokens := e.bucket, float64(p.Cap)
+	switch {
+	case b.limit == 0:
+		b.restart(t, limit, p.Cap, tokens)
+		return b
+	case p.Whole == nil: // what is used stays used: see algo.Params.level
+		tokens = b.TokensAt(t) + float64(p.Cap-b.burst)
+	default: // a part keeps its tokens, at most its burst
+		tokens = min(b.TokensAt(t), tokens)
+	}
+	if limit < b.limit && tokens+1e-9 < need {
+		limit = b.limit
+	}
+	if need == 0 {
+		b = new(bucket)
+	} else if b.limit != limit {
+		e.age++ // what was taken at another rate is not given back: see algo.Params.store
+	}
+	b.restart(t, limit, p.Cap, tokens)
+	return b
+}
+
 // limitOf is the rate of p.
 func limitOf(p *algo.Params) rate.Limit { return rate.Limit(float64(p.Num) / float64(p.Den) * 1e6) }
-
-// begin fills the bucket at t, under a limit.
-func (b *bucket) begin(t time.Time, limit rate.Limit, burst int64) {
-	*b = bucket{limit: limit, burst: burst}
-	b.SetLimitAt(time.Time{}, rate.Inf) // what is unlimited is full
-	b.SetBurstAt(time.Time{}, int(burst))
-	b.SetLimitAt(t, limit)
-}
 
 // restart lets the bucket have so many tokens at t, which may be below 0. It takes whole ones: the fraction is what it
 // refills from a moment before t.
@@ -240,12 +250,14 @@ func (b *bucket) restart(t time.Time, limit rate.Limit, burst int64, tokens floa
 	whole := math.Floor(tokens)
 	t = t.Add(-time.Duration((tokens - whole) / float64(limit) * float64(time.Second)))
 	taken := burst - int64(whole)
-	b.begin(t, limit, max(burst, taken))
+	*b = bucket{limit: limit, burst: burst}
+	b.SetLimitAt(time.Time{}, rate.Inf) // what is unlimited is full
+	b.SetBurstAt(time.Time{}, int(max(burst, taken)))
+	b.SetLimitAt(t, limit)
 	b.ReserveN(t, int(taken))
 	if debt := taken - burst; debt > 0 {
 		b.ReserveN(t, int(debt))
 		b.SetBurstAt(t, int(burst))
-		b.burst = burst
 	}
 }
 
@@ -287,8 +299,7 @@ func (e *entry) revive(p *algo.Params, now int64) {
 	e.age++
 	if p.Kind == algo.TokenBucket {
 		t := time.UnixMicro(now)
-		e.bucket.begin(t, limitOf(p), p.Cap)
-		e.bucket.AllowN(t, int(p.Cap-left))
+		e.bucket.restart(t, limitOf(p), p.Cap, float64(left))
 		return
 	}
 	until, length := e.state.Until, e.state.Length
@@ -302,7 +313,7 @@ func (e *entry) level(p *algo.Params, now int64) int64 {
 	case e.id == "" || p.Kind.Windowed():
 		return 0
 	case p.Kind == algo.TokenBucket:
-		used := float64(p.Cap) - e.bucket.TokensAt(time.UnixMicro(now))
+		used := float64(e.bucket.burst) - e.bucket.TokensAt(time.UnixMicro(now))
 		return max(0, int64(math.Ceil((used-1e-9)*float64(p.Den))))
 	}
 	return p.Read(e.state, now, 0).Level

@@ -80,7 +80,7 @@ func TestBlockedKeysAreKept(t *testing.T) {
 }
 
 // TestBucketTakesANewLimit: what is used of a token bucket whose limit changes stays used, also where that is
-// more than the new burst, and it refills at the new rate.
+// more than the new burst, and it refills at the new rate once that has charged or denied something.
 func TestBucketTakesANewLimit(t *testing.T) {
 	for _, c := range []struct {
 		n, per, burst, now, later int64
@@ -88,22 +88,27 @@ func TestBucketTakesANewLimit(t *testing.T) {
 		{1, sec, 4, 0, 2},       // a smaller burst
 		{1, sec, 3, 0, 1},       // less than what is used
 		{1, sec, 1, 0, 0},       // much less
-		{1, sec, 20, 16, 18},    // a larger one
-		{3, sec, 10, 6, 10},     // another rate
-		{1, 2 * sec, 10, 6, 7},  // a longer period
-		{2, 2 * sec, 10, 6, 8},  // the same rate
-		{1, 10 * sec, 10, 6, 6}, // much slower
+		{1, sec, 20, 15, 17},    // a larger one
+		{3, sec, 10, 5, 10},     // another rate
+		{1, 2 * sec, 10, 5, 6},  // a longer period
+		{2, 2 * sec, 10, 5, 7},  // the same rate
+		{1, 10 * sec, 10, 5, 5}, // much slower
 	} {
 		now := t0
 		s := storeAt(t, 10, &now)
 		s.Decide("k", mustParams(t, algo.Limit{Kind: algo.TokenBucket, N: 1, Per: sec, Burst: 10}), 4)
 		p := mustParams(t, algo.Limit{Kind: algo.TokenBucket, N: c.n, Per: c.per, Burst: c.burst})
+		s.Decide("k", p, 1)
 		if d := s.Decide("k", p, 0); d.Remaining != c.now {
 			t.Errorf("%+v: %d left", c, d.Remaining)
 		}
 		now += 2 * sec
 		if d := s.Decide("k", p, 0); d.Remaining != c.later {
 			t.Errorf("%+v: %d left after 2 s", c, d.Remaining)
+		}
+		now += 3600 * sec
+		if d := s.Decide("k", p, 0); d.Remaining != c.burst {
+			t.Errorf("%+v: %d left after an hour", c, d.Remaining)
 		}
 	}
 }

@@ -75,8 +75,8 @@ func (s *Store) Decide(id string, p algo.Params, n int64) algo.Decision {
 	return s.Take(id, &p, n, nil, nil)
 }
 
-// Peek returns what Decide would return, and changes nothing. What would be admitted has
-// the Remaining of now.
+// Peek returns what Decide would return, and changes nothing but what a denial changes. What would be
+// admitted has the Remaining of now.
 func (s *Store) Peek(id string, p algo.Params, n int64) (d algo.Decision) {
 	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
@@ -124,10 +124,6 @@ func (s *Store) Reset(id string) {
 		// The entry stays in the heap as one that costs nothing to forget.
 		st.sent(e)
 		e.clear()
-		e.idleAt = 0
-		if e.outside != nil {
-			*e.outside = outside{next: e.next}
-		}
 		st.idle.lower(e)
 	}
 }

@@ -327,3 +327,31 @@ func TestMigratingSlot(t *testing.T) {
 		t.Errorf("%d keys are at the new server", n)
 	}
 }
+
+// TestGiveBackThroughAFasterLimit: what a faster limit has drained is not given back, although the slow one has written again.
+func TestGiveBackThroughAFasterLimit(t *testing.T) {
+	c, names := lua.NewClient(newClient(t)), lua.NewNamer("faster")
+	for _, kind := range []algo.Kind{algo.TokenBucket, algo.LeakyBucket, algo.GCRA} {
+		keys, now := names.KeysOf(kind, "k"), int64(1_760_000_000_000_000)
+		of := func(n int64) lua.Args {
+			p, err := algo.Limit{Kind: kind, N: n, Per: 1_000_000, Burst: 100}.Params()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return lua.NewArgs(p)
+		}
+		slow, fast := of(1), of(1000)
+		for i, step := range []struct {
+			at    int64
+			limit lua.Args
+			cost  int64
+		}{{now, slow, 50}, {now, fast, 1}, {now + 100_000, slow, 1}} {
+			if _, out, err := c.Decide(t.Context(), step.at, fmt.Sprint(kind, i), []lua.Item{{Keys: keys, Params: step.limit, Cost: step.cost}}, nil); err != nil || !out[0].Allowed {
+				t.Fatalf("%v, step %d: %+v, %v", kind, i, out, err)
+			}
+		}
+		if given, err := c.GiveBack(t.Context(), now+100_000, "n", []lua.Taken{{Keys: keys, Params: slow, Units: 50, At: now}}); err != nil || given[0] != 0 {
+			t.Errorf("%v: %v given back, %v", kind, given, err)
+		}
+	}
+}

@@ -57,7 +57,7 @@ func (tr *tracer) several(limits map[string]algo.Params, now int64) {
 }
 
 // TestTraceSeveral: many keys and many callers of a key in one call are as many
-// decisions, one after the other.
+// decisions, one after the other, also when limits change.
 func TestTraceSeveral(t *testing.T) {
 	t.Parallel()
 	for _, kind := range algo.Kinds {
@@ -69,6 +69,9 @@ func TestTraceSeveral(t *testing.T) {
 			}
 			for range *traceSteps / 10 {
 				tr.several(limits, 0)
+				if tr.rng.IntN(50) == 0 {
+					limits[fmt.Sprint("k", tr.rng.IntN(len(limits)))] = tr.limit(kind, 100*time.Microsecond, 50*time.Millisecond)
+				}
 				if tr.rng.IntN(100) == 0 {
 					key := fmt.Sprint("k", tr.rng.IntN(len(limits)))
 					tr.blockFor(limits[key], key, 0, 1+tr.rng.Int64N(5000))
@@ -82,7 +85,7 @@ func TestTraceSeveral(t *testing.T) {
 }
 
 // TestTraceAll: several limits of any algorithms in one call are charged all or not
-// at all, as in Go.
+// at all, as in Go, also when limits change.
 func TestTraceAll(t *testing.T) {
 	t.Parallel()
 	rdb := newClient(t)
@@ -104,6 +107,9 @@ func TestTraceAll(t *testing.T) {
 				}
 				if k := tr.rng.IntN(len(limits)); tr.rng.IntN(100) == 0 {
 					tr.blockFor(limits[k], fmt.Sprint("k", k), 0, 1+tr.rng.Int64N(5000))
+				}
+				if k := tr.rng.IntN(len(limits)); tr.rng.IntN(10) == 0 {
+					limits[k] = tr.limit(limits[k].Kind, 100*time.Microsecond, 50*time.Millisecond)
 				}
 				if k := tr.rng.IntN(len(limits)); tr.rng.IntN(100) == 0 {
 					tr.reset(limits[k], fmt.Sprint("k", k))

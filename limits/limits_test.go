@@ -304,7 +304,11 @@ func TestRemoveOfNothing(t *testing.T) {
 	remove("gold", 0)
 	_, err = table.Put(t.Context(), "gold", limiter.GCRA(limiter.PerSecond(1), 1))
 	must(t, err)
-	remove("silver", 1)
+	remove("silver", 0)
 	remove("gold", 2)
-	remove("gold", 2)
+	remove("gold", 0)
+	read, err := table.Read(t.Context())
+	if must(t, err); read.Version != 2 {
+		t.Errorf("%+v", read)
+	}
 }

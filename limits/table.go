@@ -3,7 +3,6 @@ package limits
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -135,21 +134,14 @@ func (t *Table) Put(ctx context.Context, name string, l limiter.Limit) (version 
 }
 
 // Remove removes a name, so that each process uses the limit of the program again, and returns
-// the version of the table. A name that is not there is removed already: the version stays, and is 0 where
-// there is no table.
+// the version of the table. A name that is not there is removed already: nothing changes, and
+// the version is 0.
 func (t *Table) Remove(ctx context.Context, name string) (version int64, err error) {
 	if name == versionField {
 		return 0, checkName("name", name)
 	}
-	switch known, err := t.rdb.HExists(ctx, t.key, name).Result(); {
-	case err != nil:
+	if known, err := t.rdb.HExists(ctx, t.key, name).Result(); err != nil || !known {
 		return 0, err
-	case !known:
-		version, err = t.rdb.HGet(ctx, t.key, versionField).Int64()
-		if errors.Is(err, redis.Nil) {
-			return 0, nil
-		}
-		return version, err
 	}
 	return t.change(ctx, func(p redis.Pipeliner) { p.HDel(ctx, t.key, name) })
 }

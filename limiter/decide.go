@@ -179,8 +179,8 @@ func (d *decider) refill(r *request, ls *lease.Lease) {
 	o.After = func(o *redislink.Op, _ bool) { fill(ls, o, false) }
 	if class, _ := d.redis.Do(context.Background(), r.srv, o, d.redis.Budget); class == breaker.ClassOK {
 		d.noted(r.srv, r.s, r.id, 1, o)
-		d.redis.Free(o)
 	}
+	d.redis.Free(o)
 }
 
 // fill gives a lease what was admitted beyond its caller's own, or all of it when that has
@@ -229,6 +229,7 @@ func (d *decider) ask(ctx context.Context, r *request, res *Result) error {
 		o.After = func(o *redislink.Op, answered bool) { fill(more, o, answered) }
 	}
 	class, err := d.redis.Do(ctx, r.srv, o, r.budget)
+	defer d.redis.Free(o)
 	switch {
 	case class == breaker.ClassOK:
 		if o.Out.Allowed {
@@ -239,7 +240,6 @@ func (d *decider) ask(ctx context.Context, r *request, res *Result) error {
 		}
 		d.noted(r.srv, s, r.id, n, o)
 		r.result(res, &o.Out, SourceRedis)
-		d.redis.Free(o)
 		return nil
 	case class.Fallback():
 		return d.fallBack(r, err, res)

@@ -85,13 +85,12 @@ func (l *ledger) question(k *key, callers []string, critical, again, wait bool) 
 func (l *ledger) askRedis(ctx context.Context, k *key, ask *lua.PermitAsk, ended func(*redislink.Op, bool)) (reply lua.PermitReply, err error) {
 	o := l.redis.NewOp()
 	o.ID, o.Permits, o.After = k.id, ask, ended
+	defer l.redis.Free(o)
 	if err := l.redis.Ask(ctx, k.srv, o, l.redis.Budget); err != nil {
 		return reply, err
 	}
-	reply = o.Got
-	l.redis.Free(o)
 	l.redis.Beat(k.srv)
-	return reply, nil
+	return o.Got, nil
 }
 
 // forget takes callers out of all that Redis keeps of the key.
@@ -187,9 +186,8 @@ func (l *ledger) release(k *key, p *Permit) {
 	l.mu.Unlock()
 	o := l.redis.NewOp()
 	o.ID, o.Leave = k.id, &p.leave
-	if l.redis.Ask(context.Background(), k.srv, o, l.redis.Budget) == nil {
-		l.redis.Free(o)
-	}
+	_ = l.redis.Ask(context.Background(), k.srv, o, l.redis.Budget)
+	l.redis.Free(o)
 	l.pollNow(k)
 }
 

@@ -66,15 +66,15 @@ func (b *Outbox) Decided(charged bool) {
 	case charged && (b.local.Owed() > 0 || b.waiting.Load() > 0 || b.local.UnsentAny()):
 		b.Send()
 	case !charged && b.waiting.Load() > 0:
-		b.sendSoon(b.returnAll)
+		b.sendSoon((*Outbox).returnAll)
 	}
 }
 
 // Send sends everything soon, in the background.
-func (b *Outbox) Send() { b.sendSoon(b.Reconcile) }
+func (b *Outbox) Send() { b.sendSoon((*Outbox).Reconcile) }
 
 // sendSoon empties the outbox in the background, at most once in a while.
-func (b *Outbox) sendSoon(send func(ctx context.Context)) {
+func (b *Outbox) sendSoon(send func(*Outbox, context.Context)) {
 	if !b.turn.Due(b.link.Now(), every) || !b.sending.CompareAndSwap(false, true) {
 		return
 	}
@@ -82,7 +82,7 @@ func (b *Outbox) sendSoon(send func(ctx context.Context)) {
 		defer b.sending.Store(false)
 		select {
 		case <-time.After(random.Below(spread)):
-			send(ctx)
+			send(b, ctx)
 		case <-ctx.Done():
 		}
 	}) {

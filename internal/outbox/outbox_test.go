@@ -250,7 +250,7 @@ func TestOneTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, link, local := unreachable(t)
 		sent := 0
-		note := func(context.Context) { sent++ }
+		note := func(*Outbox, context.Context) { sent++ }
 		b.sendSoon(note)
 		b.sendSoon(note)
 		time.Sleep(every - 1)

@@ -312,13 +312,17 @@ func TestWhenTheNumberIsAsked(t *testing.T) {
 // TestFifo: what waits keeps its order, and those who have left are passed over.
 func TestFifo(t *testing.T) {
 	var q fifo
-	var all [5]*Op
+	var all [8]*Op
 	for i := range all {
 		all[i] = new(Op)
 		q.push(all[i])
 	}
-	if o := q.pop(); o != all[0] || q.len() != 4 {
+	if o := q.pop(); o != all[0] || q.len() != 7 {
 		t.Errorf("%d wait", q.len())
+	}
+	all[5].state = left
+	if q.keep(func(o *Op) bool { return o != all[6] && o != all[7] && o != all[5] }); q.len() != 4 || q.waiting[q.head] != all[1] {
+		t.Errorf("%d stay", q.len())
 	}
 	all[1].state = left
 	var offered []*Op

@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	// callKeys is the most keys of one call. More keep others waiting for longer than it
-	// saves. Callers of one key are one key, or those of a hot one would take the places
-	// of all others.
-	callKeys = 64
+	// callKeys is how many keys fill a call. More keep others waiting for longer than it
+	// saves, until so many wait that they need several calls: then each is up to largeKeys, which
+	// the server takes about half a millisecond for. Callers of one key are one key, or those of
+	// a hot one would take the places of all others.
+	callKeys, largeKeys = 64, 256
 	// commandWork bounds the units of one command, which runs alone on the server, and
 	// callWork those of one call, which must be answered within a budget. A unit of a log
 	// takes about a microsecond. A request with more goes alone.
@@ -38,6 +39,7 @@ type flight struct {
 	commands []*command // those in use, and after them those to be used again
 	used     int
 	keys     int
+	room     int // the most keys
 	work     int64
 	last     map[string]place // the last place of an id
 	peeks    bool             // nothing but peeks
@@ -60,7 +62,7 @@ type flight struct {
 }
 
 func newFlight(w *wire) *flight {
-	return &flight{wire: w, peeks: true, gone: make(chan struct{}), last: make(map[string]place)}
+	return &flight{wire: w, room: callKeys, peeks: true, gone: make(chan struct{}), last: make(map[string]place)}
 }
 
 // clear makes f empty for the next use. No caller that has left may still use it.
@@ -98,7 +100,7 @@ func (f *flight) add(o *Op) bool {
 	}
 	at, ok := f.join(o, work)
 	if !ok {
-		if f.keys > 0 && f.keys+o.keys() > callKeys {
+		if f.keys > 0 && f.keys+o.keys() > f.room {
 			return false
 		}
 		c := f.commandFor(o, work)

@@ -111,8 +111,7 @@ func (l *Link) Life() context.Context { return l.Background.ctx }
 func (l *Link) IsClosed() bool { return l.Background.ctx.Err() != nil }
 
 // Do makes a request within the budget, and says what came of it. When the class is
-// breaker.ClassOK, o holds the answer and belongs to the caller again; otherwise o must
-// not be used any more.
+// breaker.ClassOK, o holds the answer; otherwise it must not be used any more.
 func (l *Link) Do(ctx context.Context, srv *Server, o *Op, budget time.Duration) (breaker.Class, error) {
 	return l.ended(srv.queue.do(ctx, o, budget))
 }
@@ -145,8 +144,11 @@ func (l *Link) Close(last func()) {
 // NewOp returns an empty Op.
 func (l *Link) NewOp() *Op { return l.wire.ops.Get().(*Op) }
 
-// Free takes o back for another use.
+// Free takes o back for another use after Do, unless a call that its caller has left still has it.
 func (l *Link) Free(o *Op) {
+	if o.state == left {
+		return
+	}
 	*o = Op{done: o.done, Outs: o.Outs[:0]}
 	l.wire.ops.Put(o)
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // Op is one request to a server. Exactly one of Args, All, Taken, Permits, Leave, Keep and Command says what
-// is asked; the fields below them hold the answer after Do. It belongs to its caller until
-// Do, and again when that has returned breaker.ClassOK; it can then be freed.
+// is asked; the fields below them hold the answer when Do has returned breaker.ClassOK. It
+// belongs to its caller until Do, and then to Free.
 type Op struct {
 	// ID is the encoded id whose server and hash slot the request concerns.
 	ID string
@@ -162,6 +162,19 @@ func (q *fifo) pop() *Op {
 		}
 	}
 	return nil
+}
+
+// keep keeps those who stay.
+func (q *fifo) keep(stays func(*Op) bool) {
+	kept := 0
+	for _, o := range q.waiting[q.head:] {
+		if o.state == queued && stays(o) {
+			q.waiting[kept] = o
+			kept++
+		}
+	}
+	clear(q.waiting[kept:])
+	q.waiting, q.head = q.waiting[:kept], 0
 }
 
 // take offers the first n that wait, in order. What was not accepted keeps its place.

@@ -33,6 +33,8 @@ const (
 	// that was checked, none is checked again.
 	together = 1000
 	rest     = 100 * time.Nanosecond
+	// calls is in how many calls all who wait may leave, unless these would be larger than largeKeys.
+	calls = 4
 	// callOps bounds how many requests of the queue are considered for a call.
 	callOps = 1024
 )
@@ -192,25 +194,30 @@ func (q *queue) dismiss(why error, meant func(*Op) bool) {
 	var gone []departure
 	var first time.Time
 	checked := time.Duration(0)
-	each := func(o *Op) {
+	stays := func(o *Op) bool {
 		checked++
-		switch {
-		case o.state != queued && o.state != flying:
-		case meant(o):
-			gone = append(gone, q.depart(o, why))
-		case first.IsZero() || o.deadline.Before(first):
+		if meant(o) {
+			d := q.depart(o, why)
+			if d.unsent {
+				o.state = answered // no one else has it any more
+			}
+			gone = append(gone, d)
+			return false
+		}
+		if first.IsZero() || o.deadline.Before(first) {
 			first = o.deadline
 		}
+		return true
 	}
 	q.mu.Lock()
 	for _, f := range q.flights {
 		for _, o := range f.ops {
-			each(o)
+			if o.state == flying {
+				stays(o)
+			}
 		}
 	}
-	for _, o := range q.waiting.waiting[q.waiting.head:] {
-		each(o)
-	}
+	q.waiting.keep(stays)
 	q.wake = time.Time{}
 	if !first.IsZero() {
 		if soon := time.Now().Add(checked * rest); checked >= together && first.Before(soon) {
@@ -351,11 +358,11 @@ func (q *queue) next() (f *flight, late []*Op) {
 	return nil, late
 }
 
-// tooLate reports that the answer would come when the caller has left: if it was sent,
-// it would take the place of one who can wait. While nothing is in flight every request is
+// tooLate reports that the answer would come when the caller has left, if it takes an eighth longer
+// than the last ones: if it was sent, it would take the place of one who can wait. While nothing is in flight every request is
 // sent, so that it is noticed when round trips become shorter. mu is held.
 func (q *queue) tooLate(o *Op, now time.Time) bool {
-	return len(q.flights) > q.stuck && o.deadline.Sub(now) < q.trip
+	return len(q.flights) > q.stuck && o.deadline.Sub(now) < q.trip+q.trip/8
 }
 
 func (q *queue) sendOff(f *flight, late []*Op) {
@@ -371,6 +378,7 @@ func (q *queue) sendOff(f *flight, late []*Op) {
 func (q *queue) gather(o *Op) *flight {
 	f := q.unused.Get().(*flight)
 	f.sameSlot = q.sameSlot
+	f.room = min(max(callKeys, q.waiting.len()/calls), largeKeys)
 	f.add(o)
 	if q.waiting.len() > 0 {
 		now := time.Now()

@@ -80,13 +80,11 @@ func TestHotKeyTakesOnePlace(t *testing.T) {
 	defer q.mu.Unlock()
 	const others = 100
 	for i := range others {
-		for range 5 {
-			q.waiting.push(decision(a, "hot", 1))
-		}
+		q.waiting.push(decision(a, "hot", 1))
 		q.waiting.push(decision(a, fmt.Sprint(i), 1))
 	}
 	f := q.gather(decision(a, "hot", 1))
-	if items := f.commands[0].decide.Items; len(items) != callKeys || items[0].Count != 1+5*others {
+	if items := f.commands[0].decide.Items; len(items) != callKeys || items[0].Count != 1+others {
 		t.Errorf("%d items, the first for %d callers", len(items), items[0].Count)
 	}
 	if n := q.waiting.len(); n != others-(callKeys-1) {
@@ -100,6 +98,21 @@ func TestHotKeyTakesOnePlace(t *testing.T) {
 	}
 	if f := q.gather(decision(a, "hot", 1)); len(f.ops) != callOps {
 		t.Errorf("%d callers in one call, want at most %d", len(f.ops), callOps)
+	}
+}
+
+// TestCallsGrow: where those who wait need more than a few calls, each is larger, as far as a call goes.
+func TestCallsGrow(t *testing.T) {
+	for waiting, want := range map[int]int{0: 1, callKeys: callKeys, 4 * callKeys: callKeys, 4*callKeys + 4: callKeys + 1, 4 * largeKeys: largeKeys, 8 * largeKeys: largeKeys} {
+		q, a := only(unused(t, 128)), args(t, algo.GCRA)
+		for i := range waiting {
+			q.waiting.push(decision(a, fmt.Sprint(i), 1))
+		}
+		q.mu.Lock()
+		if f := q.gather(decision(a, "first", 1)); f.keys != want {
+			t.Errorf("%d wait: a call of %d keys, want %d", waiting, f.keys, want)
+		}
+		q.mu.Unlock()
 	}
 }
 

@@ -97,6 +97,42 @@ func TestBudgetIsExact(t *testing.T) {
 	}
 }
 
+// TestFreeLeavesWhatACallHas: a request is used again when it was answered or sent home from the queue, and
+// not while a call that its caller has left still has it, or the queue.
+func TestFreeLeavesWhatACallHas(t *testing.T) {
+	for name, c := range map[string]struct{ sent, cancelled, free bool }{
+		"sent home": {free: true}, "left its call": {sent: true}, "left the queue": {cancelled: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := unused(t, 128)
+			q, a := only(l), args(t, algo.GCRA)
+			q.flights = inFlight(depth) // so that nothing is sent
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			o := decision(a, "a", 1)
+			if _, ok := q.start(ctx, o, 50*time.Millisecond, true); !ok {
+				t.Fatal("nothing to await")
+			}
+			if c.sent {
+				q.mu.Lock()
+				f := q.gather(q.waiting.pop())
+				f.ticket, _ = q.breaker.Acquire()
+				q.mu.Unlock()
+			}
+			if c.cancelled {
+				cancel()
+			}
+			_, _ = q.await(ctx, o)
+			if l.Free(o); (o.ID == "") != c.free {
+				t.Errorf("%s: %+v", name, o)
+			}
+			if c.free && q.waiting.len() > 0 {
+				t.Errorf("%s: still in the queue", name)
+			}
+		})
+	}
+}
+
 // TestCallerThatLeavesIsNotAFailure: a caller who leaves a call early must not speak for
 // Redis; that it is late is reported all the same, by whoever finds out.
 func TestCallerThatLeavesIsNotAFailure(t *testing.T) {

@@ -370,12 +370,12 @@ func turnsInOrder(t *testing.T) {
 		q.flights = nil
 		q.mu.Unlock()
 	}
-	// Who has just as much time as a round trip takes is sent.
+	// Who has an eighth more time than a round trip takes is sent.
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
 	q.trip, q.flights = time.Second, inFlight(1)
-	for left, late := range map[time.Duration]bool{time.Second: false, time.Second - 1: true} {
+	for left, late := range map[time.Duration]bool{9 * time.Second / 8: false, 9*time.Second/8 - 1: true} {
 		o := decision(gcraArgs, "k", 1)
 		if o.deadline = now.Add(left); q.tooLate(o, now) != late {
 			t.Errorf("%v are left of %v", left, q.trip)

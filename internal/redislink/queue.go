@@ -358,9 +358,10 @@ func (q *queue) next() (f *flight, late []*Op) {
 	return nil, late
 }
 
-// tooLate reports that the answer would come when the caller has left, if it takes an eighth longer
-// than the last ones: if it was sent, it would take the place of one who can wait. While nothing is in flight every request is
-// sent, so that it is noticed when round trips become shorter. mu is held.
+// tooLate reports that the answer would come when the caller has left, if it takes an eighth
+// longer than the last ones: if it was sent, it would take the place of one who can wait. While
+// nothing is in flight every request is sent, so that it is noticed when round trips become
+// shorter. mu is held.
 func (q *queue) tooLate(o *Op, now time.Time) bool {
 	return len(q.flights) > q.stuck && o.deadline.Sub(now) < q.trip+q.trip/8
 }

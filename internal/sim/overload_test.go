@@ -20,6 +20,7 @@ import (
 func TestTenThousandCallers(t *testing.T) {
 	long(t)
 	const callers, rounds, budget = 10_000, 5, 50 * time.Millisecond
+	const oneCall = 256 // callers may have been sent before it was known how long a call takes
 	for _, c := range []struct {
 		command time.Duration // of up to 256 keys, for so many callers
 		byRedis float64       // at least
@@ -67,7 +68,7 @@ func TestTenThousandCallers(t *testing.T) {
 				if longest > budget {
 					t.Errorf("one took %v", longest)
 				}
-				if local := all[limiter.SourceLocal]; overloaded > local || overloaded*100 < local*99 || local == 0 != c.within || health.State != breaker.Closed || health.LastFailure != breaker.ClassOK {
+				if local := all[limiter.SourceLocal]; overloaded > local || local-overloaded > oneCall || local == 0 != c.within || health.State != breaker.Closed || health.LastFailure != breaker.ClassOK {
 					t.Errorf("%d were decided here, Health says %+v", all[limiter.SourceLocal], health)
 				}
 			})

@@ -64,7 +64,8 @@ func (c *Cluster) MoveSlots(slots []int, from, to *Server) error {
 			return fmt.Errorf("redisproc: keys of slot %d: %w", slot, err)
 		}
 		for _, s := range tell {
-			if err := setslot(s, slot, "node", toID); err != nil {
+			// One that has given its last slot may have become a replica of the new owner.
+			if err := setslot(s, slot, "node", toID); err != nil && isMaster(s) {
 				return fmt.Errorf("redisproc: slot %d: %w", slot, err)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 const (
 	// callKeys is how many keys fill a call. More keep others waiting for longer than it
 	// saves, until so many wait that they need several calls: then each is up to largeKeys, which
-	// the server takes about half a millisecond for. Callers of one key are one key, or those of
+	// the server takes about half a millisecond for, of requests that are light. Callers of one key are one key, or those of
 	// a hot one would take the places of all others.
 	callKeys, largeKeys = 64, 256
 	// commandWork bounds the units of one command, which runs alone on the server, and
@@ -100,7 +100,7 @@ func (f *flight) add(o *Op) bool {
 	}
 	at, ok := f.join(o, work)
 	if !ok {
-		if f.keys > 0 && f.keys+o.keys() > f.room {
+		if keys := f.keys + o.keys(); f.keys > 0 && keys > callKeys && (keys > f.room || !o.light()) {
 			return false
 		}
 		c := f.commandFor(o, work)

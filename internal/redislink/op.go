@@ -2,6 +2,7 @@ package redislink
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
@@ -119,6 +120,12 @@ func (o *Op) peeks() bool { return o.Args != nil && o.Cost == 0 || o.All != nil 
 
 // keys is how many keys it is about, for callKeys.
 func (o *Op) keys() int { return max(1, len(o.All)) }
+
+// light reports that the server takes only a few microseconds for each key.
+func (o *Op) light() bool {
+	ofLog := func(it lua.Item) bool { return it.Params.Kind == algo.SlidingWindowLog }
+	return o.Args != nil && o.Args.Kind != algo.SlidingWindowLog || o.All != nil && !slices.ContainsFunc(o.All, ofLog)
+}
 
 // work is how many units of work the request costs the server.
 func (o *Op) work() (n int64) {

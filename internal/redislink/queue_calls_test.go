@@ -101,8 +101,35 @@ func TestHotKeyTakesOnePlace(t *testing.T) {
 	}
 }
 
-// TestCallsGrow: where those who wait need more than a few calls, each is larger, as far as a call goes.
+// TestCallsGrow: where those who wait need more than a few calls, each is larger, as far as a call goes;
+// not of logs, alone or with others, nor of permits, which take the server longer.
 func TestCallsGrow(t *testing.T) {
+	log := *args(t, algo.SlidingWindowLog)
+	for name, request := range map[string]func(id string) *Op{
+		"log": func(id string) *Op { return decision(&log, id, 1) },
+		"several": func(id string) *Op {
+			return &Op{ID: id, All: []lua.Item{{Params: *args(t, algo.GCRA), Cost: 1}, {Params: log, Cost: 1}}}
+		},
+		"permits": func(id string) *Op { return &Op{ID: id, Permits: &lua.PermitAsk{}} },
+	} {
+		q := only(unused(t, 128))
+		for i := range 4 * largeKeys {
+			q.waiting.push(request(fmt.Sprint(i)))
+			q.waiting.push(decision(args(t, algo.GCRA), fmt.Sprint("light", i), 1))
+		}
+		q.mu.Lock()
+		heavy := 0
+		f := q.gather(request("first"))
+		for i, o := range f.ops {
+			if !o.light() {
+				heavy = i
+			}
+		}
+		if heavy == 0 || heavy > callKeys || f.keys != largeKeys {
+			t.Errorf("%s: at %d of a call of %d keys", name, heavy, f.keys)
+		}
+		q.mu.Unlock()
+	}
 	for waiting, want := range map[int]int{0: 1, callKeys: callKeys, 4 * callKeys: callKeys, 4*callKeys + 4: callKeys + 1, 4 * largeKeys: largeKeys, 8 * largeKeys: largeKeys} {
 		q, a := only(unused(t, 128)), args(t, algo.GCRA)
 		for i := range waiting {

@@ -186,6 +186,17 @@ func TestTwoWriters(t *testing.T) {
 	}
 }
 
+// TestFullRedisSaysWhy: the error of a change is why Redis does not take it, not that it takes none of it.
+func TestFullRedisSaysWhy(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Client(t, redistest.Start(t, []string{"maxmemory", "1"}))
+	table, err := limits.New(rdb, "plans")
+	must(t, err)
+	if v, err := table.Put(t.Context(), "gold", more); v != 0 || !redis.HasErrorPrefix(err, "OOM") {
+		t.Errorf("version %d, %v", v, err)
+	}
+}
+
 // TestMostNames: a table stays small.
 func TestMostNames(t *testing.T) {
 	t.Parallel()

@@ -155,7 +155,8 @@ func (t *Table) change(ctx context.Context, do func(redis.Pipeliner)) (int64, er
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("%s: changing the table %q: %w", pkg, t.name, err)
+		// That of a command says why a transaction was not executed.
+		return 0, fmt.Errorf("%s: changing the table %q: %w", pkg, t.name, cmp.Or(version.Err(), err))
 	}
 	return version.Val(), nil
 }

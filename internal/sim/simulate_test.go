@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -81,13 +82,13 @@ func TestSimulate(t *testing.T) {
 		worlds, seed-uint64(worlds), seed-1, fleets.Hours(), sum.Decisions, sum.Checks, took.Round(time.Second), took.Seconds()/fleets.Hours(), counted(shaped), counted(sum.Faults), counted(sum.Redirects))
 }
 
-// counted lists counts by name.
+// counted lists counts by name, or says that there are none.
 func counted(counts map[string]int) string {
 	var all []string
 	for _, k := range slices.Sorted(maps.Keys(counts)) {
 		all = append(all, fmt.Sprintf("%s %d", k, counts[k]))
 	}
-	return strings.Join(all, ", ")
+	return cmp.Or(strings.Join(all, ", "), "none")
 }
 
 // TestServersRedirect: servers of a cluster answer as real ones do where they do not have the

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// callKeys is how many keys fill a call. More keep others waiting for longer than it
-	// saves, until so many wait that they need several calls: then each is up to largeKeys, which
-	// the server takes about half a millisecond for, of requests that are light. Callers of one key are one key, or those of
-	// a hot one would take the places of all others.
+	// callKeys is how many keys fill a call. More keep others waiting for longer than it saves,
+	// until so many wait that they need several calls: then each has up to largeKeys of light
+	// requests, for which the server takes about half a millisecond. Callers of one key are one
+	// key, or those of a hot one would take the places of all others.
 	callKeys, largeKeys = 64, 256
 	// commandWork bounds the units of one command, which runs alone on the server, and
 	// callWork those of one call, which must be answered within a budget. A unit of a log

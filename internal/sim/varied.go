@@ -111,10 +111,10 @@ func (l *ledger) blocked(process int, key string, until time.Duration) {
 }
 
 // obeys checks that no call that was made after a block is admitted before its end, unless the clock or the state
-// of Redis has changed since. mu is held.
+// of Redis has changed since. Blocks end at a microsecond, as those of Redis. mu is held.
 func (l *ledger) obeys(process int, key string, a *account, began time.Duration) {
 	b := a.blocks[process]
-	if began <= b.from || l.now() >= b.until {
+	if began <= b.from || l.now() > b.until-time.Microsecond {
 		return
 	}
 	for _, lost := range a.lost {

@@ -225,7 +225,7 @@ func TestBench(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := shell{t: t, env: map[string]string{"REDIS_URL": "redis://" + srv.Addr()}}
-	code, out, errs := s.run("bench", "-for", "10ms", "-callers", "4")
+	code, out, errs := s.run("bench", "-for", "200ms", "-callers", "4")
 	if code != exitDone || strings.Count(out, "%") != 14 || !strings.Contains(out, "budget") {
 		t.Errorf("%d\n%s%s", code, out, errs)
 	}
@@ -286,7 +286,7 @@ func TestJSON(t *testing.T) {
 	must(t, err)
 	for _, args := range [][]string{
 		{"inspect", "k"}, {"fleet"}, {"check"}, {"block", "k", "1h"}, {"unblock", "k"}, {"reset", "k"},
-		{"limits", "-table", "plans", "set", "gold", "200/s burst 400"}, {"limits"}, {"bench", "-for", "10ms", "-callers=1"},
+		{"limits", "-table", "plans", "set", "gold", "200/s burst 400"}, {"limits"}, {"bench", "-for", "300ms", "-callers=1"},
 	} {
 		code, out, errs := s.run(append(args, "-json")...)
 		var value any

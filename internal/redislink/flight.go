@@ -13,9 +13,9 @@ import (
 
 const (
 	// callKeys is how many keys fill a call. More keep others waiting for longer than it saves,
-	// until so many wait that they need several calls: then each has up to largeKeys of light
-	// requests, for which the server takes about half a millisecond. Callers of one key are one
-	// key, or those of a hot one would take the places of all others.
+	// until so many wait that they need several calls: then each has up to largeKeys, for which a
+	// quick server takes less than a millisecond. Callers of one key are one key, or those of a
+	// hot one would take the places of all others.
 	callKeys, largeKeys = 64, 256
 	// commandWork bounds the units of one command, which runs alone on the server, and
 	// callWork those of one call, which must be answered within a budget. A unit of a log
@@ -38,7 +38,7 @@ type flight struct {
 
 	commands []*command // those in use, and after them those to be used again
 	used     int
-	keys     int
+	places   int // that are taken, of callKeys·room
 	room     int // the most keys
 	work     int64
 	last     map[string]place // the last place of an id
@@ -86,7 +86,7 @@ func (f *flight) clear() {
 	clear(f.cmds)
 	clear(f.errs)
 	f.ops, f.of, f.cmds, f.errs = f.ops[:0], f.of[:0], f.cmds[:0], f.errs[:0]
-	f.used, f.keys, f.work, f.took, f.answered, f.crossedSlots = 0, 0, 0, 0, false, false
+	f.used, f.places, f.work, f.took, f.answered, f.crossedSlots = 0, 0, 0, 0, false, false
 	f.peeks, f.frees, f.own = true, false, false
 	f.ticket, f.deadline = breaker.Ticket{}, time.Time{}
 	f.sending.state.Store(unsent)
@@ -100,12 +100,13 @@ func (f *flight) add(o *Op) bool {
 	}
 	at, ok := f.join(o, work)
 	if !ok {
-		if keys := f.keys + o.keys(); f.keys > 0 && keys > callKeys && (keys > f.room || !o.light()) {
+		places := o.places(f.room)
+		if f.places > 0 && f.places+places > callKeys*f.room {
 			return false
 		}
 		c := f.commandFor(o, work)
 		at = place{c, f.commands[c].add(o), 0}
-		f.keys += o.keys()
+		f.places += places
 		if o.Args != nil {
 			_, again := f.last[o.ID]
 			f.commands[c].decide.Repeats = f.commands[c].decide.Repeats || again

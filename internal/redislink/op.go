@@ -118,13 +118,18 @@ func (o *Op) fail(class breaker.Class, err error) { o.Class, o.Err = class, err 
 // peeks reports a peek.
 func (o *Op) peeks() bool { return o.Args != nil && o.Cost == 0 || o.All != nil && lua.Peeks(o.All) }
 
-// keys is how many keys it is about, for callKeys.
+// keys is how many keys it is about.
 func (o *Op) keys() int { return max(1, len(o.All)) }
 
-// light reports that the server takes only a few microseconds for each key.
-func (o *Op) light() bool {
+// places is how much it takes of a call with room for so many keys, which has callKeys·room places.
+// However large the call is, it has room for callKeys of those keys for which the server takes more
+// than a few microseconds.
+func (o *Op) places(room int) int {
 	ofLog := func(it lua.Item) bool { return it.Params.Kind == algo.SlidingWindowLog }
-	return o.Args != nil && o.Args.Kind != algo.SlidingWindowLog || o.All != nil && !slices.ContainsFunc(o.All, ofLog)
+	if o.Args != nil && o.Args.Kind != algo.SlidingWindowLog || o.All != nil && !slices.ContainsFunc(o.All, ofLog) {
+		return o.keys() * callKeys
+	}
+	return o.keys() * room
 }
 
 // work is how many units of work the request costs the server.

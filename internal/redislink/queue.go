@@ -33,8 +33,9 @@ const (
 	// that was checked, none is checked again.
 	together = 1000
 	rest     = 100 * time.Nanosecond
-	// calls is in how many calls all who wait may leave, unless these would be larger than largeKeys.
-	calls = 4
+	// calls is in how many calls all who wait may leave, if these have at most largeKeys, take at
+	// most about a quick part of the time that an answer may take, and are one command.
+	calls, quick = 4, 8
 	// callOps bounds how many requests of the queue are considered for a call.
 	callOps = 1024
 )
@@ -62,6 +63,7 @@ type queue struct {
 	timer   *time.Timer
 	wake    time.Time     // when it fires; zero when it does not
 	trip    time.Duration // about the least recent round trip
+	each    time.Duration // the part of a key in that of the last full call
 	// The shortest of the last learnt%memory calls, and of the memory calls before.
 	least, before time.Duration
 	learnt        uint64
@@ -330,8 +332,11 @@ func (q *queue) asking() int {
 	return n
 }
 
-// learn notes how long a call took. mu is held.
-func (q *queue) learn(took time.Duration) {
+// learn notes how long a call of so many keys took. mu is held.
+func (q *queue) learn(took time.Duration, keys int) {
+	if keys >= callKeys {
+		q.each = took / time.Duration(keys)
+	}
 	q.trip = min(took, q.trip+(took-q.trip)/8)
 	if q.learnt%memory == 0 {
 		q.before, q.least = q.least, took
@@ -379,7 +384,10 @@ func (q *queue) sendOff(f *flight, late []*Op) {
 func (q *queue) gather(o *Op) *flight {
 	f := q.unused.Get().(*flight)
 	f.sameSlot = q.sameSlot
-	f.room = min(max(callKeys, q.waiting.len()/calls), largeKeys)
+	f.room = callKeys
+	if q.each > 0 && !q.sameSlot {
+		f.room = max(callKeys, min(q.waiting.len()/calls, largeKeys, int(q.wire.fair/quick/q.each)))
+	}
 	f.add(o)
 	if q.waiting.len() > 0 {
 		now := time.Now()
@@ -450,7 +458,7 @@ func (q *queue) finish(f *flight) *flight {
 		q.stuck--
 	}
 	if f.answered {
-		q.learn(f.took)
+		q.learn(f.took, f.places/callKeys)
 	}
 	i := slices.Index(q.flights, f)
 	q.flights = slices.Delete(q.flights, i, i+1)

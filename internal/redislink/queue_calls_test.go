@@ -101,45 +101,67 @@ func TestHotKeyTakesOnePlace(t *testing.T) {
 	}
 }
 
-// TestCallsGrow: where those who wait need more than a few calls, each is larger, as far as a call goes;
-// not of logs, alone or with others, nor of permits, which take the server longer.
+// TestCallsGrow: where those who wait need more than a few calls, each is larger, as far as a call goes and a small
+// part of the budget, if it is one command. Logs and permits, which take the server longer, have as much of a large
+// call as of a small one, in their turn.
 func TestCallsGrow(t *testing.T) {
-	log := *args(t, algo.SlidingWindowLog)
-	for name, request := range map[string]func(id string) *Op{
-		"log": func(id string) *Op { return decision(&log, id, 1) },
-		"several": func(id string) *Op {
-			return &Op{ID: id, All: []lua.Item{{Params: *args(t, algo.GCRA), Cost: 1}, {Params: log, Cost: 1}}}
-		},
-		"permits": func(id string) *Op { return &Op{ID: id, Permits: &lua.PermitAsk{}} },
+	a, log := args(t, algo.GCRA), args(t, algo.SlidingWindowLog)
+	light := func(id string) *Op { return decision(a, id, 1) }
+	mixed := func(id string) *Op {
+		return &Op{ID: id, All: []lua.Item{{Params: *a, Cost: 1}, {Params: *log, Cost: 1}}}
+	}
+	most := unused(t, 128).wire.fair / quick
+	for name, c := range map[string]struct {
+		waiting  int
+		request  func(id string) *Op
+		each     time.Duration
+		sameSlot bool
+		want     int // requests of the call
+	}{
+		"nobody":           {0, light, 1, false, 1},
+		"one call":         {callKeys, light, 1, false, callKeys},
+		"four calls":       {4 * callKeys, light, 1, false, callKeys},
+		"one more in each": {4*callKeys + 4, light, 1, false, callKeys + 1},
+		"many":             {4 * largeKeys, light, 1, false, largeKeys},
+		"too many":         {8 * largeKeys, light, 1, false, largeKeys},
+		"none was full":    {4 * largeKeys, light, 0, false, callKeys},
+		"slow":             {4 * largeKeys, light, most / 100, false, 100},
+		"too slow":         {4 * largeKeys, light, most / 10, false, callKeys},
+		"a command each":   {4 * largeKeys, light, 1, true, callKeys},
+		"logs":             {4 * largeKeys, func(id string) *Op { return decision(log, id, 1) }, 1, false, callKeys},
+		"permits":          {4 * largeKeys, func(id string) *Op { return &Op{ID: id, Permits: &lua.PermitAsk{}} }, 1, false, callKeys},
+		"several":          {4 * largeKeys, mixed, 1, false, callKeys / 2},
 	} {
 		q := only(unused(t, 128))
-		for i := range 4 * largeKeys {
-			q.waiting.push(request(fmt.Sprint(i)))
-			q.waiting.push(decision(args(t, algo.GCRA), fmt.Sprint("light", i), 1))
+		q.learn(c.each*callKeys, callKeys)
+		q.learn(time.Hour, callKeys-1) // not full
+		q.sameSlot = c.sameSlot
+		for i := range c.waiting {
+			o := c.request(fmt.Sprint(i))
+			o.deadline = time.Now().Add(2 * time.Hour)
+			q.waiting.push(o)
 		}
 		q.mu.Lock()
-		heavy := 0
-		f := q.gather(request("first"))
-		for i, o := range f.ops {
-			if !o.light() {
-				heavy = i
-			}
-		}
-		if heavy == 0 || heavy > callKeys || f.keys != largeKeys {
-			t.Errorf("%s: at %d of a call of %d keys", name, heavy, f.keys)
+		if f := q.gather(c.request("first")); len(f.ops) != c.want {
+			t.Errorf("%s: %d requests, want %d", name, len(f.ops), c.want)
 		}
 		q.mu.Unlock()
 	}
-	for waiting, want := range map[int]int{0: 1, callKeys: callKeys, 4 * callKeys: callKeys, 4*callKeys + 4: callKeys + 1, 4 * largeKeys: largeKeys, 8 * largeKeys: largeKeys} {
-		q, a := only(unused(t, 128)), args(t, algo.GCRA)
-		for i := range waiting {
-			q.waiting.push(decision(a, fmt.Sprint(i), 1))
-		}
-		q.mu.Lock()
-		if f := q.gather(decision(a, "first", 1)); f.keys != want {
-			t.Errorf("%d wait: a call of %d keys, want %d", waiting, f.keys, want)
-		}
-		q.mu.Unlock()
+	// Half and half: they leave in their order.
+	q := only(unused(t, 128))
+	q.learn(callKeys, callKeys)
+	for i := range 4 * largeKeys {
+		q.waiting.push(light(fmt.Sprint("light", i)))
+		q.waiting.push(decision(log, fmt.Sprint("log", i), 1))
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f, ofEach := q.gather(light("first")), map[algo.Kind]int{}
+	for _, o := range f.ops {
+		ofEach[o.Args.Kind]++
+	}
+	if n := largeKeys * callKeys / (largeKeys + callKeys); ofEach[algo.SlidingWindowLog] != n || ofEach[algo.GCRA]-n > 4 {
+		t.Errorf("%v, want %d of each", ofEach, n)
 	}
 }
 
@@ -183,12 +205,12 @@ func TestFarCallsDoNotWait(t *testing.T) {
 		{far - 1, 20, 1, depth, false},
 	} {
 		q, a := only(unused(t, 128)), args(t, algo.GCRA)
-		q.learn(0)
+		q.learn(0, 1)
 		for range memory {
-			q.learn(c.trip)
+			q.learn(c.trip, 1)
 		}
 		for range memory {
-			q.learn(c.trip + time.Second)
+			q.learn(c.trip+time.Second, 1)
 		}
 		q.wire.connections, q.flights = c.connections, inFlight(c.flying)
 		for range c.waiting {
@@ -294,8 +316,8 @@ func TestRequestsForSeveralLimitsShareACommand(t *testing.T) {
 	n := len(f.ops)
 	for ; f.add(several(fmt.Sprint(n), algo.GCRA, algo.FixedWindow)); n++ {
 	}
-	if f.keys > callKeys || f.keys+2 <= callKeys || f.used != 3 {
-		t.Errorf("%d requests with %d keys in %d commands", n, f.keys, f.used)
+	if keys := f.places / callKeys; keys > callKeys || keys+2 <= callKeys || f.used != 3 {
+		t.Errorf("%d requests with %d keys in %d commands", n, keys, f.used)
 	}
 }
 

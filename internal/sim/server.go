@@ -23,8 +23,8 @@ type Health struct {
 	Frozen bool
 	// Down rejects connections.
 	Down bool
-	// Slow is the time that a command takes, beside the usual one.
-	Slow time.Duration
+	// Slow is the time that a command takes, beside the usual one, and Each that of a key of a script.
+	Slow, Each time.Duration
 }
 
 // Real is a Redis server that executes the scripts as well: its replies must be those of the
@@ -40,6 +40,15 @@ type Real interface {
 type work struct {
 	from *conn
 	args []string
+}
+
+// keys is how many keys a script has, 0 of another command.
+func (w *work) keys() int {
+	if len(w.args) < 3 || !strings.HasPrefix(strings.ToLower(w.args[0]), "eval") {
+		return 0
+	}
+	n, _ := strconv.Atoi(w.args[2])
+	return n
 }
 
 // Server is a Redis server.
@@ -221,7 +230,7 @@ func (s *Server) run() {
 		return
 	}
 	s.busy = true
-	took := 20*time.Microsecond + time.Duration(s.rng.Int64N(5_000)) + s.health.Slow
+	took := 20*time.Microsecond + time.Duration(s.rng.Int64N(5_000)) + s.health.Slow + time.Duration(s.queue[0].keys())*s.health.Each
 	s.mu.Unlock()
 	s.net.instants.after(took, func() {
 		s.mu.Lock()

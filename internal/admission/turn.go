@@ -51,7 +51,7 @@ func (x *Call) stand(of lineOf) turn {
 		}
 	}
 	// A copy waits, so that a call that need not wait takes no memory.
-	w := &waiting{*x}
+	w := &waiting{Call: *x}
 	_ = w.c.lines.Stand(of, max(1, w.Cost), first, ahead, a, w)
 	*x = w.Call
 	return x.turn
@@ -168,7 +168,10 @@ func (x *Call) turnFits(d time.Duration) error {
 }
 
 // waiting is a call in a line.
-type waiting struct{ Call }
+type waiting struct {
+	Call
+	stands bool // the hook knows that it stands behind others
+}
 
 // Ask asks whether the call may pass.
 func (w *waiting) Ask() (wait.Answer, error) { return w.ask() }
@@ -180,7 +183,10 @@ func (w *waiting) Queue(_ int, after time.Duration) error {
 	if err := w.turnFits(d); err != nil {
 		return err
 	}
-	w.waits(d)
+	if !w.stands {
+		w.stands = true
+		w.waits(d)
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -219,4 +220,41 @@ func TestRedisFailsInAWait(t *testing.T) {
 			t.Errorf("Redis is back after 17 s, and the first was admitted after %v by %v", at[0], sources[0])
 		}
 	})
+}
+
+// TestBurstIsToldAtOnce: of callers who begin to wait together, so that each asks Redis before there is a
+// line, those for whom the limit has no room within their time hear that at once.
+func TestBurstIsToldAtOnce(t *testing.T) {
+	const callers, patience = 300, 2 * time.Second // of whom 10 + 100/s · 2 s are admitted
+	for _, away := range []time.Duration{0, 5 * time.Millisecond} {
+		standing(t, 1, 1, limiter.GCRA(limiter.PerSecond(100), 10), func(int) time.Duration { return away }, func(t *testing.T, l *lines) {
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			admitted, told, late := 0, 0, 0
+			start := time.Now()
+			for range callers {
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					_, err := l.limiters[0].Wait(ctx, "burst")
+					took := time.Since(start)
+					mu.Lock()
+					defer mu.Unlock()
+					var tooLate *limiter.WaitError
+					switch {
+					case err == nil:
+						admitted++
+					case errors.As(err, &tooLate) && took < patience/4:
+						told++
+					default:
+						late++
+					}
+				})
+			}
+			wg.Wait()
+			if admitted < 195 || told < 75 || late > 20 {
+				t.Errorf("%v away: %d admitted, %d told at once, %d later", away, admitted, told, late)
+			}
+		}, limiter.WithBudget(time.Second))
+	}
 }

@@ -13,8 +13,9 @@ import (
 type Waiter interface {
 	// Ask asks whether it may go now.
 	Ask() (Answer, error)
-	// Queue is called before it stands behind others, which wait for so many units. The
-	// first of them asks after that time at the earliest.
+	// Queue is called when it stands behind others, which wait for so many units, and again when these
+	// have become more, as others that arrived sooner stand in line later. The first of them asks after
+	// that time at the earliest.
 	Queue(ahead int, after time.Duration) error
 	// Sleep returns after d, or when called has a value; only then if d is below 0.
 	Sleep(d time.Duration, called <-chan struct{}) error
@@ -80,33 +81,24 @@ func (ls *Lines[K]) Wait(key K, n int, critical bool, w Waiter) error {
 	return ls.Stand(key, n, critical, ahead, a, w)
 }
 
-// Ahead is what a newcomer stands behind.
+// Ahead says whether a newcomer found others who wait.
 type Ahead struct {
 	Any   bool
-	units int
-	after time.Duration
 	calls uint64
 	came  uint64 // by which it is in turn
 }
 
 // Stand is the rest of Wait, for a waiter that has asked if there was no line.
 func (ls *Lines[K]) Stand(key K, n int, critical bool, ahead Ahead, a Answer, w Waiter) error {
-	if ahead.Any {
-		if err := w.Queue(ahead.units, ahead.after); err != nil {
-			return err
-		}
-	}
 	p := &place{n: n, critical: critical, came: ahead.came, called: make(chan struct{}, 1)}
 	ls.join(key, p)
 	defer ls.leave(key, p) // also when a hook panics
 	for asked, stale := !ahead.Any, ahead.calls != ls.calls.Load(); ; asked, stale = false, false {
 		if !asked {
-			for d := ls.due(p); d != 0; d = ls.due(p) {
-				if err := w.Sleep(d, p.called); err != nil {
-					return err
-				}
+			err := ls.turn(p, w)
+			if err != nil {
+				return err
 			}
-			var err error
 			if a, err = w.Ask(); err != nil {
 				return err
 			}
@@ -127,6 +119,41 @@ func (ls *Lines[K]) Stand(key K, n int, critical bool, ahead Ahead, a Answer, w 
 	}
 }
 
+// turn waits until p may ask.
+func (ls *Lines[K]) turn(p *place, w Waiter) error {
+	for {
+		if units, after, ok := ls.behind(p); ok {
+			if err := w.Queue(units, after); err != nil {
+				return err
+			}
+		}
+		d := ls.due(p)
+		if d == 0 {
+			return nil
+		}
+		if err := w.Sleep(d, p.called); err != nil {
+			return err
+		}
+	}
+}
+
+// behind returns what p stands behind, if that has become more: for how many units others wait, and
+// after what time the first of them asks at the earliest.
+func (ls *Lines[K]) behind(p *place) (units int, after time.Duration, ok bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := p.line
+	first, more := l.first(), p.check
+	if p.check = false; !more || p == first {
+		return 0, 0, false
+	}
+	after = max(0, time.Until(l.until(first)))
+	if l.denial.of == first {
+		after = max(after, time.Until(l.denial.least))
+	}
+	return p.units, after, true
+}
+
 // Call lets the first one of those lines ask now, also if it is asking: there may be more than
 // its last answer said.
 func (ls *Lines[K]) Call(those func(K) bool) {
@@ -143,7 +170,7 @@ func (ls *Lines[K]) Call(those func(K) bool) {
 	}
 }
 
-// Look returns what a newcomer to the line of key stands behind now. It has arrived.
+// Look notes the arrival of a newcomer to the line of key.
 func (ls *Lines[K]) Look(key K, critical bool) (ahead Ahead) {
 	ahead.calls, ahead.came = ls.calls.Load(), ls.came.Add(1)
 	if ls.n.Load() == 0 {
@@ -152,16 +179,7 @@ func (ls *Lines[K]) Look(key K, critical bool) (ahead Ahead) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.m[key]
-	if l == nil || critical && l.ranks[0].places.Len() == 0 {
-		return ahead
-	}
-	ahead.Any, ahead.units, ahead.after = true, l.ranks[0].units, max(0, time.Until(l.until(l.first())))
-	if least := time.Until(l.denial.least); l.denial.of == l.first() {
-		ahead.after = max(ahead.after, least)
-	}
-	if !critical {
-		ahead.units += l.ranks[1].units
-	}
+	ahead.Any = l != nil && (!critical || l.ranks[0].places.Len() > 0)
 	return ahead
 }
 
@@ -257,6 +275,7 @@ func (ls *Lines[K]) denied(p *place, a Answer, stale bool) {
 		return
 	}
 	l.room = unknown
+	l.tell()
 	if stale || p.calls != l.calls {
 		l.denial = denial{}
 		return
@@ -275,8 +294,9 @@ func (ls *Lines[K]) denied(p *place, a Answer, stale bool) {
 type line struct {
 	ranks  [2]rank // the critical ones, and the others
 	len    int
-	turns  int // how many may ask, or do so
-	room   int // the least that answers have left since the turns were given; or unknown
+	turns  int  // how many may ask, or do so
+	room   int  // the least that answers have left since the turns were given; or unknown
+	passed bool // some stand before others who stood in line sooner
 	denial denial
 	calls  uint64 // how often it was called
 	// Until calm, those who leave are spread, and none asks before free.
@@ -313,6 +333,8 @@ type place struct {
 	turn     bool          // it may ask
 	called   chan struct{} // has a value when that has changed
 	now      bool          // without a pause
+	units    int           // for which others wait before it, at most
+	check    bool          // it has not seen that
 	calls    uint64        // of the line, when it asked last
 	goes     bool          // it leaves because it may go
 	answer   Answer        // by this one
@@ -343,13 +365,19 @@ func (l *line) first() *place {
 
 func (l *line) add(p *place) {
 	r := l.rank(p)
+	p.check, p.units = true, l.ranks[0].units
+	if !p.critical {
+		p.units += l.ranks[1].units
+	}
 	// Behind it are those that arrived later: all, if it stepped aside; else those few whose first
 	// answer came sooner.
 	before := r.places.Back()
 	if e := r.places.Front(); e != nil && e.Value.(*place).came > p.came {
 		before = nil
+		p.units -= r.units
 	}
 	for before != nil && before.Value.(*place).came > p.came {
+		p.units -= before.Value.(*place).n
 		before = before.Prev()
 	}
 	if before == nil {
@@ -359,6 +387,26 @@ func (l *line) add(p *place) {
 	}
 	r.units += p.n
 	l.len++
+	l.passed = l.passed || p.at.Next() != nil || p.critical && l.ranks[1].units > 0
+}
+
+// tell lets those look again at what they stand behind for whom that has become more.
+func (l *line) tell() {
+	if !l.passed {
+		return
+	}
+	l.passed = false
+	units := 0
+	for i := range l.ranks {
+		for e := l.ranks[i].places.Front(); e != nil; e = e.Next() {
+			p := e.Value.(*place)
+			if units > p.units {
+				p.units, p.check = units, true
+				p.call()
+			}
+			units += p.n
+		}
+	}
 }
 
 func (l *line) remove(p *place) {
@@ -381,6 +429,7 @@ func (l *line) take(p *place) {
 
 // went notes that one of the line went, by an answer.
 func (l *line) went(a Answer) {
+	l.tell()
 	l.denial = denial{}
 	now := time.Now()
 	if l.free.After(now) {

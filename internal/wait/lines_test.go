@@ -213,6 +213,7 @@ func TestLines(t *testing.T) {
 		}, want: `
 			0s: a asks
 			10ms: b asks
+			11ms: a stands behind 5, 200ms
 			50ms: b gives up
 			211ms: a asks
 			212ms: a goes
@@ -238,10 +239,11 @@ func TestLines(t *testing.T) {
 		}, want: `
 			0s: a asks
 			10ms: b asks
+			11ms: a stands behind 2, 60ms
 			20ms: c stands behind 2, 51ms
 			30ms: d stands behind 7, 41ms
 			71ms: b asks
-			72ms: b goes; c asks
+			72ms: a stands behind 4, 0s; b goes; c asks
 			73ms: a asks; c goes
 			74ms: a goes; d asks
 			75ms: d goes
@@ -354,6 +356,7 @@ func TestLines(t *testing.T) {
 		}, want: `
 			0s: a asks
 			10ms: b asks
+			11ms: a stands behind 1, 200ms
 			211ms: b asks
 			212ms: a asks; b goes
 			213ms: a goes
@@ -423,6 +426,7 @@ func TestLines(t *testing.T) {
 			10ms: b asks
 			20ms: c stands behind 1, 111ms
 			131ms: a asks
+			132ms: b stands behind 9, 20ms; c stands behind 10, 20ms
 			152ms: a asks
 			153ms: a goes; b asks
 			154ms: b goes; c asks

@@ -60,6 +60,32 @@ func TestLoneCallerMakesItsOwnCall(t *testing.T) {
 	}
 }
 
+// TestCancelledLoneCaller: a caller who makes its call itself and is cancelled meanwhile has the answer of Redis, if there
+// is one, and else the error of its context: nothing is decided for it without Redis.
+func TestCancelledLoneCaller(t *testing.T) {
+	t.Parallel()
+	for _, answers := range []bool{true, false} {
+		srv := redistest.Start(t)
+		proxy, rdb := behind(t, srv, redis.Options{ContextTimeoutEnabled: true})
+		lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10), 10), limiter.WithBudget(time.Second), limiter.WithShare(1))
+		_, err := lim.Allow(t.Context(), "k") // dials, and sends the script
+		must(t, err)
+		if answers {
+			proxy.Set(faultproxy.Mode{ReplyDelay: 100 * time.Millisecond})
+		} else {
+			srv.Freeze()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, cancel)
+		res, err := lim.Allow(ctx, "k")
+		if answers && (err != nil || res.Source != limiter.SourceRedis) || !answers && (err != context.Canceled || res.Allowed || lim.Health().Decisions[limiter.SourceLocal] > 0) {
+			t.Errorf("answers %v: %+v, %v, %v", answers, res, err, lim.Health().Decisions)
+		}
+		cancel()
+		srv.Thaw()
+	}
+}
+
 // TestOwnCallEndsWithTheBudget: whatever happens to Redis, a caller that makes its call
 // itself gets no error and is back when its budget ends, on the connection that it has and
 // while it waits for one; and Redis decides again afterwards.

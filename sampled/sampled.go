@@ -195,7 +195,7 @@ func (s *Limiter) decide(ctx context.Context, key string, n int) (limiter.Result
 	asked, left := k.asked.Add(int64(n)), int64(0)
 	if t := k.threshold.Load(); t == always || k.draw(asked) < t {
 		if left = k.left.Add(-int64(n)); left >= 0 {
-			res.Allowed = true
+			res.Allowed, res.Admitted = true, n
 		} else {
 			left = k.left.Add(int64(n))
 			if int64(n) > k.denied.Load() {
@@ -249,16 +249,20 @@ func (s *Limiter) drop(k *sample) {
 // beyond decides on a key that is not tracked, and counts some of its requests.
 func (s *Limiter) beyond(key string, h uint64, n int) limiter.Result {
 	if s.policy == fallback.Open {
-		return limiter.Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: limiter.SourceOpen}
+		return limiter.Result{Allowed: true, Admitted: n, Limit: s.limit, Remaining: s.limit.Burst(), Source: limiter.SourceOpen}
 	}
 	if counted := s.counts[1].Add(uint64(n)); n > 0 && random.Of(s.salt+counted)%candidateEvery == 0 {
 		s.candidates.Load().Add(h, key, int64(n))
 	}
 	d := s.store.Decide(key, s.params.Scale(s.redis.Share()), int64(n))
-	return limiter.Result{
+	res := limiter.Result{
 		Allowed: d.Allowed, Limit: s.limit, Remaining: int(d.Remaining), Source: limiter.SourceLocal,
 		RetryAfter: algo.Duration(d.RetryAfter), ResetAfter: algo.Duration(d.ResetAfter),
 	}
+	if d.Allowed {
+		res.Admitted = n
+	}
+	return res
 }
 
 // newCandidates keeps keys as long as they are: they may be tracked.

@@ -165,8 +165,8 @@ func TestSampledResults(t *testing.T) {
 		for i := range 21 {
 			res, err := s.Allow(t.Context(), "k")
 			want := limiter.Result{Allowed: i < 20, Limit: s.Limit(), Remaining: max(0, 19-i), ResetAfter: 2 * time.Second, Source: limiter.SourceLocal}
-			if i == 20 {
-				want.RetryAfter = 2 * time.Second
+			if want.Admitted = 1; i == 20 {
+				want.Admitted, want.RetryAfter = 0, 2*time.Second
 			}
 			if err != nil || res != want {
 				t.Errorf("%d: %+v, %v, want %+v", i, res, err, want)

@@ -27,7 +27,7 @@ import (
 // Redis keeps a permit for a time to live (WithTTL), and a heartbeat extends it
 // while it is held. A process that dies frees its permits by that; one that cannot
 // reach Redis for so long, or stands still, may lose one: see Permit.Lost. While
-// Redis answers, and no permit is lost, there are never more than n.
+// Redis answers within the budget, and no permit is lost, there are never more than n.
 //
 // While Redis cannot decide, each process has its share of n, at least 1, and
 // what it holds already counts. With shares that add up to 1 there are then at most
@@ -104,7 +104,7 @@ func (s *Semaphore) TryAcquire(ctx context.Context, key string) (*Permit, error)
 // own permits is released; in a process only the first ones ask. A process that stands
 // still loses its places after 2 s.
 //
-// The error is the context's own when it ends before, or one of TryAcquire.
+// The error is the context's own when it ends before Redis gives a permit, or one of TryAcquire.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (*Permit, error) {
 	return s.report(ctx, key, true)
 }

@@ -171,7 +171,7 @@ func TestDescribeAtTheBorders(t *testing.T) {
 	for _, kind := range algo.Kinds {
 		s := State{kind: kind, params: algo.Params{Kind: kind}}
 		s.describe(&algo.State{Until: now + 5, Length: 5}, now, Question{})
-		if s.Rate != "" || s.Limit != "" || s.Used != 0 || s.Remaining != nil || s.ResetAfter != 0 || s.Since != nil || s.BlockedFor != micros(5) {
+		if s.Rate != "" || s.Limit != "" || s.Used != 0 || s.Remaining != nil || s.ResetAfter != s.BlockedFor || s.Since != nil || s.BlockedFor != micros(5) {
 			t.Errorf("%v was never used: %+v", kind, s)
 		}
 	}

@@ -313,6 +313,7 @@ func (s *State) describe(state *algo.State, now int64, q Question) {
 		s.Limit = fmt.Sprintf("%v %s burst %d", s.kind, s.Rate, p.Cap)
 	}
 	if p.Den == 0 { // blocked and never used
+		s.ResetAfter = s.BlockedFor
 		return
 	}
 	if !known { // any that holds all that can be

@@ -32,6 +32,8 @@ func TestClientsThatFit(t *testing.T) {
 		{-1, -1, time.Hour, ""},
 		{time.Second, -1, 2 * time.Second, "the client's ReadTimeout of 1s"},
 		{time.Second, -1, time.Second, ""},
+		{DefaultBudget - 1, time.Second, 0, "the client's ReadTimeout of 49.999999ms"},
+		{DefaultBudget, time.Second, 0, ""},
 	} {
 		cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadTimeout: c.read, WriteTimeout: c.write})
 		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, ReadTimeout: c.read, WriteTimeout: c.write, HeartbeatFrequency: time.Hour})

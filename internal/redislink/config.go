@@ -67,12 +67,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Share != 0 && c.Policy != fallback.Local {
 		return c, configerr.New("share", c.Share, "has a meaning only with the fallback Local; leave it out or change the fallback, which is %v", c.Policy)
 	}
+	c.Budget = cmp.Or(c.Budget, DefaultBudget)
 	if err := c.fits(); err != nil {
 		return c, err
 	}
 	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
 	c.Expected = cmp.Or(c.Expected, DefaultExpected)
-	c.Budget = cmp.Or(c.Budget, DefaultBudget)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c, nil

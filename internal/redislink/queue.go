@@ -3,6 +3,7 @@ package redislink
 import (
 	"cmp"
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -89,18 +90,23 @@ func newQueue(w *wire, server string, b *breaker.Breaker, sameSlot bool) *queue 
 // do makes the request within the budget. A caller that finds no call in flight makes its
 // own in its own goroutine, where the client ends a call at its deadline: a second goroutine
 // costs about as much as the call. Such a caller sees that its context is cancelled when the
-// call ends.
+// call ends, if that brings no answer.
 func (q *queue) do(ctx context.Context, o *Op, budget time.Duration) (breaker.Class, error) {
 	f, ok := q.start(ctx, o, budget, q.wire.ends)
 	if !ok {
 		return o.Class, o.Err
 	}
-	if f != nil {
-		if next := q.run(f); next != nil {
-			go next.fly()
-		}
+	if f == nil {
+		return q.await(ctx, o)
 	}
-	return q.await(ctx, o)
+	if next := q.run(f); next != nil {
+		go next.fly()
+	}
+	class, err := q.await(ctx, o)
+	if class.Fallback() && errors.Is(ctx.Err(), context.Canceled) {
+		return breaker.ClassCaller, ctx.Err() // no one is there for what would be decided without Redis
+	}
+	return class, err
 }
 
 // start begins a request, and reports whether there is something to await. A flight that

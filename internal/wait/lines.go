@@ -390,7 +390,7 @@ func (l *line) add(p *place) {
 	l.passed = l.passed || p.at.Next() != nil || p.critical && l.ranks[1].units > 0
 }
 
-// tell lets those look again at what they stand behind for whom that has become more.
+// tell lets those places that have more before them look at that again.
 func (l *line) tell() {
 	if !l.passed {
 		return

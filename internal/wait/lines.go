@@ -390,7 +390,7 @@ func (l *line) add(p *place) {
 	l.passed = l.passed || p.at.Next() != nil || p.critical && l.ranks[1].units > 0
 }
 
-// tell lets those places that have more before them look at that again.
+// tell calls the places that have more before them than they know.
 func (l *line) tell() {
 	if !l.passed {
 		return

@@ -100,7 +100,7 @@ func (a *api) arrives(p *process, hurried bool) (there, back time.Duration, stat
 	l.note("process %d sends a request", p.n)
 	told := a.told[p.n]
 	l.check(!told.holds(now), "cooldown", "process %d sends a request, and knows since %v to send none until %v", p.n, told.from, told.until)
-	if calm && !hurried && now > a.fleet.from+spreads {
+	if calm && !hurried && now > a.fleet.from+spreads && now > l.changed+returning {
 		l.check(now >= a.fleet.until, "cooldown", "process %d sends a request, and process %d knows since %v to send none until %v", p.n, a.teller.n, a.fleet.from, a.fleet.until)
 	}
 	l.mu.Unlock()

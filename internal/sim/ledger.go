@@ -87,6 +87,7 @@ type ledger struct {
 	windows    windows
 	quiet      [][2]time.Duration
 	samples    map[sampledIn]samples
+	changed    time.Duration  // when a breaker did last
 	redirects  map[string]int // answers of servers that do not have the keys, by their first word
 }
 
@@ -142,6 +143,18 @@ func (l *ledger) fault(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.note("fault: "+format, args...)
+}
+
+// returning is for how long processes may decide without Redis when a breaker has closed: they wait for the
+// others, as guarantees.md says.
+const returning = 6*time.Second + time.Second
+
+// breakerChanged notes that a process lost Redis, or found it again.
+func (l *ledger) breakerChanged(format string, args ...any) {
+	l.fault(format, args...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.changed = l.now()
 }
 
 // of is the account of a key. mu is held.

@@ -60,28 +60,50 @@ func TestLoneCallerMakesItsOwnCall(t *testing.T) {
 	}
 }
 
+// leaver is a hook in which the caller of a command leaves, when it is set.
+type leaver struct{ leave func() }
+
+func (l *leaver) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *leaver) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *leaver) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if l.leave != nil {
+			l.leave()
+		}
+		return next(ctx, cmd)
+	}
+}
+
 // TestCancelledLoneCaller: a caller who makes its call itself and is cancelled meanwhile has the answer of Redis, if there
 // is one, and else the error of its context: nothing is decided for it without Redis.
 func TestCancelledLoneCaller(t *testing.T) {
 	t.Parallel()
 	for _, answers := range []bool{true, false} {
 		srv := redistest.Start(t)
-		proxy, rdb := behind(t, srv, redis.Options{ContextTimeoutEnabled: true})
-		lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10), 10), limiter.WithBudget(time.Second), limiter.WithShare(1))
-		_, err := lim.Allow(t.Context(), "k") // dials, and sends the script
-		must(t, err)
-		if answers {
-			proxy.Set(faultproxy.Mode{ReplyDelay: 100 * time.Millisecond})
-		} else {
+		rdb, l := redistest.Client(t, srv), new(leaver)
+		rdb.Options().ContextTimeoutEnabled = true
+		rdb.AddHook(l)
+		lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10), 10), limiter.WithBudget(2*time.Second), limiter.WithShare(1))
+		until(t, "Redis decides", func() bool { // dials, and sends the script
+			res, err := lim.Allow(t.Context(), "k")
+			return err == nil && res.Source == limiter.SourceRedis
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		l.leave = cancel
+		if !answers {
 			srv.Freeze()
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(20*time.Millisecond, cancel)
+		before := lim.Health().Decisions[limiter.SourceLocal]
 		res, err := lim.Allow(ctx, "k")
-		if answers && (err != nil || res.Source != limiter.SourceRedis) || !answers && (err != context.Canceled || res.Allowed || lim.Health().Decisions[limiter.SourceLocal] > 0) {
+		l.leave = nil
+		if answers && (err != nil || res.Source != limiter.SourceRedis) || !answers && (err != context.Canceled || res.Allowed || lim.Health().Decisions[limiter.SourceLocal] > before) {
 			t.Errorf("answers %v: %+v, %v, %v", answers, res, err, lim.Health().Decisions)
 		}
-		cancel()
 		srv.Thaw()
 	}
 }

@@ -139,20 +139,3 @@ func TestInMemory(t *testing.T) {
 		t.Error("a body of the user's is not in memory")
 	}
 }
-
-// TestDiscordRoutes: a version and ids are no part of a route, the first resource's id is.
-func TestDiscordRoutes(t *testing.T) {
-	for path, want := range map[string][2]string{
-		"/api/v10/channels/12/messages/34": {"channels/:major/messages/:id", "channels/12"},
-		"/v9/users/12":                     {"users/:id", ""},
-		"/v10":                             {"", ""},
-		"/v/12":                            {"v/:id", ""},
-		"/12/x":                            {"12/x", ""},
-		"/reactions/x":                     {"reactions", ""},
-		"/webhooks/12/token/messages":      {"webhooks/:major/:id/messages", "webhooks/12/token"},
-	} {
-		if route, major := discordRoute(path); route != want[0] || major != want[1] {
-			t.Errorf("%s: %q, %q", path, route, major)
-		}
-	}
-}

@@ -29,6 +29,10 @@ func TestDiscordRoute(t *testing.T) {
 		"/webhooks/12/token":              {"webhooks/:major/:id", "webhooks/12/token"},
 		"/interactions/12/token/callback": {"interactions/:id/:id/callback", ""},
 		"/users/12/token":                 {"users/:id/token", ""},
+		"/v9/users/12":                    {"users/:id", ""},
+		"/v10":                            {"", ""},
+		"/12/x":                           {"12/x", ""},
+		"/reactions/x":                    {"reactions", ""},
 		"/channels/12/messages/34/reactions/x/@me": {"channels/:major/messages/:id/reactions", "channels/12"},
 	} {
 		if route, major := discordRoute(path); route != want[0] || major != want[1] {

@@ -133,10 +133,12 @@ func (l *Limiter) SetLimit(limit Limit) error {
 // Allow asks for one unit of key, or for a Cost, and returns without waiting for it.
 //
 // A key is any non-empty string, such as a user or an upstream host. The end of ctx is seen
-// at once, or, where the caller's own goroutine makes the call to Redis, when that call ends, at the
-// latest with the budget: what Redis has decided by then is the result. The error is ErrInvalidKey, ErrInvalidCost, ErrCostExceedsLimit, ErrInvalidConfig (a
-// limit in the options), ErrClosed, ErrState, the context's own error, or, only
-// under the policy fallback.Closed, ErrUnavailable.
+// at once, or, where the caller's own goroutine makes the call to Redis, when that call ends,
+// at the latest with the budget: what Redis has decided by then is the result.
+//
+// The error is ErrInvalidKey, ErrInvalidCost, ErrCostExceedsLimit, ErrInvalidConfig (a limit in
+// the options), ErrClosed, ErrState, the context's own error, or, only under the policy
+// fallback.Closed, ErrUnavailable.
 func (l *Limiter) Allow(ctx context.Context, key string, opts ...CallOption) (res Result, err error) {
 	var c call
 	c.with(opts)

@@ -437,6 +437,9 @@ func TestBeyondTheTopByPolicy(t *testing.T) {
 				if res.Allowed {
 					admitted++
 				}
+				if res.Allowed != (res.Admitted == 1) {
+					t.Errorf("%v: %+v", policy, res)
+				}
 			}
 			if want := map[bool]int{true: 30, false: 20}[policy == fallback.Open]; admitted != want {
 				t.Errorf("%v: %d admitted, want %d", policy, admitted, want)

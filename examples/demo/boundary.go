@@ -13,7 +13,7 @@ const (
 	minLead = 250 * time.Millisecond
 	// boundaryTries bounds how often a burst that shows nothing, because the machine
 	// stood still, is tried at the next border, each time with twice the lead.
-	boundaryTries = 3
+	boundaryTries = 4
 )
 
 // boundaryBurst is what was sent around the border of two windows, and admitted.
@@ -47,7 +47,7 @@ func (c *card) burstAtBorder(ctx context.Context) (boundaryBurst, error) {
 		// Without Redis, the process forgets, and that is who decides then.
 		_ = c.reset(ctx)
 		var err error
-		if b, err = c.tryBorder(ctx, minLead<<i); err != nil || b.OnTime && b.Alike {
+		if b, err = c.tryBorder(ctx, min(minLead<<i, c.settings().window()/2)); err != nil || b.OnTime && b.Alike {
 			return b, err
 		}
 	}

@@ -110,6 +110,23 @@ func TestDenialIsWaitedFor(t *testing.T) {
 	}
 }
 
+// TestOneWaitInLine: the hook hears once that a call stands behind others, also when more are before it later.
+func TestOneWaitInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, waits := waitsOf(t, newClient(t, &script{}, nil))
+		x.turn = turn{of: lineOf{key: "k"}}
+		w := &waiting{Call: *x}
+		for ahead := range 3 {
+			if err := w.Queue(1+ahead, time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := []Wait{{For: time.Second, Why: retry.WaitLimiter}}; !slices.Equal(*waits, want) {
+			t.Errorf("%+v", *waits)
+		}
+	})
+}
+
 // TestDelayIsWaitedFor: the limiter lets a call start later, which is for this call alone; one
 // that does not fit ends it.
 func TestDelayIsWaitedFor(t *testing.T) {

@@ -38,7 +38,7 @@ type flight struct {
 
 	commands []*command // those in use, and after them those to be used again
 	used     int
-	places   int // that are taken, of callKeys·room
+	space    int // that is taken, of callKeys·room
 	room     int // the most keys
 	work     int64
 	last     map[string]place // the last place of an id
@@ -86,7 +86,7 @@ func (f *flight) clear() {
 	clear(f.cmds)
 	clear(f.errs)
 	f.ops, f.of, f.cmds, f.errs = f.ops[:0], f.of[:0], f.cmds[:0], f.errs[:0]
-	f.used, f.places, f.work, f.took, f.answered, f.crossedSlots = 0, 0, 0, 0, false, false
+	f.used, f.space, f.work, f.took, f.answered, f.crossedSlots = 0, 0, 0, 0, false, false
 	f.peeks, f.frees, f.own = true, false, false
 	f.ticket, f.deadline = breaker.Ticket{}, time.Time{}
 	f.sending.state.Store(unsent)
@@ -100,13 +100,13 @@ func (f *flight) add(o *Op) bool {
 	}
 	at, ok := f.join(o, work)
 	if !ok {
-		places := o.places(f.room)
-		if f.places > 0 && f.places+places > callKeys*f.room {
+		space := o.space(f.room)
+		if f.space > 0 && f.space+space > callKeys*f.room {
 			return false
 		}
 		c := f.commandFor(o, work)
 		at = place{c, f.commands[c].add(o), 0}
-		f.places += places
+		f.space += space
 		if o.Args != nil {
 			_, again := f.last[o.ID]
 			f.commands[c].decide.Repeats = f.commands[c].decide.Repeats || again

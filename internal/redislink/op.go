@@ -121,10 +121,10 @@ func (o *Op) peeks() bool { return o.Args != nil && o.Cost == 0 || o.All != nil 
 // keys is how many keys it is about.
 func (o *Op) keys() int { return max(1, len(o.All)) }
 
-// places is how much it takes of a call with room for so many keys, which has callKeys·room places.
-// However large the call is, it has room for callKeys of those keys for which the server takes more
-// than a few microseconds.
-func (o *Op) places(room int) int {
+// space is how much it takes of a call with room for so many keys, which has callKeys·room of it.
+// However large the call is, it has room for callKeys keys of the kind that takes the server more
+// than a few microseconds each.
+func (o *Op) space(room int) int {
 	ofLog := func(it lua.Item) bool { return it.Params.Kind == algo.SlidingWindowLog }
 	if o.Args != nil && o.Args.Kind != algo.SlidingWindowLog || o.All != nil && !slices.ContainsFunc(o.All, ofLog) {
 		return o.keys() * callKeys

@@ -386,14 +386,18 @@ func (q *queue) sendOff(f *flight, late []*Op) {
 	}
 }
 
+// room is how many keys the next call may have. mu is held.
+func (q *queue) room() int {
+	if q.each == 0 || q.sameSlot {
+		return callKeys
+	}
+	return max(callKeys, min(q.waiting.len()/calls, largeKeys, int(q.wire.fair/quick/q.each)))
+}
+
 // gather makes a call of o and those who wait and can go with it. mu is held.
 func (q *queue) gather(o *Op) *flight {
 	f := q.unused.Get().(*flight)
-	f.sameSlot = q.sameSlot
-	f.room = callKeys
-	if q.each > 0 && !q.sameSlot {
-		f.room = max(callKeys, min(q.waiting.len()/calls, largeKeys, int(q.wire.fair/quick/q.each)))
-	}
+	f.sameSlot, f.room = q.sameSlot, q.room()
 	f.add(o)
 	if q.waiting.len() > 0 {
 		now := time.Now()
@@ -464,7 +468,7 @@ func (q *queue) finish(f *flight) *flight {
 		q.stuck--
 	}
 	if f.answered {
-		q.learn(f.took, f.places/callKeys)
+		q.learn(f.took, f.space/callKeys)
 	}
 	i := slices.Index(q.flights, f)
 	q.flights = slices.Delete(q.flights, i, i+1)

@@ -222,8 +222,8 @@ func TestRedisFailsInAWait(t *testing.T) {
 	})
 }
 
-// TestBurstIsToldAtOnce: of callers who begin to wait together, so that each asks Redis before there is a
-// line, those for whom the limit has no room within their time hear that at once.
+// TestBurstIsToldAtOnce: where callers begin to wait together, so that each asks Redis before there is a
+// line, the callers that the limit has no room for within their time hear that at once.
 func TestBurstIsToldAtOnce(t *testing.T) {
 	const callers, patience = 300, 2 * time.Second // of whom 10 + 100/s · 2 s are admitted
 	for _, away := range []time.Duration{0, 5 * time.Millisecond} {

@@ -98,8 +98,8 @@ func TestTenThousandCallers(t *testing.T) {
 				if longest > budget {
 					t.Errorf("one took %v", longest)
 				}
-				// What is charged later is a request, too.
-				if local := all[limiter.SourceLocal]; overloaded > local*101/100 || overloaded*100 < local*99 || local == 0 != c.within {
+				// A call that charges Redis later, of up to 64 keys, may find no turn either.
+				if local := all[limiter.SourceLocal]; overloaded > local+64 || overloaded*100 < local*99 || local == 0 != c.within {
 					t.Errorf("%d were decided here, %d of them because of overload", local, overloaded)
 				}
 			})

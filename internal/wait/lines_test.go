@@ -231,6 +231,36 @@ func TestLines(t *testing.T) {
 			102ms: a goes; c asks
 			103ms: c goes
 		`},
+		{name: "those that asked before there was a line stand in it by their arrival, and hear of those before them", actors: []*actor{
+			{name: "a", n: 1, takes: []time.Duration{10 * ms}, answers: []wait.Answer{denied(100 * ms), goes}},
+			{name: "b", n: 2, arrives: 1 * ms, takes: []time.Duration{12 * ms}, answers: []wait.Answer{denied(100 * ms), goes}},
+			{name: "c", n: 4, arrives: 2 * ms, takes: []time.Duration{9 * ms}, answers: []wait.Answer{denied(100 * ms), goes}},
+		}, want: `
+			0s: a asks
+			1ms: b asks
+			2ms: c asks
+			11ms: c stands behind 1, 99ms
+			13ms: b stands behind 1, 97ms
+			110ms: a asks
+			111ms: a goes; b asks; c stands behind 2, 0s
+			112ms: b goes; c asks
+			113ms: c goes
+		`},
+		{name: "the first of its rank stands behind the critical ones only", actors: []*actor{
+			{name: "a", n: 1, takes: []time.Duration{20 * ms}, answers: []wait.Answer{denied(100 * ms), goes}},
+			{name: "b", n: 2, arrives: 1 * ms, takes: []time.Duration{5 * ms}, answers: []wait.Answer{denied(100 * ms), goes}},
+			{name: "c", n: 4, critical: true, arrives: 8 * ms, answers: []wait.Answer{denied(100 * ms), goes}},
+		}, want: `
+			0s: a asks
+			1ms: b asks
+			8ms: c asks
+			9ms: b stands behind 4, 100ms
+			20ms: a stands behind 4, 89ms
+			109ms: c asks
+			110ms: a asks; c goes
+			111ms: a goes; b asks
+			112ms: b goes
+		`},
 		{name: "critical ones go first, each rank by arrival", actors: []*actor{
 			{name: "a", n: 1, answers: []wait.Answer{denied(100 * ms), goes}},
 			{name: "b", n: 2, critical: true, arrives: 10 * ms, answers: []wait.Answer{denied(60 * ms), goes}},

@@ -86,22 +86,22 @@ func newKindScript(k algo.Kind, name, tail string) *Script {
 }
 
 // newAllScript makes the script that decides several limits at once, of the algorithms that
-// these files know.
+// these files know. What is usual stands in its loop here too, and the functions for what is rare are only
+// made where something is.
 func newAllScript(files ...string) *Script {
-	src, steps, generals, widths := "", "", "", ""
+	var steps, functions, generals, widths string
 	for _, file := range files {
 		k := algo.Kind(slices.Index(kindFiles[:], file))
 		_, step, _ := strings.Cut(parts(file), "-- step\n")
-		src += "local step_" + file + ", general_" + file + "\ndo\n" + general(k) + "general_" + file + " = general\n" +
-			"step_" + file + " = function(v, now, cost, most, full, tail, num)\n" +
-			"local count, rare, kind, value, r, r2, text, ms, from = 1, false\n" +
-			step + "return rare, r, r2, text, ms, from\nend\nend\n"
-		steps += file + " = step_" + file + ", "
+		steps += "elseif name == '" + file + "' then\n" + step
+		functions += "local general_" + file + "\ndo\n" + general(k) + "general_" + file + " = general\nend\n"
 		generals += file + " = general_" + file + ", "
 		widths += fmt.Sprintf("%s = %d, ", file, width(k))
 	}
-	src += "local steps, generals, widths = {" + steps + "}, {" + generals + "}, {" + widths + "}\n"
-	s := named("all", src+parts("all"))
+	s := named("all", strings.NewReplacer(
+		"-- steps\n", strings.TrimPrefix(steps, "else")+"end\n",
+		"-- generals\n", functions+"local generals, widths = {"+generals+"}, {"+widths+"}\n",
+	).Replace(parts("all")))
 	s.peeks = true
 	return s
 }

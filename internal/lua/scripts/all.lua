@@ -18,13 +18,13 @@ for last = 0, #KEYS - 1, n do
   reply[head], size = 0, head
   for i = 1, n do
     a, v = args + 6 * i, found[i]
-    if not v and redis.pcall('GET', KEYS[last + i]) then
-      rare = true -- a log, or no state of ours
-    else
-      rare, r, r2, texts[i], lives[i], places[i] =
-        steps[ARGV[a]](v, now, ARGV[a + 1] + 0, ARGV[a + 2] + 0, ARGV[a + 3], ARGV[a + 4], ARGV[a + 5] + 0)
-    end
+    local name, cost, most, full, tail, num = ARGV[a], ARGV[a + 1] + 0, ARGV[a + 2] + 0, ARGV[a + 3], ARGV[a + 4], ARGV[a + 5] + 0
+    -- A log, or no state of ours, is rare.
+    local count, kind, value, text, ms, from = 1
+    r2, rare = nil, not v and redis.pcall('GET', KEYS[last + i])
+    -- steps
     if rare then break end
+    texts[i], lives[i], places[i] = text, ms, from
     if r < 0 then all = 0 end
     size = size + 1
     reply[size] = r
@@ -35,6 +35,7 @@ for last = 0, #KEYS - 1, n do
   end
   if rare then
     -- Each limit is asked without a charge, and charged when all had room.
+    -- generals
     all = 1
     local denied = {}
     for charges = 0, 1 do
@@ -79,7 +80,7 @@ for last = 0, #KEYS - 1, n do
       a = args + 6 * i
       r = reply[size + 1]
       if r >= 0 then reply[size + 1] = r - ARGV[a + 1] end
-      size = size + widths[ARGV[a]]
+      size = size + (ARGV[a] == 'swc' and 2 or 1)
     end
   end
   reply[head] = all

@@ -159,6 +159,27 @@ func TestAllIsSent(t *testing.T) {
 	})
 }
 
+// TestWhatADecisionSends: a denial does not show that Redis takes writes, but units that wait to be given back
+// may be why it denies. A charge shows that it takes everything.
+func TestWhatADecisionSends(t *testing.T) {
+	for charged, want := range map[bool]map[string]int{
+		false: {"debt": 0, "back": credits, "block": 0},
+		true:  {"debt": debts, "back": credits, "block": 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b, _, _, a := reachable(t, algo.FixedWindow, stays)
+			b.Decided(charged)
+			time.Sleep(spread)
+			synctest.Wait()
+			for word, n := range want {
+				if got := len(a.ids(word)); got != n {
+					t.Errorf("charged is %v: %d of %s were sent, want %d", charged, got, word, n)
+				}
+			}
+		})
+	}
+}
+
 // TestNothingIsSentAfterTheEnd: of a context, or of a link.
 func TestNothingIsSentAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"fmt"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -229,7 +230,9 @@ func wait(t *testing.T, what string, every time.Duration, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(every) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
+			var goroutines strings.Builder
+			_ = pprof.Lookup("goroutine").WriteTo(&goroutines, 1)
+			t.Fatalf("not within a minute: %s\n%s", what, &goroutines)
 		}
 	}
 }

@@ -241,7 +241,7 @@ func faultTable(t *testing.T, opts ...limiter.Option) {
 				t.Errorf("%d decisions are counted of %d", decided, s.load.decisions.Load())
 			}
 		}
-		return subject{Allower: lim, state: stateOf(lim), close: []func() error{lim.Close}, check: check, budget: defaultBudget}
+		return subject{Allower: lim, of: lim, close: []func() error{lim.Close}, check: check, budget: defaultBudget}
 	})
 }
 
@@ -252,7 +252,7 @@ func TestFaultTableMulti(t *testing.T) {
 		parts := layers(t, []redis.UniversalClient{s.rdb}, []limiter.Limit{
 			limiter.GCRA(limiter.PerSecond(200), 100), limiter.FixedWindow(limiter.PerSecond(400)), limiter.SlidingWindowLog(limiter.PerSecond(400)),
 		})
-		sub := subject{Allower: newMulti(t, parts...), state: stateOf(parts[0].Limiter), budget: defaultBudget}
+		sub := subject{Allower: newMulti(t, parts...), of: parts[0].Limiter, budget: defaultBudget}
 		for _, p := range parts {
 			sub.close = append(sub.close, p.Limiter.Close)
 		}
@@ -291,7 +291,7 @@ func TestFaultTableReservations(t *testing.T) {
 	t.Parallel()
 	faultRows(t, func(t *testing.T, s *scene) subject {
 		lim := newLimiter(t, s.rdb, limiter.TokenBucket(limiter.PerSecond(400), 100))
-		return subject{Allower: &reserving{Limiter: lim}, state: stateOf(lim), close: []func() error{lim.Close}, budget: 2 * defaultBudget}
+		return subject{Allower: &reserving{Limiter: lim}, of: lim, close: []func() error{lim.Close}, budget: 2 * defaultBudget}
 	})
 }
 
@@ -306,7 +306,7 @@ func TestFaultTablePermits(t *testing.T) {
 				return err == nil && n == 0
 			})
 		}
-		return subject{Allower: permitAllower{c}, state: stateOf(c), close: []func() error{c.Close}, check: check, budget: 2 * defaultBudget}
+		return subject{Allower: permitAllower{c}, of: c, close: []func() error{c.Close}, check: check, budget: 2 * defaultBudget}
 	})
 }
 
@@ -317,14 +317,14 @@ func TestFaultTableSampled(t *testing.T) {
 	faultRows(t, func(t *testing.T, s *scene) subject {
 		lim := newSampled(t, s.rdb, limiter.PerSecond(1000), sampled.WithInterval(100*time.Millisecond),
 			limiter.WithBreaker(breaker.Settings{ConsecutiveFailures: 2, OpenMin: 50 * time.Millisecond, OpenMax: 200 * time.Millisecond}))
-		return subject{Allower: sampledAsRedis{lim}, state: stateOf(lim), close: []func() error{lim.Close}}
+		return subject{Allower: sampledAsRedis{lim}, of: lim, close: []func() error{lim.Close}}
 	}, "one connection, slow by 40 ms")
 }
 
 // subject is what the fault table is about.
 type subject struct {
 	limiter.Allower
-	state  func() breaker.State
+	of     interface{ Health() limiter.Health }
 	close  []func() error
 	check  func(f fault, elapsed time.Duration)
 	budget time.Duration
@@ -361,6 +361,12 @@ func faultRows(t *testing.T, made func(*testing.T, *scene) subject, without ...s
 				sub = made(t, s)
 				s.load = startLoad(t, sub, 20, faultKeys)
 			})
+			state := stateOf(sub.of)
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("%+v", sub.of.Health())
+				}
+			})
 			until(t, "decisions by Redis", s.load.more(limiter.SourceRedis, 200))
 			if n := started.running(""); n < 20 {
 				t.Errorf("%d goroutines are counted where 20 callers run", n)
@@ -369,17 +375,18 @@ func faultRows(t *testing.T, made func(*testing.T, *scene) subject, without ...s
 			if f.stays {
 				until(t, "decisions go on", s.load.more(limiter.SourceRedis, 200))
 			} else {
-				until(t, "the breaker opens", func() bool { return sub.state() != breaker.Closed })
+				until(t, "the breaker opens", func() bool { return state() != breaker.Closed })
 				until(t, "decisions go on locally", s.load.more(limiter.SourceLocal, 300))
 			}
 			f.end(s)
-			until(t, "the breaker closes", func() bool { return sub.state() == breaker.Closed })
+			until(t, "the breaker closes", func() bool { return state() == breaker.Closed })
 			until(t, "decisions by Redis again", s.load.more(limiter.SourceRedis, 200))
 			s.load.end(t, sub.budget)
 			if sub.check != nil {
 				sub.check(f, time.Since(s.load.began))
 			}
 			must(t, s.admin.Close())
+			must(t, s.rdb.Ping(t.Context()).Err()) // which connects where a decision that was late has just lost the only connection
 			if n := clientsOf(t, s.servers()...); n == 0 {
 				t.Error("the client's connections are not counted")
 			}

@@ -147,6 +147,38 @@ func TestOneBudgetForAllCalls(t *testing.T) {
 	}
 }
 
+// TestOneBudgetForAllParts: what is told to each part of a Multi is told to all of them side by side.
+func TestOneBudgetForAllParts(t *testing.T) {
+	for name, tell := range map[string]func(ctx context.Context, m *limiter.Multi, r *limiter.Reservation) error{
+		"Cancel": func(ctx context.Context, _ *limiter.Multi, r *limiter.Reservation) error { return r.Cancel(ctx) },
+		"Settle": func(ctx context.Context, _ *limiter.Multi, r *limiter.Reservation) error { return r.Settle(ctx, 1, 2, 0) },
+		"Block":  func(ctx context.Context, m *limiter.Multi, _ *limiter.Reservation) error { return m.Block(ctx, "k", time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim.Test(t, func(t *testing.T, r *sim.Redis) {
+				rdb := r.Client("a", redis.Options{MaxRetries: -1})
+				t.Cleanup(func() { _ = rdb.Close() })
+				var parts []limiter.Part
+				for _, name := range []string{"x", "y", "z"} {
+					parts = append(parts, limiter.Part{Name: name, Limiter: newLimiter(t, rdb, good, limiter.WithPrefix(name), limiter.WithShare(1))})
+				}
+				m := newMulti(t, parts...)
+				rv, err := m.Reserve(t.Context(), "k", limiter.Cost(3))
+				must(t, err)
+				r.SetPath("a", func(p *sim.Path) { p.Lost = true })
+				start := time.Now()
+				err = tell(t.Context(), m, rv)
+				if took := time.Since(start); took > defaultBudget {
+					t.Errorf("%v, with a budget of %v", took, defaultBudget)
+				}
+				if !errors.Is(err, limiter.ErrUnavailable) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // TestOverloadDoesNotOpenTheBreaker: more callers than may be in flight wait for their turn,
 // and callers that come too late do not count against a Redis that answers.
 func TestOverloadDoesNotOpenTheBreaker(t *testing.T) {

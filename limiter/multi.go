@@ -153,20 +153,13 @@ func (m *Multi) Wait(ctx context.Context, key string, opts ...CallOption) (*Rese
 // part with a Key function shares its keys with others and is not blocked. The error matches
 // ErrInvalidConfig when there is no other part; else it joins those of the parts.
 func (m *Multi) Block(ctx context.Context, key string, d time.Duration) error {
-	errs, blocked := make([]error, 0, len(m.parts)), 0
-	for _, p := range m.parts {
-		if p.Key != nil {
-			continue
-		}
-		blocked++
-		if err := p.Limiter.Block(ctx, key, d); err != nil {
-			errs = append(errs, ofPart(p.Name, err))
-		}
-	}
-	if blocked == 0 {
+	whole := slices.DeleteFunc(slices.Clone(m.parts), func(p Part) bool { return p.Key != nil })
+	if len(whole) == 0 {
 		return invalid("parts", len(m.parts), "must have one without a Key function, which can be blocked")
 	}
-	return errors.Join(errs...)
+	return errors.Join(sideBySide(len(whole), func(i int) error {
+		return ofPart(whole[i].Name, whole[i].Limiter.Block(ctx, key, d))
+	})...)
 }
 
 // decide decides, and calls the hooks of the parts.

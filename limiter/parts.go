@@ -109,7 +109,7 @@ type PartResult struct {
 
 // ofPart names the part in an error.
 func ofPart(name string, err error) error {
-	if name == "" {
+	if name == "" || err == nil {
 		return err
 	}
 	return fmt.Errorf("part %q: %w", name, err)

@@ -77,12 +77,9 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0
 // The errors are those of Cancel, ErrInvalidCost for a cost below 0, and ErrInvalidConfig for
 // another number of costs, which settle nothing.
 func (r *Reservation) Settle(ctx context.Context, cost ...int) error {
-	all := r.parts
-	if all == nil {
-		all = []taken{r.first}
-	}
-	if len(cost) > 1 && len(cost) != len(all) {
-		return invalidCosts(len(cost), len(all))
+	n := max(1, len(r.parts))
+	if len(cost) > 1 && len(cost) != n {
+		return invalidCosts(len(cost), n)
 	}
 	for _, c := range cost {
 		if c < 0 {
@@ -93,18 +90,17 @@ func (r *Reservation) Settle(ctx context.Context, cost ...int) error {
 		return ErrSettled
 	}
 	ctx = context.WithoutCancel(ctx)
-	var errs []error
-	for i := range all {
-		t := &all[i]
+	settle := func(t *taken, i int) error {
 		c := t.cost
 		if len(cost) > 0 {
 			c = cost[min(i, len(cost)-1)]
 		}
-		if err := t.settle(ctx, c); err != nil {
-			errs = append(errs, ofPart(t.part, err))
-		}
+		return ofPart(t.part, t.settle(ctx, c))
 	}
-	return errors.Join(errs...)
+	if r.parts == nil {
+		return settle(&r.first, 0)
+	}
+	return errors.Join(sideBySide(n, func(i int) error { return settle(&r.parts[i], i) })...)
 }
 
 // settle makes the cost of what was taken another one.

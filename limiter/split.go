@@ -17,13 +17,20 @@ func each(s *spec, key string, fn func(i int, s *spec, name string) error) error
 	if s.parts == nil {
 		return fn(0, s, key)
 	}
-	errs := make([]error, len(s.parts))
+	return cmp.Or(sideBySide(len(s.parts), func(i int) error {
+		return redislink.OfKey(fn(i, &s.parts[i], lua.PartKey(key, i)), key)
+	})...)
+}
+
+// sideBySide calls fn for each of n, so that all together take no longer than one budget, and returns their errors.
+func sideBySide(n int, fn func(i int) error) []error {
+	errs := make([]error, n)
 	var wg sync.WaitGroup
-	for i := range s.parts {
-		wg.Go(func() { errs[i] = redislink.OfKey(fn(i, &s.parts[i], lua.PartKey(key, i)), key) })
+	for i := range errs {
+		wg.Go(func() { errs[i] = fn(i) })
 	}
 	wg.Wait()
-	return cmp.Or(errs...)
+	return errs
 }
 
 // partsAsked is how many parts are asked until one admits. Parts whose denials are remembered

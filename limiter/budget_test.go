@@ -151,8 +151,12 @@ func TestOneBudgetForAllCalls(t *testing.T) {
 func TestOneBudgetForAllParts(t *testing.T) {
 	for name, tell := range map[string]func(ctx context.Context, m *limiter.Multi, r *limiter.Reservation) error{
 		"Cancel": func(ctx context.Context, _ *limiter.Multi, r *limiter.Reservation) error { return r.Cancel(ctx) },
-		"Settle": func(ctx context.Context, _ *limiter.Multi, r *limiter.Reservation) error { return r.Settle(ctx, 1, 2, 0) },
-		"Block":  func(ctx context.Context, m *limiter.Multi, _ *limiter.Reservation) error { return m.Block(ctx, "k", time.Hour) },
+		"Settle": func(ctx context.Context, _ *limiter.Multi, r *limiter.Reservation) error {
+			return r.Settle(ctx, 1, 2, 0)
+		},
+		"Block": func(ctx context.Context, m *limiter.Multi, _ *limiter.Reservation) error {
+			return m.Block(ctx, "k", time.Hour)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sim.Test(t, func(t *testing.T, r *sim.Redis) {

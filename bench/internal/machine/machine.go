@@ -8,11 +8,16 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// Watch notes the load of the machine from its making on.
-type Watch struct{ first float64 }
+// Watch notes the load of the machine from its making on, and how far apart two of its cores are.
+type Watch struct {
+	first float64
+	apart time.Duration
+}
 
 // Load is the average number of processes that ran in the last minute; 0 where it is not
 // known.
@@ -26,13 +31,38 @@ func Load() float64 {
 }
 
 // New returns a Watch.
-func New() Watch { return Watch{Load()} }
+func New() Watch { return Watch{Load(), Apart()} }
+
+// Apart is how long a value takes from one core to another and back. The processors of a virtual machine
+// may share a cache in one minute and not in the next one, and what several goroutines share, as callers of
+// one key do, then takes up to twice the time.
+func Apart() time.Duration {
+	if runtime.GOMAXPROCS(0) < 2 {
+		return 0
+	}
+	var at atomic.Int64
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	start := time.Now()
+	time.AfterFunc(20*time.Millisecond, func() { over.Store(true) })
+	for me := range int64(2) {
+		wg.Go(func() {
+			for turn := me; !over.Load(); turn += 2 {
+				for at.Load() != turn && !over.Load() { //nolint:revive // it is short
+				}
+				at.CompareAndSwap(turn, turn+1)
+			}
+		})
+	}
+	wg.Wait()
+	return 2 * time.Since(start) / time.Duration(max(1, at.Load()))
+}
 
 // Line is the line that stands above a table: the command that measured it, the day, the
 // commit, and the machine with its load before and after.
 func (w Watch) Line(command string) string {
-	return fmt.Sprintf("Measured by `%s` on %s at commit %s, %s, %d cores of %s, load %.1f before and %.1f after.",
-		command, time.Now().UTC().Format(time.DateOnly), commit(), runtime.Version(), runtime.NumCPU(), processor(), w.first, Load())
+	return fmt.Sprintf("Measured by `%s` on %s at commit %s, %s, %d cores of %s, load %.1f before and %.1f after; a value takes %v from one to another and back before, %v after.",
+		command, time.Now().UTC().Format(time.DateOnly), commit(), runtime.Version(), runtime.NumCPU(), processor(), w.first, Load(), w.apart, Apart())
 }
 
 // Publish prints a document with that line above it, and writes it to a file if there is one.

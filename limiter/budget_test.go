@@ -183,6 +183,21 @@ func TestOneBudgetForAllParts(t *testing.T) {
 	}
 }
 
+// TestPanicReachesTheCaller: that of a function of the user's, which is asked for each part.
+func TestPanicReachesTheCaller(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		rdb := r.Client("a", redis.Options{})
+		t.Cleanup(func() { _ = rdb.Close() })
+		m := newMulti(t, limiter.Part{Name: "a", Limiter: newLimiter(t, rdb, good, limiter.WithLimitFor(func(context.Context, string) limiter.Limit { panic("of the user") }))})
+		defer func() {
+			if v := recover(); v != "of the user" {
+				t.Errorf("%v", v)
+			}
+		}()
+		t.Error(m.Block(t.Context(), "k", time.Hour))
+	})
+}
+
 // TestOverloadDoesNotOpenTheBreaker: more callers than may be in flight wait for their turn,
 // and callers that come too late do not count against a Redis that answers.
 func TestOverloadDoesNotOpenTheBreaker(t *testing.T) {

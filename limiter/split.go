@@ -22,14 +22,25 @@ func each(s *spec, key string, fn func(i int, s *spec, name string) error) error
 	})...)
 }
 
-// sideBySide calls fn for each of n, so that all together take no longer than one budget, and returns their errors.
+// sideBySide calls fn for each of n, so that all together take no longer than one budget, and returns their errors. When a
+// function of the user's panics, it does so where the caller can recover.
 func sideBySide(n int, fn func(i int) error) []error {
-	errs := make([]error, n)
+	errs, panics := make([]error, n), make(chan any, n)
 	var wg sync.WaitGroup
 	for i := range errs {
-		wg.Go(func() { errs[i] = fn(i) })
+		wg.Go(func() {
+			defer func() {
+				if v := recover(); v != nil {
+					panics <- v
+				}
+			}()
+			errs[i] = fn(i)
+		})
 	}
 	wg.Wait()
+	if len(panics) > 0 {
+		panic(<-panics)
+	}
 	return errs
 }
 

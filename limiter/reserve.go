@@ -59,7 +59,7 @@ type keeper interface {
 }
 
 // Cancel gives everything back. It is called with a context that may have ended:
-// only the limiter's budget bounds it. When Redis cannot be asked, the units are
+// only the limiter's budget bounds it, of a Multi the longest of its parts. When Redis cannot be asked, the units are
 // given back when it can.
 //
 // The error is ErrSettled after Cancel or Settle and when the request was denied; ErrClosed
@@ -68,7 +68,7 @@ type keeper interface {
 // back. They are not given back twice. The errors of the parts of a Multi are joined.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
 
-// Settle makes the cost what it really was, in one call: units beyond it are given back as
+// Settle makes the cost what it really was, in one call for each limiter: units beyond it are given back as
 // by Cancel, and units that are missing are charged, as far as there is room for them, also
 // from the critical headroom. That there is too little room is not an error. Under
 // fallback.Open what is missing is not charged while Redis cannot be reached. Of a Multi there

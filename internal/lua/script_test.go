@@ -13,12 +13,13 @@ func TestEveryFileIsUsed(t *testing.T) {
 	if err != nil || len(files) < 10 {
 		t.Fatal(files, err)
 	}
+	markers := regexp.MustCompile(`-- (step|steps|generals)\n`)
 	for _, f := range files {
 		text, err := sources.ReadFile("scripts/" + f.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range regexp.MustCompile(`-- (step|steps|generals)\n`).Split(string(text), -1) {
+		for _, part := range markers.Split(string(text), -1) {
 			if !strings.Contains(Library, strings.TrimSpace(part)) {
 				t.Errorf("%s is in no script", f.Name())
 			}

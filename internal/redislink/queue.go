@@ -417,8 +417,8 @@ func (q *queue) fly(f *flight) {
 	}
 }
 
-// grow lets the stack of a new goroutine have room for a call. Else it grows within go-redis, where the addresses
-// in some 30 frames must be changed, which takes the client a tenth of what a call does.
+// grow gives the stack of a new goroutine room for a call. Else it grows within go-redis, below some 30 frames whose
+// addresses must be changed: up to a tenth of the client's time.
 //
 //go:noinline
 func grow() {

@@ -31,12 +31,12 @@ func Load() float64 {
 }
 
 // New returns a Watch.
-func New() Watch { return Watch{Load(), Apart()} }
+func New() Watch { return Watch{Load(), apart()} }
 
-// Apart is how long a value takes from one core to another and back. The processors of a virtual machine
+// apart is how long a value takes from one core to another and back. The processors of a virtual machine
 // may share a cache in one minute and not in the next one, and what several goroutines share, as callers of
 // one key do, then takes up to twice the time.
-func Apart() time.Duration {
+func apart() time.Duration {
 	if runtime.GOMAXPROCS(0) < 2 {
 		return 0
 	}
@@ -61,8 +61,8 @@ func Apart() time.Duration {
 // Line is the line that stands above a table: the command that measured it, the day, the
 // commit, and the machine with its load before and after.
 func (w Watch) Line(command string) string {
-	return fmt.Sprintf("Measured by `%s` on %s at commit %s, %s, %d cores of %s, load %.1f before and %.1f after; a value takes %v from one to another and back before, %v after.",
-		command, time.Now().UTC().Format(time.DateOnly), commit(), runtime.Version(), runtime.NumCPU(), processor(), w.first, Load(), w.apart, Apart())
+	return fmt.Sprintf("Measured by `%s` on %s at commit %s, %s, %d cores of %s, load %.1f before and %.1f after; from one core to another and back a value takes %v before and %v after.",
+		command, time.Now().UTC().Format(time.DateOnly), commit(), runtime.Version(), runtime.NumCPU(), processor(), w.first, Load(), w.apart, apart())
 }
 
 // Publish prints a document with that line above it, and writes it to a file if there is one.

@@ -80,7 +80,7 @@ for last = 0, #KEYS - 1, n do
       a = args + 6 * i
       r = reply[size + 1]
       if r >= 0 then reply[size + 1] = r - ARGV[a + 1] end
-      size = size + (ARGV[a] == 'swc' and 2 or 1)
+      size = size + (ARGV[a] == 'swc' and 2 or 1) -- a log is rare
     end
   end
   reply[head] = all

@@ -134,6 +134,14 @@ func TestOutagePanel(t *testing.T) {
 		p.wait(closed + " && " + fromRedis)
 	}
 	p.wait(`document.querySelector("#claims-note").textContent.startsWith("Redis decides for all processes.")`)
+	// The page says what is, also when no button did it.
+	if err := a.outage.srv.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.wait(`document.querySelector("#fault-text").textContent.startsWith("No button holds Redis back. ") && / decides for [0-3] of 4$/.test(document.querySelector("#redis-text").textContent)`)
+	p.click("[data-action=restore]")
+	p.wait(closed + " && " + fromRedis)
+	p.wait(`document.querySelector("#fault-text").textContent.startsWith("Redis is up.") && document.querySelector("#redis-text").textContent === "Redis is up"`)
 	// The bound is a line that no second is above, and the machine's lateness is told apart.
 	p.wait(chart + `.querySelector(".bound").getAttribute("d").includes("h") && / the bound allowed \d+ /.test(` + chart + `.getAttribute("aria-label"))`)
 	p.wait(`document.querySelectorAll("#slow-chart .late").length > 3 && document.querySelectorAll("#slow-chart .c-p99").length > 3 && document.querySelector("#p99-note").textContent.includes("timers of this machine")`)

@@ -13,10 +13,15 @@ const lines = new Lines($("lines"));
 
 const faults = { none: "is up", killed: "is killed", frozen: "is frozen", slow: "is slow" };
 
-function showRedis(redis) {
+let redis;
+
+function showRedis(now) {
+  redis = now;
   const kinds = { process: "Redis", embedded: "Embedded Redis", foreign: "Your Redis" };
   $("redis").dataset.fault = redis.fault;
-  text($("redis-text"), `${kinds[redis.kind]} ${faults[redis.fault]}`);
+  // No button says so of one that ends by itself.
+  const alone = redis.fault === "none" && outage.alone().length;
+  text($("redis-text"), `${kinds[redis.kind]} ${alone ? `decides for ${outage.all.length - alone} of ${outage.all.length}` : faults[redis.fault]}`);
   text($("server"), `Redis: ${redis.what}.`);
   outage.redis(redis);
 }
@@ -40,6 +45,7 @@ function connect() {
   on("line", (line) => lines.update(line));
   on("second", (live) => {
     outage.second(live);
+    showRedis(redis);
     fleets.update(live.fleets, true);
   });
   source.addEventListener("error", () => {

@@ -34,6 +34,11 @@ export class Outage {
     new ResizeObserver(() => this.draw()).observe($("rate-chart"));
   }
 
+  /** alone is which processes decide without Redis. */
+  alone() {
+    return this.all.filter((p) => p.claim > 0);
+  }
+
   /** redis shows what is wrong with it now. */
   redis({ fault, kind, whyNoFlush }) {
     for (const button of document.querySelectorAll("[data-action]")) {
@@ -45,9 +50,13 @@ export class Outage {
       button.disabled = Boolean(off);
       if (action === "restore") button.classList.toggle("primary", fault !== "none");
     }
-    let story = stories(duration(this.traffic.budgetMs))[fault];
+    const alone = this.alone().length;
+    let story = fault === "none" && alone > 0
+      ? `No button holds Redis back. ${alone} of ${this.all.length} processes decide alone until it answers their next try.`
+      : stories(duration(this.traffic.budgetMs))[fault];
     if (kind === "foreign") story += " The buttons act on a proxy in front of your server, never on the server itself.";
-    text($("fault-text"), story);
+    if (story !== this.story) text($("fault-text"), story); // what a button did stays to be read
+    this.story = story;
     $("fault-text").dataset.fault = fault;
     $("flush-text").hidden = !whyNoFlush;
     text($("flush-text"), whyNoFlush ? `Flush scripts is off: ${whyNoFlush}` : "");
@@ -207,7 +216,7 @@ export class Outage {
 
   /** claims shows how the limit is divided, by claims where a process decides alone. */
   claims(all) {
-    const alone = all.filter((p) => p.claim > 0), total = alone.reduce((n, p) => n + p.claim, 0), width = 1000;
+    const alone = this.alone(), total = alone.reduce((n, p) => n + p.claim, 0), width = 1000;
     let x = 0, out = hatch("hatch-claims");
     all.forEach((p) => {
       const part = (p.claim || p.share) * width;
@@ -225,6 +234,7 @@ export class Outage {
   }
 
   processes(all) {
+    this.all = all;
     this.claims(all);
     const root = $("processes");
     while (root.children.length < all.length) {

@@ -320,8 +320,8 @@ func TestLeastPermissionsBeyondOneLimit(t *testing.T) {
 	})
 	s := newSampled(t, limitedUser(t, evalUser+" "+inSampled, false), limiter.PerSecond(100), sampled.WithInterval(100*time.Millisecond), limiter.WithBudget(10*time.Second),
 		limiter.WithHooks(limiter.Hooks{Call: func(_ context.Context, c limiter.CallInfo) {
-			if c.Err != nil {
-				t.Errorf("a call of a Sampled failed: %v, %v", c.Class, c.Err)
+			if c.Class == breaker.ClassPermission { // Close may end a report under way
+				t.Errorf("a call of a Sampled failed: %v", c.Err)
 			}
 		}}))
 	until(t, "reports", func() bool {

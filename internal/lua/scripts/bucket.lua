@@ -101,14 +101,16 @@ else
     if value < count then kind = 2 end
   end
   local new = now + (num > 1 and math.ceil(r / num) or r)
-  -- While the second stays the same, so does the time to live.
-  if not empty or math.floor(new / 1000000) ~= math.floor(empty / 1000000) then
+  -- While the second stays the same, so do the first ten digits and the time to live. Numbers that Redis makes
+  -- texts of take it longer.
+  local second = math.floor(new / 1000000)
+  if not empty or second ~= math.floor(empty / 1000000) then
     ms = math.floor((new - now) / 1000) + 2000
   end
-  if ms or num > 1 or new < 1e15 then
+  if ms or num > 1 then
     local same = empty and string.sub(v, 17, 33) or string.format(':%016.0f', now)
     text = string.format('%016.0f%s%s%.0f', new, same, tail, (new - now) * num - r)
   else
-    text, from = new, 0
+    text, from = string.format('%06d', new - second * 1000000), '10'
   end
 end

@@ -74,6 +74,8 @@ func draw(seed uint64, decisions float64, least time.Duration) Plan {
 	p.drawCalendar(rand.New(rand.NewPCG(seed, 47)), decisions)
 	p.drawVaried(rand.New(rand.NewPCG(seed, 48)))
 	p.drawSentinels(rand.New(rand.NewPCG(seed, 50)))
+	p.drawTraffic(rand.New(rand.NewPCG(seed, 51)))
+	p.drawSlow(rand.New(rand.NewPCG(seed, 52)))
 	return p
 }
 
@@ -92,6 +94,25 @@ func (p *Plan) drawSentinels(rng *rand.Rand) {
 		}
 		if f.Kind == FailedOver {
 			f.By = time.Duration(rng.Float64() * float64(f.For))
+		}
+	}
+}
+
+// drawSlow makes networks that carry little, and clocks that go wrong, of some faults.
+func (p *Plan) drawSlow(rng *rand.Rand) {
+	for i := range p.Faults {
+		f := &p.Faults[i]
+		if f.Kind == Migrated || f.Kind == SentinelsReject {
+			continue
+		}
+		switch rng.IntN(24) {
+		case 0:
+			*f = Fault{Kind: Narrow, At: f.At, For: f.For, On: f.On, Of: f.Of, By: between(rng, 100*time.Microsecond, 50*time.Millisecond)}
+		case 1:
+			*f = Fault{Kind: ClockDrifts, At: f.At, For: f.For, On: f.On, By: time.Duration((rng.Float64()*2 - 1) * float64(20*time.Millisecond)).Round(time.Microsecond)}
+			if p.Shape == WrappedCluster {
+				f.On = -1 // as where clocks step
+			}
 		}
 	}
 }

@@ -33,6 +33,9 @@ const (
 	// SentinelsReject is for fleets that ask sentinels: one of them or more reject connections, and end those
 	// that there are.
 	SentinelsReject
+	// Narrow is a network that carries little.
+	Narrow
+	ClockDrifts
 	faultKinds
 	// drawnKinds are those that every server can have.
 	drawnKinds = Migrated
@@ -42,6 +45,7 @@ var faultNames = [faultKinds]string{
 	"refused", "black hole", "replies lost", "far away", "reset", "frozen", "sluggish",
 	"rejects all", "rejects writes", "restart", "restart without data", "failover", "FLUSHALL",
 	"eviction", "SCRIPT FLUSH", "clock step", "slots migrate", "processes stand still", "sentinels reject",
+	"narrow", "clock drift",
 }
 
 // String names it.
@@ -58,8 +62,8 @@ type Fault struct {
 	On int
 	// Text is what a server answers.
 	Text string
-	// By is how far away it is, how slow, by how much a clock steps, or in which last part of For sentinels
-	// learn of a failover.
+	// By is how far away it is, how slow, by how much a clock steps, or gains in a second, how long a kibibyte is
+	// on its way, or in which last part of For sentinels learn of a failover.
 	By time.Duration
 }
 

@@ -50,6 +50,8 @@ type account struct {
 	charged, owed, returned, unused int64
 	lost                            []loss
 	blocks                          map[int]block // by process
+	resets                          int           // that may still be executed
+	wasReset                        time.Duration // when the last one ended
 	fleet                           claims
 }
 
@@ -69,6 +71,7 @@ type ledger struct {
 
 	mu      sync.Mutex
 	stepped []time.Duration // when the clock of a server was
+	drifts  []Fault
 	// accounts by the key in Redis.
 	accounts   map[string]*account
 	violations []Violation
@@ -110,6 +113,23 @@ func (l *ledger) clockStepped() {
 	defer l.mu.Unlock()
 	l.stepped = append(l.stepped, l.now())
 	l.windows.stepped()
+}
+
+// clockDrifts notes that the clock of a server begins to gain or to lose.
+func (l *ledger) clockDrifts(f Fault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drifts = append(l.drifts, f)
+}
+
+// gained is how much the clocks of servers gain at most from one time to another. mu is held.
+func (l *ledger) gained(from, to time.Duration) (all time.Duration) {
+	for _, f := range l.drifts {
+		if long := min(to, f.At+f.For) - max(from, f.At); long > 0 && f.By > 0 {
+			all += time.Duration(long.Seconds() * float64(f.By))
+		}
+	}
+	return all
 }
 
 // violated notes a violation. mu is held.
@@ -472,7 +492,7 @@ func (l *ledger) stretch(key string, a *account, from, to time.Duration) {
 	}
 	// A decision is counted when its caller knows it.
 	away := float64(gaps(spans, from, to)) // times in which no process reached Redis
-	bound := rate*(union(spans).Seconds()+local+0.1) + b*burst*(1+losses+away+claims)
+	bound := rate*(union(spans).Seconds()+l.gained(from-r.late, to).Seconds()+local+0.1) + b*burst*(1+losses+away+claims)
 	l.check(float64(admitted) <= math.Ceil(bound)+1, "P5", "%s from %v to %v: %d units admitted, the bound is %.1f = %.3g/s·(%.1f s by Redis + %.2f s locally) + %g·%.3g·(1 + %.3g losses + %g times away + %.2f local times)",
 		key, from, to, admitted, bound, rate, union(spans).Seconds(), local, b, burst, losses, away, claims)
 }

@@ -23,9 +23,25 @@ type Path struct {
 	Gone bool
 	// Delay is the time one way, beside the usual one; Jitter what is added at random.
 	Delay, Jitter time.Duration
+	// PerKiB is how long a kibibyte takes, both ways together; Free is when what is on its way has arrived.
+	PerKiB time.Duration
+	Free   time.Time
 
 	name  uint64 // a number of its own
 	dials uint64
+}
+
+// carry is how long so many bytes are on their way, behind those before them.
+func (p *Path) carry(bytes int) time.Duration {
+	if p.PerKiB == 0 {
+		return 0
+	}
+	now := time.Now()
+	if p.Free.Before(now) {
+		p.Free = now
+	}
+	p.Free = p.Free.Add(time.Duration(bytes) * p.PerKiB / 1024)
+	return p.Free.Sub(now)
 }
 
 // host is what a connection leads to.
@@ -255,7 +271,7 @@ func (c *conn) send(b []byte) {
 	p := c.path
 	lost := p.Lost || p.RepliesLost && c.server != nil
 	c.sent++
-	d := n.latency(p, mix(c.id, c.sent))
+	d := n.latency(p, mix(c.id, c.sent)) + p.carry(len(b))
 	n.mu.Unlock()
 	peer := c.peer
 	peer.mu.Lock()

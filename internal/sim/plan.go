@@ -32,6 +32,7 @@ type Plan struct {
 	Think, Idle time.Duration
 	Looks       float64 // the part of calls that are peeks
 	Varied      float64 // the part of calls that are of all other kinds
+	Traffic     Traffic
 	Faults      []Fault
 	// Joins are when further processes start, and Leaves when one ends.
 	Joins   []time.Duration
@@ -262,7 +263,7 @@ func (p *Plan) claim(at time.Duration) float64 {
 // knowsNone reports that a process may know of no other one: there is none that could reach Redis lately,
 // it has joined, perhaps in a fault, they ask for little, or a fault began before all could count each other.
 func (p *Plan) knowsNone(process int, at time.Duration) bool {
-	counted := rushBefore + 40*p.Think // each has asked of every limit by then
+	counted := rushBefore + 40*p.slowest() // each has asked of every limit by then
 	early := func(f Fault) bool { return f.At < counted }
 	return p.Idle > p.Think || process >= p.Processes || at < counted || p.claim(at) == 1 || slices.ContainsFunc(p.Faults, early)
 }

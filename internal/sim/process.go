@@ -55,8 +55,11 @@ func (p *process) leave(crash bool) {
 	p.close()
 }
 
+// nameOf is the name of the n-th process, also before it joins.
+func nameOf(n int) string { return "p" + strconv.Itoa(n) }
+
 func (w *World) start(n int) *process {
-	p := &process{w: w, n: n, name: "p" + strconv.Itoa(n), end: make(chan struct{})}
+	p := &process{w: w, n: n, name: nameOf(n), end: make(chan struct{})}
 	p.rdb = w.Shape.client(w.servers, w.Options.Deadlines, func(ctx context.Context, addr string) (net.Conn, error) {
 		return w.net.dial(ctx, p.name, addr)
 	})
@@ -121,9 +124,13 @@ const sampledPart = 0.3
 
 // call is the life of one caller.
 func (p *process) call(rng *rand.Rand) {
-	w := p.w
+	w, more := p.w, 0
 	for {
-		if !p.pause(w.pause(rng)) {
+		wait := time.Duration(rng.Int64N(1000))
+		if more--; more < 0 {
+			wait, more = w.pause(rng, p.n), w.Traffic.Burst-1
+		}
+		if !p.pause(wait) {
 			return
 		}
 		switch {
@@ -202,7 +209,7 @@ func (p *process) decide(rng *rand.Rand) {
 // sample asks the sampled limiter.
 func (p *process) sample(rng *rand.Rand) {
 	w := p.w
-	key, n := "k"+strconv.Itoa(int(float64(w.Sampled.Keys)*rng.Float64()*rng.Float64())), 1
+	key, n := "k"+strconv.Itoa(w.Traffic.key(rng, w.Sampled.Keys, w.now())), 1
 	switch u := rng.Float64(); {
 	case u < 0.05:
 		n = 0
@@ -214,9 +221,9 @@ func (p *process) sample(rng *rand.Rand) {
 	w.ledger.sampled(p.n, key, int64(n), res, err, w.now()-began)
 }
 
-// key draws one. Low numbers are asked for more often.
+// key draws one.
 func (p *process) key(rng *rand.Rand) string {
-	return p.w.keys[int(float64(len(p.w.keys))*rng.Float64()*rng.Float64())]
+	return p.w.keys[p.w.Traffic.key(rng, len(p.w.keys), p.w.now())]
 }
 
 // reserve takes units of which some are not used, as is known later, or never.

@@ -64,6 +64,8 @@ type Server struct {
 	rng     *rand.Rand
 	health  Health
 	offset  time.Duration // of its clock
+	gains   time.Duration // of its clock in a second, since drifts
+	drifts  time.Time
 	keys    map[string]*value
 	scripts map[string]string // known, by their SHA-1
 	real    Real              // nil without
@@ -105,7 +107,13 @@ func (s *Server) listens(addr string) bool {
 }
 
 // now is the time by the server's clock. mu is held.
-func (s *Server) now() int64 { return time.Now().Add(s.offset).UnixMicro() }
+func (s *Server) now() int64 {
+	now := time.Now()
+	if s.gains != 0 {
+		now = now.Add(time.Duration(now.Sub(s.drifts).Seconds() * float64(s.gains)))
+	}
+	return now.Add(s.offset).UnixMicro()
+}
 
 // set changes the health. What was kept while it was frozen is executed when it ends.
 func (s *Server) set(change func(*Health)) {
@@ -120,6 +128,15 @@ func (s *Server) step(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.offset += d
+}
+
+// drift lets the server's clock gain so much more in each second from now on.
+func (s *Server) drift(by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.offset += time.Duration(now.Sub(s.drifts).Seconds() * float64(s.gains))
+	s.gains, s.drifts = s.gains+by, now
 }
 
 // lose forgets keys: those for which is says so.

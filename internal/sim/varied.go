@@ -38,8 +38,9 @@ func (p *process) vary(ctx context.Context, rng *rand.Rand, i int, key string, n
 	switch u := rng.Float64(); {
 	case u < 0.02:
 		w.ledger.forgotten(account)
-		err := unavailable(lim.Reset(ctx, key))
-		w.ledger.timely(p.n, key, err, w.now()-began, ctx.Err() != nil)
+		err := lim.Reset(ctx, key)
+		w.ledger.reset(account, err)
+		w.ledger.timely(p.n, key, unavailable(err), w.now()-began, ctx.Err() != nil)
 	case u < 0.05:
 		d := time.Duration(rng.ExpFloat64() * float64(w.Think)).Truncate(time.Microsecond)
 		d = min(max(d, time.Millisecond), time.Minute)
@@ -48,7 +49,7 @@ func (p *process) vary(ctx context.Context, rng *rand.Rand, i int, key string, n
 		left := ctx.Err() != nil
 		w.ledger.timely(p.n, key, err, w.now()-began, left)
 		if err == nil && !left && w.Options.LocalKeys == 0 {
-			w.ledger.blocked(p.n, account, began+d)
+			w.ledger.blocked(p.n, account, began, began+d)
 		}
 	case u < 0.3:
 		if res, err := lim.AllowN(ctx, key, n); err == nil && res.Allowed {
@@ -82,7 +83,18 @@ func (l *ledger) forgotten(key string) {
 	defer l.mu.Unlock()
 	a := l.of(key)
 	a.lost = append(a.lost, loss{l.now(), 1})
+	a.resets++
 	clear(a.blocks)
+}
+
+// reset notes how a reset has ended. One that has failed may still be executed.
+func (l *ledger) reset(key string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.of(key); err == nil {
+		a.resets--
+		a.wasReset = l.now()
+	}
 }
 
 // perhaps notes units that no caller has, but that may have been charged.
@@ -98,10 +110,13 @@ func (l *ledger) perhaps(key string, units int64) {
 type block struct{ from, until time.Duration }
 
 // blocked notes a block. Calls made from now on are denied.
-func (l *ledger) blocked(process int, key string, until time.Duration) {
+func (l *ledger) blocked(process int, key string, began, until time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.of(key)
+	if a.resets > 0 || a.wasReset >= began {
+		return // which of the two was executed first is not known
+	}
 	if a.blocks == nil {
 		a.blocks = map[int]block{}
 	}

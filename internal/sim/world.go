@@ -63,18 +63,6 @@ func (w *World) inRedis(i int, key string) (names []string) {
 	return names
 }
 
-// pause draws how long a caller pauses now.
-func (w *World) pause(rng *rand.Rand) time.Duration {
-	tiny := time.Duration(rng.Int64N(1000))
-	think := time.Duration(rng.ExpFloat64() * float64(w.Think))
-	now := w.now()
-	next := slices.IndexFunc(w.rushing, func(r rush) bool { return r.to >= now })
-	if w.Idle <= w.Think || next < 0 || w.rushing[next].from <= now {
-		return tiny + think
-	}
-	return tiny + min(time.Duration(rng.ExpFloat64()*float64(w.Idle)), w.rushing[next].from-now+think)
-}
-
 // settled checks what must hold when all faults have been over for a while: every process
 // decides by Redis again, knows its share, and owes nothing.
 func (w *World) settled() {

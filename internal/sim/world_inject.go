@@ -10,8 +10,8 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 	w.net.instants.sleep(f.At + time.Duration(rng.Int64N(1000)))
 	w.ledger.fault("%v", f)
 	of := f.Of
-	if of == nil {
-		for i := range w.Processes {
+	if of == nil { // those that join meanwhile, too
+		for i := range w.Plan.Processes + len(w.Joins) {
 			of = append(of, i)
 		}
 	}
@@ -20,7 +20,7 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 	paths := func(change func(*Path)) {
 		for _, addr := range addrs {
 			for _, i := range of {
-				w.net.set(w.processes[i].name, addr, change)
+				w.net.set(nameOf(i), addr, change)
 			}
 		}
 	}
@@ -44,6 +44,9 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 	case Far:
 		paths(func(p *Path) { p.Delay += f.By; p.Jitter += f.By / 2 })
 		end = func() { paths(func(p *Path) { p.Delay -= f.By; p.Jitter -= f.By / 2 }) }
+	case Narrow:
+		paths(func(p *Path) { p.PerKiB += f.By })
+		end = func() { paths(func(p *Path) { p.PerKiB -= f.By }) }
 	case Reset: // again and again: only what is on its way then matters
 		n := 1 + rng.IntN(30)
 		for range n {
@@ -105,6 +108,10 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 	case ClockSteps:
 		w.ledger.clockStepped()
 		each(func(s *Server) { s.step(f.By) })
+	case ClockDrifts:
+		w.ledger.clockDrifts(f)
+		each(func(s *Server) { s.drift(f.By) })
+		end = func() { each(func(s *Server) { s.drift(-f.By) }) }
 	case Paused:
 		paths(func(p *Path) { p.Lost = true })
 		for _, i := range of {

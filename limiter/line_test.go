@@ -477,9 +477,12 @@ func TestWaitersInTurnOnRedis(t *testing.T) {
 		Decision: func(context.Context, limiter.DecisionInfo) { decisions.Add(1) },
 	}))
 	m := measured(t)
-	got := loops(t, 50, 3*time.Second, func(ctx context.Context) error { _, err := lim.Wait(ctx, "k"); return err })
+	const n, length = 50, 3 * time.Second
+	got := loops(t, n, length, func(ctx context.Context) error { _, err := lim.Wait(ctx, "k"); return err })
 	t.Logf("slowest %v, %d to %d each, %d in all, %d decisions", got.slowest, slices.Min(got.admitted), slices.Max(got.admitted), got.total, decisions.Load())
-	if least, most := slices.Min(got.admitted), slices.Max(got.admitted); most > 3*least+5 || got.slowest > 2*time.Second+2*m.most() {
+	// A busy machine admits less than the limit: then two turns of all others take longer.
+	turns := max(2*time.Second, 2*n*length/time.Duration(max(1, got.total)))
+	if least, most := slices.Min(got.admitted), slices.Max(got.admitted); most > 3*least+5 || got.slowest > turns+2*m.most() {
 		t.Errorf("%d to %d were admitted of each goroutine, the slowest after %v", least, most, got.slowest)
 	}
 	if n := decisions.Load(); float64(n) > 2.5*float64(got.total) {

@@ -70,6 +70,7 @@ func TestFleetIsPacedBeforeTheFirstRejection(t *testing.T) {
 		t.Errorf("%d of 20 in the other process", n)
 	}
 	redistest.Until(t, "both processes are known", func() bool {
+		time.Sleep(100 * time.Millisecond) // or a busy machine uses the quota up before they are
 		admitted(t, a, "k", 1)
 		admitted(t, b, "k", 1)
 		return a.shelf.Processes() == 2 && b.shelf.Processes() == 2

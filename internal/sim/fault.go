@@ -51,6 +51,15 @@ var faultNames = [faultKinds]string{
 // String names it.
 func (k FaultKind) String() string { return faultNames[k] }
 
+// forgets reports that Redis may not know the processes any more after it.
+func (k FaultKind) forgets() bool {
+	switch k {
+	case RestartedEmpty, FailedOver, Flushed, Evicted, ClockSteps:
+		return true
+	}
+	return false
+}
+
 // Fault is one thing that goes wrong, for a while, for some processes.
 type Fault struct {
 	Kind FaultKind

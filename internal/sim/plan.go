@@ -261,10 +261,13 @@ func (p *Plan) claim(at time.Duration) float64 {
 }
 
 // knowsNone reports that a process may know of no other one: there is none that could reach Redis lately,
-// it has joined, perhaps in a fault, they ask for little, or a fault began before all could count each other.
+// it has joined, perhaps in a fault, they ask for little, a fault began before all could count each other, or Redis has lost
+// what it knew of them, or its clock has stepped, and not all have asked since.
 func (p *Plan) knowsNone(process int, at time.Duration) bool {
 	counted := rushBefore + 40*p.slowest() // each has asked of every limit by then
-	early := func(f Fault) bool { return f.At < counted }
+	early := func(f Fault) bool {
+		return f.At < counted || f.Kind.forgets() && f.At < at && at < f.At+f.For+counted
+	}
 	return p.Idle > p.Think || process >= p.Processes || at < counted || p.claim(at) == 1 || slices.ContainsFunc(p.Faults, early)
 }
 

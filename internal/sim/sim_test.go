@@ -64,45 +64,48 @@ func wanted(t *testing.T) (seed uint64, length time.Duration) {
 	return seed, length
 }
 
-// explain prints how to replay a violation, and what led to it.
-func explain(t *testing.T, rep Report) {
+// running lets a plan live, with or without a trace.
+type running func(p Plan, tracing bool) Report
+
+// explain says how to replay a violation, and what led to it.
+func explain(log func(format string, args ...any), run running, rep Report) {
 	v := rep.Violations[0]
 	which := "SIM=1s"
 	if os.Getenv("FLEETS") != "" {
 		which = "FLEETS=1"
 	}
-	t.Logf("replay: make simulate SEED=%d %s", rep.Plan.Seed, which)
+	log("replay: make simulate SEED=%d %s", rep.Plan.Seed, which)
 	if os.Getenv("SIM_STOP") != "" {
 		return
 	}
-	small := shrink(t, rep.Plan, v.Promise, 60)
-	last := Run(t, small, true)
+	small := shrink(run, rep.Plan, v.Promise, 60)
+	last := run(small, true)
 	if len(last.Violations) == 0 {
-		t.Logf("the plan: %+v", rep.Plan)
+		log("the plan: %+v", rep.Plan)
 		return
 	}
-	t.Logf("a smaller plan that breaks it, too: %+v", small)
-	t.Logf("there: %v", last.Violations[0])
+	log("a smaller plan that breaks it, too: %+v", small)
+	log("there: %v", last.Violations[0])
 	trace := last.Trace
 	for i, line := range trace {
-		if at, _ := strconv.ParseFloat(strings.Fields(line)[0], 64); at > last.Violations[0].At.Seconds() {
+		if at, _ := strconv.ParseFloat(strings.Fields(line)[0], 64); at > (last.Violations[0].At + time.Microsecond).Seconds() { // a line has microseconds
 			trace = trace[:i]
 			break
 		}
 	}
 	for _, line := range trace[max(0, len(trace)-60):] {
-		t.Log(line)
+		log("%s", line)
 	}
 }
 
 // shrink looks for a smaller plan that breaks the same promise, in at most so many runs.
-func shrink(t *testing.T, p Plan, promise string, runs int) Plan {
+func shrink(run running, p Plan, promise string, runs int) Plan {
 	breaks := func(smaller Plan) bool {
 		if runs == 0 {
 			return false
 		}
 		runs--
-		for _, v := range Run(t, smaller, false).Violations {
+		for _, v := range run(smaller, false).Violations {
 			if v.Promise == promise {
 				return true
 			}

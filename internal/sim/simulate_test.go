@@ -66,7 +66,7 @@ func TestSimulate(t *testing.T) {
 		}
 		if len(rep.Violations) > 0 {
 			t.Errorf("seed %d: %v", plan.Seed, rep.Violations[0])
-			explain(t, rep)
+			explain(t.Logf, func(p Plan, tracing bool) Report { return Run(t, p, tracing) }, rep)
 		}
 		if time.Since(shown) > 10*time.Second {
 			shown = time.Now()

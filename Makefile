@@ -126,8 +126,8 @@ scale:
 bench-http:
 	@go run ./bench/http -out docs/http.md
 
-# bench-redis, bench-local, bench-beyond and bench-inbound: decisions next to those of others.
-bench: bench-redis bench-local bench-beyond bench-inbound
+# bench-redis, bench-local, bench-beyond and bench-inbound: decisions next to those of others; and what the simulator costs.
+bench: bench-redis bench-local bench-beyond bench-inbound bench-simulated
 
 # What a middleware and observing it add to a handler; writes docs/inbound.md.
 bench-inbound:

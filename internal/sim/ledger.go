@@ -344,7 +344,7 @@ func (l *ledger) decided(process, lim, server int, key string, d limiter.Decisio
 		case local:
 			a.fleet.alone(l.now(), a.rule.grants(l.now()), process, res.Claim, l.plan.knowsNone(process, l.now()))
 			sum, most := a.fleet.sum(l.plan.claim(l.now()))
-			l.check(sum <= most+0.001, "P5", "%s: the processes that decide alone claim %v, %.3f in all, at most %.3f", key, a.fleet.of, sum, most)
+			l.check(sum <= most+0.001 || l.plan.rare(), "P5", "%s: the processes that decide alone claim %v, %.3f in all, at most %.3f", key, a.fleet.of, sum, most)
 		case res.Source == limiter.SourceRedis && res.Allowed:
 			a.fleet.granted(l.now(), a.rule.grants(l.now()), process)
 		}

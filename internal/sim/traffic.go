@@ -59,6 +59,13 @@ func (p *Plan) slowest() time.Duration {
 	return time.Duration(float64(p.Think)*p.Traffic.times(p.Processes+len(p.Joins)-1)) + p.Traffic.Beat
 }
 
+// rare reports that some processes may ask so rarely that the others do not count them all the time, beyond
+// what Think and Idle do. Then claims add up to more, as docs/guarantees.md says of idle processes.
+func (p *Plan) rare() bool {
+	t := p.Traffic
+	return (t.Ranks > 0 || t.Burst > 1 || t.Beat > 0) && p.slowest() > 2*time.Second
+}
+
 // key draws one of n at a time.
 func (t Traffic) key(rng *rand.Rand, n int, now time.Duration) int {
 	i := int(float64(n) * rng.Float64() * rng.Float64())

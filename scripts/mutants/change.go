@@ -23,6 +23,7 @@ type source struct {
 	root, name string
 	texts      map[string]string // by path
 	changes    []*change
+	scripts    []edited // the last changes
 }
 
 // change is one place that is changed in one way.
@@ -93,7 +94,7 @@ func load(root, dir string) (*source, error) {
 		fc := &fileChanges{source: p, name: filepath.ToSlash(filepath.Join(dir, pkg.GoFiles[i])), fset: fset, file: f, text: string(text), info: info, pkg: checked, same: same, skip: map[ast.Node]bool{}}
 		p.texts[path] = fc.apply()
 	}
-	return p, nil
+	return p, p.loadScripts(dir)
 }
 
 // fileChanges makes the changes of a file, by inserting what chooses between what is there
@@ -127,14 +128,7 @@ func (f *fileChanges) of(n ast.Node) string { return f.text[f.at(n.Pos()):f.at(n
 
 // add counts a change.
 func (f *fileChanges) add(n ast.Node, becomes string) int {
-	short := func(s string) string {
-		s = strings.Join(strings.Fields(s), " ")
-		if r := []rune(s); len(r) > 70 {
-			s = string(r[:67]) + "..."
-		}
-		return s
-	}
-	id := fmt.Sprintf("%s %s: %s => %s", f.name, f.fn, short(f.of(n)), short(becomes))
+	id := fmt.Sprintf("%s %s: %s => %s", f.name, f.fn, cut(f.of(n)), cut(becomes))
 	f.same[id]++
 	if k := f.same[id]; k > 1 {
 		id += fmt.Sprintf(" #%d", k)

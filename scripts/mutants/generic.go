@@ -56,6 +56,7 @@ func generic() error {
 
 // users are packages whose tests are those of a package, too.
 var users = map[string][]string{
+	"internal/lua":       {"semaphore"},
 	"internal/admission": {"httpclient"},
 	"internal/algo":      {"fallback"},
 	"internal/inbound":   {"middleware"},
@@ -142,7 +143,7 @@ func try(dir string, known map[string]string) error {
 		made[c.id] = true
 	}
 	for _, id := range slices.Sorted(maps.Keys(known)) {
-		if name, _, _ := strings.Cut(id, " "); path.Dir(name) == dir && !made[id] {
+		if name, _, _ := strings.Cut(id, " "); (path.Dir(name) == dir || path.Dir(name) == dir+"/scripts") && !made[id] {
 			fmt.Fprintln(os.Stderr, "is listed, and is no change of the package any more:", id)
 		}
 	}
@@ -200,6 +201,9 @@ func (p *source) overlay(dir, tmp string) (string, error) {
 	replace := map[string]string{}
 	texts := maps.Clone(p.texts)
 	texts[filepath.Join(dir, "zz_mutants.go")] = strings.ReplaceAll(chooser, "PACKAGE", p.name)
+	if text := p.scriptChooser(); text != "" {
+		texts[filepath.Join(dir, "zz_mutants_scripts.go")] = text
+	}
 	for path, text := range texts {
 		name := filepath.Join(tmp, fmt.Sprint(len(replace), filepath.Base(path)))
 		replace[path] = name
@@ -366,6 +370,7 @@ func openCache(p *source) (*cache, error) {
 	for _, path := range slices.Sorted(maps.Keys(p.texts)) {
 		_, _ = io.WriteString(h, p.texts[path])
 	}
+	_, _ = io.WriteString(h, p.scriptChooser())
 	name := filepath.Join(dir, fmt.Sprintf("%x", h.Sum(nil)[:16]))
 	if *servers {
 		name += "-servers" // what these tests find is not what the others do

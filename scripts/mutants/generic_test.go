@@ -112,3 +112,31 @@ func TestSurvivors(t *testing.T) {
 		t.Errorf("%q", names)
 	}
 }
+
+// TestScriptChanges: which changes are made of a script: none of comments, of strings, of signs and of what
+// makes names.
+func TestScriptChanges(t *testing.T) {
+	const text = `-- a + b
+local min = math.min
+local n = f('1 + 2') - 3
+if a < -b and not c then
+  n = n + 1
+  redis.call('SET', k, v)
+end
+return -1 - n
+`
+	var got []string
+	for _, e := range luaEdits(text) {
+		if !strings.HasPrefix(text[e.at:], e.was) {
+			t.Errorf("%q is not at %d", e.was, e.at)
+		}
+		got = append(got, strings.TrimSpace(e.was)+" => "+e.is)
+	}
+	want := []string{
+		"- => +", "3 => (3+1)", "< => <=", "and => or", "not => ", "+ => -", "1 => (1+1)", "1 => (1+1)", "- => +",
+		"n = n + 1 => ", "redis.call('SET', k, v) => ",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, not %q", got, want)
+	}
+}

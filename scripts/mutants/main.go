@@ -21,7 +21,10 @@ import (
 // mutant is a protection, and how it is taken out.
 type mutant struct {
 	name   string
+	row    string // of the table of CONTRIBUTING.md: the name, where that is not it
 	edits  []edit
+	none   string // why no line can be changed, or empty
+	module string // a nested one that has the tests, or empty
 	tests  string // "package TestA|TestB", or empty
 	fleet  string // the fleet that finds it, as "TestKept/its name", or empty
 	unseen string // why the simulator cannot find it
@@ -53,11 +56,16 @@ func main() {
 	match := regexp.MustCompile(*only)
 	list = slices.DeleteFunc(list, func(m mutant) bool { return !match.MatchString(m.name) })
 	if *once && len(list) > 1 {
+		list = slices.DeleteFunc(list, func(m mutant) bool { return m.none != "" })
 		list = []mutant{together(list)}
 	}
 	missed := 0
 	fmt.Println("| protection taken out | found by the simulator | by tests |\n|---|---|---|")
 	for _, m := range list {
+		if m.none != "" {
+			fmt.Printf("| %s | no line can be changed: %s | |\n", m.name, m.none)
+			continue
+		}
 		overlay, err := m.overlay()
 		if err != nil {
 			fail(fmt.Errorf("%s: %w", m.name, err))
@@ -89,7 +97,7 @@ func fail(err error) {
 }
 
 // read reads the table: blocks of "== name", one or more times "file: …" with lines that
-// begin with "-" and "+", and perhaps "tests: …", "fleet: …" and "unseen: …".
+// begin with "-" and "+", and perhaps "row: …", "module: …", "tests: …", "fleet: …" and "unseen: …"; or "none: …".
 func read(path string) (list []mutant, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -107,6 +115,12 @@ func read(path string) (list []mutant, err error) {
 				m.edits[len(m.edits)-1].new += line[1:] + "\n"
 			case key == "file":
 				m.edits = append(m.edits, edit{file: value})
+			case key == "row":
+				m.row = value
+			case key == "none":
+				m.none = value
+			case key == "module":
+				m.module = value
 			case key == "tests":
 				m.tests = value
 			case key == "fleet":
@@ -115,7 +129,7 @@ func read(path string) (list []mutant, err error) {
 				m.unseen = value
 			}
 		}
-		if len(m.edits) > 0 {
+		if len(m.edits) > 0 || m.none != "" {
 			list = append(list, m)
 		}
 	}
@@ -174,9 +188,9 @@ func (m *mutant) overlay() (string, error) {
 }
 
 // run runs tests with the change, and returns what they print, and whether they fail.
-func (m *mutant) run(overlay, tests, pkg string, env ...string) (string, bool) {
+func (m *mutant) run(overlay, tests, module, pkg string, env ...string) (string, bool) {
 	cmd := exec.Command("go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-failfast", "-timeout", "10m", "-run", tests, pkg)
-	cmd.Dir, cmd.Env = *root, append(os.Environ(), env...)
+	cmd.Dir, cmd.Env = filepath.Join(*root, module), append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && !strings.Contains(string(out), "--- FAIL") && !strings.Contains(string(out), "panic:") && !strings.Contains(string(out), "fatal error:") {
 		fail(fmt.Errorf("%s: %w\n%s", m.name, err, out))
@@ -196,7 +210,7 @@ func (m *mutant) simulate(overlay string) string {
 		fleets = slices.Insert(fleets, 0, "^"+test+"$/^"+regexp.QuoteMeta(strings.ReplaceAll(name, " ", "_"))+"$")
 	}
 	for _, tests := range fleets {
-		out, failed := m.run(overlay, tests, "./internal/sim", "SIM="+sim.String(), "SIM_STOP=1")
+		out, failed := m.run(overlay, tests, "", "./internal/sim", "SIM="+sim.String(), "SIM_STOP=1")
 		if !failed {
 			continue
 		}
@@ -211,7 +225,7 @@ func (m *mutant) simulate(overlay string) string {
 
 func (m *mutant) test(overlay string) string {
 	pkg, names, _ := strings.Cut(m.tests, " ")
-	if _, failed := m.run(overlay, "^("+names+")$", "./"+pkg); !failed {
+	if _, failed := m.run(overlay, "^("+names+")$", m.module, "./"+pkg); !failed {
 		return "**not by " + names + "**"
 	}
 	return names

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -45,45 +44,6 @@ func TestProtections(t *testing.T) {
 			if e.old == e.new {
 				t.Errorf("%s: nothing is changed in %s", m.name, e.file)
 			}
-		}
-	}
-}
-
-// TestEachRowIsTakenOut: each protection of the table of CONTRIBUTING.md is taken out by a block, or one says why
-// none can. There are finer blocks beside those.
-func TestEachRowIsTakenOut(t *testing.T) {
-	list, err := read("protections.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile("../../CONTRIBUTING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(text), "| protection | where | test |\n|---|---|---|\n")
-	rows := map[string]bool{}
-	for line := range strings.Lines(table) {
-		cells := strings.Split(line, " | ")
-		if len(cells) != 3 {
-			break
-		}
-		rows[strings.TrimPrefix(cells[0], "| ")] = false
-	}
-	if len(rows) < 200 {
-		t.Fatalf("only %d rows are read", len(rows))
-	}
-	for _, m := range list {
-		if _, ok := rows[m.row]; !ok && m.row != "" {
-			t.Errorf("%s: the table has no row %q", m.name, m.row)
-		}
-		rows[cmp.Or(m.row, m.name)] = true
-		if (m.none == "") != (len(m.edits) > 0) {
-			t.Errorf("%s: either lines are changed or none can be", m.name)
-		}
-	}
-	for row, taken := range rows {
-		if !taken {
-			t.Errorf("no block takes out: %s", row)
 		}
 	}
 }

@@ -76,6 +76,9 @@ func draw(seed uint64, decisions float64, least time.Duration) Plan {
 	p.drawSentinels(rand.New(rand.NewPCG(seed, 50)))
 	p.drawTraffic(rand.New(rand.NewPCG(seed, 51)))
 	p.drawSlow(rand.New(rand.NewPCG(seed, 52)))
+	if floor := rand.New(rand.NewPCG(seed, 53)); p.Host.Limit > 0 && floor.IntN(2) == 0 {
+		p.Host.Floor = 0.3 * (floor.Float64() - 0.5) // half of them have none
+	}
 	return p
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/httpclient"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // Host is an HTTP API that all processes call, with a quota of its own for all of them
@@ -20,12 +22,20 @@ type Host struct {
 	Limit  int // requests in each window, beyond which it answers 429 with Retry-After
 	Window time.Duration
 	Fails  float64 // the part of the other requests that fails
+	// Floor is that of the budget of each process for retries: 0 is the default, and less is none.
+	Floor float64
 }
 
 // cooldown is a time in which nothing may be sent.
 type cooldown struct{ from, until time.Duration }
 
 func (c cooldown) holds(now time.Duration) bool { return now > c.from && now < c.until }
+
+// load is what a process has sent to a host.
+type load struct{ retries, succeeded int }
+
+// attempts is the key under which a request has how often it was sent.
+type attempts struct{}
 
 // api is a Host in a world. It checks that no process calls it while it has asked for a pause.
 type api struct {
@@ -40,10 +50,11 @@ type api struct {
 	told   map[int]cooldown // by process
 	fleet  cooldown         // of the others, who know it by Redis
 	teller *process         // of fleet
+	sent   map[int]load     // by process
 }
 
 func newAPI(w *World) *api {
-	return &api{Host: w.Host, w: w, rng: rand.New(rand.NewPCG(w.Seed, 3000)), told: map[int]cooldown{}}
+	return &api{Host: w.Host, w: w, rng: rand.New(rand.NewPCG(w.Seed, 3000)), told: map[int]cooldown{}, sent: map[int]load{}}
 }
 
 var errHost = errors.New("the connection to the host was reset")
@@ -68,6 +79,7 @@ func (y way) RoundTrip(r *http.Request) (*http.Response, error) {
 	a := y.a
 	deadline, ok := r.Context().Deadline()
 	there, back, status, wait := a.arrives(y.p, ok && time.Until(deadline) < 2*budget)
+	a.within(y.p, r.Context().Value(attempts{}).(*int), status)
 	if err := sleep(r.Context(), there); err != nil {
 		return nil, err
 	}
@@ -124,6 +136,34 @@ func (a *api) arrives(p *process, hurried bool) (there, back time.Duration, stat
 		return there, back, http.StatusInternalServerError, 0
 	}
 	return there, back, 0, 0
+}
+
+// budget makes the budget of a process.
+func (h Host) budget() *retry.Budget {
+	return must(retry.NewBudget(retry.BudgetSettings{Floor: h.Floor}))
+}
+
+// within checks that a process sends no more retries than its budget has granted until now: of what has succeeded, and
+// by the floor, of which a second's part, and one at least, may be spent at once.
+func (a *api) within(p *process, attempt *int, status int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	of := a.sent[p.n]
+	if *attempt++; *attempt > 1 {
+		of.retries++
+		floor := max(0, cmp.Or(a.Floor, retry.DefaultBudgetFloor))
+		most := retry.DefaultBudgetRatio * float64(of.succeeded)
+		if floor > 0 {
+			most += floor*a.w.now().Seconds() + max(1, floor)
+		}
+		a.w.ledger.mu.Lock()
+		a.w.ledger.check(float64(of.retries) <= most, "P7", "process %d has sent %d retries, and %d requests have succeeded: its budget is %.1f", p.n, of.retries, of.succeeded, most)
+		a.w.ledger.mu.Unlock()
+	}
+	if status == http.StatusOK {
+		of.succeeded++
+	}
+	a.sent[p.n] = of
 }
 
 // tells notes what a process learns from a response.
@@ -206,9 +246,9 @@ func (p *process) request(rng *rand.Rand) {
 		case <-ctx.Done():
 		}
 	})
-	asked := ctx
+	asked := context.WithValue(ctx, attempts{}, new(int))
 	if rng.IntN(8) == 0 {
-		asked = context.WithValue(ctx, leaves{}, cancel)
+		asked = context.WithValue(asked, leaves{}, cancel)
 	}
 	method := http.MethodGet
 	if rng.IntN(3) == 0 {

@@ -20,7 +20,7 @@ func (l *ledger) sampled(process int, key string, n int64, res limiter.Result, e
 	l.decisions++
 	l.check(err == nil, "P3", "process %d: a sampled decision on %s: %v", process, key, err)
 	l.check(took == 0, "P2", "process %d: a sampled decision on %s took %v", process, key, took)
-	l.check(res.Allowed != (res.RetryAfter > 0), "P7", "process %d: a sampled decision on %s: %+v", process, key, res)
+	l.check(res.Allowed != (res.RetryAfter > 0), "sampled", "process %d: a sampled decision on %s: %+v", process, key, res)
 	for i, q := range l.quiet {
 		if now := l.now(); now < q[0] || now > q[1] {
 			continue

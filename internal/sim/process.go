@@ -95,7 +95,7 @@ func (w *World) start(n int) *process {
 		p.multi = must(limiter.NewMulti(parts...))
 	}
 	if w.api != nil {
-		p.transport = must(httpclient.New(w.api.of(p), httpclient.WithLimiter(p.limiters[0]), httpclient.WithLogger(logger)))
+		p.transport = must(httpclient.New(w.api.of(p), httpclient.WithLimiter(p.limiters[0]), httpclient.WithBudget(w.Host.budget()), httpclient.WithLogger(logger)))
 	}
 	if s := w.Sampled; s.Keys > 0 {
 		apart()

@@ -140,3 +140,35 @@ return -1 - n
 		t.Errorf("%q, not %q", got, want)
 	}
 }
+
+// TestSurvivorsAreChanges: each change that is listed is one that is made, so that the list is not older than the code.
+func TestSurvivorsAreChanges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads many packages")
+	}
+	known, err := readSurvivors("survivors.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, read := map[string]bool{}, map[string]bool{}
+	for id := range known {
+		name, _, _ := strings.Cut(id, " ")
+		dir := strings.TrimSuffix(filepath.Dir(name), "/scripts")
+		if read[dir] {
+			continue
+		}
+		read[dir] = true
+		p, err := load("../..", dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range p.changes {
+			made[c.id] = true
+		}
+	}
+	for id := range known {
+		if !made[id] {
+			t.Errorf("no change of the code any more: %s", id)
+		}
+	}
+}

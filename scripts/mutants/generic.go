@@ -357,13 +357,19 @@ type cache struct {
 	seen map[string]bool
 }
 
-func openCache(p *source) (*cache, error) {
+// cacheDir is where what was found is remembered.
+func cacheDir() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	dir = filepath.Join(dir, "holdfast-mutants")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+func openCache(p *source) (*cache, error) {
+	dir, err := cacheDir()
+	if err != nil {
 		return nil, err
 	}
 	h := sha256.New()

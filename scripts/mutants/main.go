@@ -1,8 +1,9 @@
 // Command mutants takes protections out, one at a time, and shows what finds that: the
 // simulator, within a minute, and the tests that protections.txt names. It changes no file:
-// the go command reads the changed one in place of the other (-overlay).
+// the go command reads the changed one in place of the other (-overlay). What was found is
+// remembered while the changed files stay as they are, so a run that was stopped goes on where it was.
 //
-//	go run ./mutants [-run regexp] [-sim 1m] [-tests] [-together]
+//	go run ./mutants [-run regexp] [-sim 1m] [-tests] [-p 2] [-together] [-out ../docs/protections.md]
 package main
 
 import (
@@ -22,6 +23,7 @@ import (
 type mutant struct {
 	name   string
 	row    string // of the table of CONTRIBUTING.md: the name, where that is not it
+	defect string // one that users met once, which this puts back, or empty
 	edits  []edit
 	none   string // why no line can be changed, or empty
 	module string // a nested one that has the tests, or empty
@@ -36,8 +38,10 @@ type edit struct{ file, old, new string }
 var (
 	only  = flag.String("run", "", "only the mutants whose name matches this regular expression")
 	sim   = flag.Duration("sim", time.Minute, "how long the simulator may look for each")
+	brief = flag.Duration("brief", 10*time.Second, "how long it may look for those of which the list says why it cannot find them")
 	tests = flag.Bool("tests", false, "run the tests that are named, too")
 	once  = flag.Bool("together", false, "take all of them out at once, for the simulator")
+	out   = flag.String("out", "", "also write the table to this file")
 	root  = flag.String("root", "..", "the root of the module")
 )
 
@@ -59,35 +63,8 @@ func main() {
 		list = slices.DeleteFunc(list, func(m mutant) bool { return m.none != "" })
 		list = []mutant{together(list)}
 	}
-	missed := 0
-	fmt.Println("| protection taken out | found by the simulator | by tests |\n|---|---|---|")
-	for _, m := range list {
-		if m.none != "" {
-			fmt.Printf("| %s | no line can be changed: %s | |\n", m.name, m.none)
-			continue
-		}
-		overlay, err := m.overlay()
-		if err != nil {
-			fail(fmt.Errorf("%s: %w", m.name, err))
-		}
-		seen := m.simulate(overlay)
-		if seen == "" && m.unseen == "" {
-			missed++
-			seen = "**no**"
-		} else if seen == "" {
-			seen = "no: " + m.unseen
-		}
-		found := m.tests
-		if *tests && m.tests != "" {
-			found = m.test(overlay)
-			if strings.HasPrefix(found, "**") {
-				missed++
-			}
-		}
-		fmt.Printf("| %s | %s | %s |\n", m.name, seen, found)
-	}
-	if missed > 0 {
-		fail(fmt.Errorf("%d were not found", missed))
+	if err := takeOut(list); err != nil {
+		fail(err)
 	}
 }
 
@@ -97,7 +74,7 @@ func fail(err error) {
 }
 
 // read reads the table: blocks of "== name", one or more times "file: …" with lines that
-// begin with "-" and "+", and perhaps "row: …", "module: …", "tests: …", "fleet: …" and "unseen: …"; or "none: …".
+// begin with "-" and "+", and perhaps "row: …", "defect: …", "module: …", "tests: …", "fleet: …" and "unseen: …"; or "none: …".
 func read(path string) (list []mutant, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -117,6 +94,8 @@ func read(path string) (list []mutant, err error) {
 				m.edits = append(m.edits, edit{file: value})
 			case key == "row":
 				m.row = value
+			case key == "defect":
+				m.defect = value
 			case key == "none":
 				m.none = value
 			case key == "module":
@@ -188,29 +167,35 @@ func (m *mutant) overlay() (string, error) {
 }
 
 // run runs tests with the change, and returns what they print, and whether they fail.
-func (m *mutant) run(overlay, tests, module, pkg string, env ...string) (string, bool) {
+func (m *mutant) run(overlay, tests, module, pkg string, env ...string) (string, bool, error) {
 	cmd := exec.Command("go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-failfast", "-timeout", "10m", "-run", tests, pkg)
 	cmd.Dir, cmd.Env = filepath.Join(*root, module), append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && !strings.Contains(string(out), "--- FAIL") && !strings.Contains(string(out), "panic:") && !strings.Contains(string(out), "fatal error:") {
-		fail(fmt.Errorf("%s: %w\n%s", m.name, err, out))
+		return "", false, fmt.Errorf("%s: %w\n%s", m.name, err, out)
 	}
-	return string(out), err != nil
+	return string(out), err != nil, nil
 }
 
 var violation = regexp.MustCompile(`(seed \d+: |(?:kept|calendar)_test.go:\d+: )(\w+) at [^:]*: .*`)
 
 // simulate says which promise was broken first, and after how long. The fleet that is known to find it
 // lives first, and alone.
-func (m *mutant) simulate(overlay string) string {
-	began := time.Now()
+func (m *mutant) simulate(overlay string) (string, error) {
+	began, length := time.Now(), *sim
+	if m.unseen != "" {
+		length = min(length, *brief)
+	}
 	fleets := []string{"TestKept|TestDaysOfACalendar|TestSimulate$"}
 	if m.fleet != "" {
 		test, name, _ := strings.Cut(m.fleet, "/")
 		fleets = slices.Insert(fleets, 0, "^"+test+"$/^"+regexp.QuoteMeta(strings.ReplaceAll(name, " ", "_"))+"$")
 	}
 	for _, tests := range fleets {
-		out, failed := m.run(overlay, tests, "", "./internal/sim", "SIM="+sim.String(), "SIM_STOP=1")
+		out, failed, err := m.run(overlay, tests, "", "./internal/sim", "SIM="+length.String(), "SIM_STOP=1")
+		if err != nil {
+			return "", err
+		}
 		if !failed {
 			continue
 		}
@@ -218,17 +203,19 @@ func (m *mutant) simulate(overlay string) string {
 		if v := violation.FindStringSubmatch(out); v != nil {
 			what = v[2] + ", " + where(v[1])
 		}
-		return fmt.Sprintf("%s, %.0f s", what, time.Since(began).Seconds())
+		return fmt.Sprintf("%s, %.0f s", what, time.Since(began).Seconds()), nil
 	}
-	return ""
+	return "", nil
 }
 
-func (m *mutant) test(overlay string) string {
+// test returns the tests that find it, or none.
+func (m *mutant) test(overlay string) (string, error) {
 	pkg, names, _ := strings.Cut(m.tests, " ")
-	if _, failed := m.run(overlay, "^("+names+")$", m.module, "./"+pkg); !failed {
-		return "**not by " + names + "**"
+	_, failed, err := m.run(overlay, "^("+names+")$", m.module, "./"+pkg)
+	if !failed {
+		return "", err
 	}
-	return names
+	return names, err
 }
 
 // where says in which fleet it was.

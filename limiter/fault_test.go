@@ -3,6 +3,8 @@ package limiter_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strings"
@@ -115,9 +117,40 @@ func (m *timers) most() time.Duration {
 // within is how long what has a budget may take.
 func (m *timers) within(budget time.Duration) time.Duration { return budget + slack + 2*m.most() }
 
-// loads is as many loads as there are at once. More of them would take more than two
-// processors have that do something else, too, and no decision would be in time.
-var loads = make(chan struct{}, 4)
+// loads are those that run at once: a few, which two processors have time for that do something else, too,
+// or no decision would be in time; and more as long as the processors have nothing to do now and then.
+var loads struct {
+	next sync.Mutex // of the one that begins next
+	run  atomic.Int64
+}
+
+func takeTurn() {
+	const few, many, moment = 4, 20, 50 * time.Millisecond
+	loads.next.Lock()
+	defer loads.next.Unlock()
+	for n := loads.run.Load(); n >= few; n = loads.run.Load() {
+		before := idled()
+		time.Sleep(moment)
+		if idled()-before > time.Duration(runtime.NumCPU())*moment/5 && n < many {
+			break
+		}
+	}
+	loads.run.Add(1)
+}
+
+// idled is for how long the processors had nothing to do, all together. It stays 0 where that cannot be read, or
+// where there are more of them than this process may use.
+func idled() time.Duration {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil || runtime.GOMAXPROCS(0) < runtime.NumCPU() {
+		return 0
+	}
+	var user, nice, system, idle int64
+	if _, err := fmt.Sscanf(string(text), "cpu %d %d %d %d", &user, &nice, &system, &idle); err != nil {
+		return 0
+	}
+	return time.Duration(idle) * 10 * time.Millisecond
+}
 
 // peeker is what can be asked without being charged, as users do in between.
 type peeker interface {
@@ -129,12 +162,12 @@ func (l *load) halt() {
 		close(l.stop)
 		l.wg.Wait()
 		l.timers.end()
-		<-loads
+		loads.run.Add(-1)
 	})
 }
 
 func startLoad(t *testing.T, lim limiter.Allower, callers, keys int) *load {
-	loads <- struct{}{}
+	takeTurn()
 	l := &load{timers: measured(t), stop: make(chan struct{}), began: time.Now()}
 	t.Cleanup(l.halt)
 	for i := range callers {

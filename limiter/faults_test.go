@@ -367,7 +367,7 @@ func faultRows(t *testing.T, made func(*testing.T, *scene) subject, without ...s
 					t.Logf("%+v", sub.of.Health())
 				}
 			})
-			until(t, "decisions by Redis", s.load.more(limiter.SourceRedis, 200))
+			until(t, "decisions by Redis", s.load.more(limiter.SourceRedis, 100))
 			if n := started.running(""); n < 20 {
 				t.Errorf("%d goroutines are counted where 20 callers run", n)
 			}

@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) {
 	logging.Disable() // go-redis on every failed dial
 	// Most wait: for servers that start, clusters that form, breakers that close. What computes
-	// takes turns: see loads.
+	// takes turns: see takeTurn.
 	_ = flag.Set("test.parallel", "24")
 	redistest.VerifyNoLeaks(m)
 }

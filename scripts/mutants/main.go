@@ -37,7 +37,7 @@ type edit struct{ file, old, new string }
 
 var (
 	only  = flag.String("run", "", "only the mutants whose name matches this regular expression")
-	sim   = flag.Duration("sim", time.Minute, "how long the simulator may look for each")
+	sim   = flag.Duration("sim", time.Minute, "how long the simulator may look for each; 0 is not at all")
 	brief = flag.Duration("brief", 10*time.Second, "how long it may look for those of which the list says why it cannot find them")
 	tests = flag.Bool("tests", false, "run the tests that are named, too")
 	once  = flag.Bool("together", false, "take all of them out at once, for the simulator")
@@ -181,11 +181,8 @@ var violation = regexp.MustCompile(`(seed \d+: |(?:kept|calendar)_test.go:\d+: )
 
 // simulate says which promise was broken first, and after how long. The fleet that is known to find it
 // lives first, and alone.
-func (m *mutant) simulate(overlay string) (string, error) {
-	began, length := time.Now(), *sim
-	if m.unseen != "" {
-		length = min(length, *brief)
-	}
+func (m *mutant) simulate(overlay string, length time.Duration) (string, error) {
+	began := time.Now()
 	fleets := []string{"TestKept|TestDaysOfACalendar|TestSimulate$"}
 	if m.fleet != "" {
 		test, name, _ := strings.Cut(m.fleet, "/")

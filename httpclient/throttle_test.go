@@ -186,23 +186,28 @@ func TestOneDrawPerAttempt(t *testing.T) {
 
 // TestHostThatFailsDuringTheWait: who waits for the limiter meanwhile is not sent.
 func TestHostThatFailsDuringTheWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := scripted(status(500))
-		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
-			time.Sleep(100 * time.Millisecond) // all others come to the limiter
-			return s.RoundTrip(r)
-		}), httpclient.WithLimiter(newLocal(t, limiter.TokenBucket(limiter.PerSecond(1), 2))), strict(2))
-		var wg sync.WaitGroup
-		for range 10 {
-			wg.Go(func() {
-				if resp, err := rt.RoundTrip(once(get(t, api))); err == nil {
-					resp.Body.Close()
-				}
-			})
-		}
-		wg.Wait()
-		s.wantSent(t, 2)
-	})
+	for _, limit := range []limiter.Limit{
+		limiter.TokenBucket(limiter.PerSecond(1), 2),         // the others stand in line
+		limiter.LeakyBucketShaping(limiter.PerSecond(1), 10), // each has a turn of its own
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := scripted(status(500))
+			rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(100 * time.Millisecond) // all others come to the limiter
+				return s.RoundTrip(r)
+			}), httpclient.WithLimiter(newLocal(t, limit)), strict(2))
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() {
+					if resp, err := rt.RoundTrip(once(get(t, api))); err == nil {
+						resp.Body.Close()
+					}
+				})
+			}
+			wg.Wait()
+			s.wantSent(t, 2)
+		})
+	}
 }
 
 // respondsOther checks that another host is still asked.

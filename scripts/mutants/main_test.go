@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -100,4 +101,49 @@ func hasTest(t *testing.T, dir, pattern string) bool {
 		}
 	}
 	return false
+}
+
+// TestEachRowIsTakenOut: each protection of the table of CONTRIBUTING.md is taken out by a block, or one says why
+// none can. There are finer blocks beside those. Those that none takes out yet may only become fewer.
+const notYet = 24
+
+func TestEachRowIsTakenOut(t *testing.T) {
+	list, err := read("protections.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "| protection | where | test |\n|---|---|---|\n")
+	rows := map[string]bool{}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, " | ")
+		if len(cells) != 3 {
+			break
+		}
+		rows[strings.TrimPrefix(cells[0], "| ")] = false
+	}
+	if len(rows) < 200 {
+		t.Fatalf("only %d rows are read", len(rows))
+	}
+	for _, m := range list {
+		if _, ok := rows[m.row]; !ok && m.row != "" {
+			t.Errorf("%s: the table has no row %q", m.name, m.row)
+		}
+		rows[cmp.Or(m.row, m.name)] = true
+		if (m.none == "") != (len(m.edits) > 0) {
+			t.Errorf("%s: either lines are changed or none can be", m.name)
+		}
+	}
+	var left []string
+	for row, taken := range rows {
+		if !taken {
+			left = append(left, row)
+		}
+	}
+	if len(left) != notYet {
+		t.Errorf("%d rows have no block, and %d had none:\n%s", len(left), notYet, strings.Join(left, "\n"))
+	}
 }

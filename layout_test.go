@@ -57,7 +57,7 @@ var imports = map[string][]string{
 	"internal/chain":            nil,
 	"internal/topk":             nil,
 	"internal/admission":        {"internal/chain", "internal/critical", "internal/configerr", "internal/wait", "limiter", "retry"},
-	"internal/sim":              {"calendar", "sampled", "internal/algo", "internal/lua", "internal/redislink", "breaker", "limiter", "semaphore", "httpclient"},
+	"internal/sim":              {"calendar", "sampled", "internal/algo", "internal/lua", "internal/redislink", "breaker", "limiter", "semaphore", "httpclient", "retry"},
 	"internal/redisproc":        nil,
 	"internal/redistest":        {"internal/faultproxy", "internal/redisproc"},
 	"internal/faultproxy":       nil,

@@ -105,7 +105,7 @@ func hasTest(t *testing.T, dir, pattern string) bool {
 
 // TestEachRowIsTakenOut: each protection of the table of CONTRIBUTING.md is taken out by a block, or one says why
 // none can. There are finer blocks beside those. Those that none takes out yet may only become fewer.
-const notYet = 24
+const notYet = 14
 
 func TestEachRowIsTakenOut(t *testing.T) {
 	list, err := read("protections.txt")

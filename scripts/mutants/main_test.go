@@ -103,10 +103,11 @@ func hasTest(t *testing.T, dir, pattern string) bool {
 	return false
 }
 
-// TestEachRowIsTakenOut: each protection of the table of CONTRIBUTING.md is taken out by a block, or one says why
-// none can. There are finer blocks beside those. Those that none takes out yet may only become fewer.
-const notYet = 14
+// notYet is how many protections no block takes out yet. They may only become fewer.
+const notYet = 12
 
+// TestEachRowIsTakenOut: each protection of the table of CONTRIBUTING.md is taken out by a block, or one says why
+// none can. There are finer blocks beside those.
 func TestEachRowIsTakenOut(t *testing.T) {
 	list, err := read("protections.txt")
 	if err != nil {

@@ -75,8 +75,10 @@ func TestSimulate(t *testing.T) {
 	}
 	took := time.Since(began)
 	runtime.ReadMemStats(&after)
-	if each := float64(after.Mallocs-before.Mallocs) / float64(sum.Decisions); usual && each > mostAllocations {
-		t.Errorf("%.0f allocations for each decision; at most %d are allowed", each, mostAllocations)
+	each := float64(after.Mallocs-before.Mallocs) / float64(sum.Decisions)
+	t.Logf("%.0f allocations for each decision", each)
+	if usual && each > mostAllocations {
+		t.Errorf("at most %d allocations for each decision are allowed", mostAllocations)
 	}
 	fmt.Printf("%d fleets from seed %d to %d, %.1f fleet-hours, %d decisions, %d checks in %v (%.2g s per fleet-hour)\nfleets: %s\nfaults: %s\nredirects: %s\n",
 		worlds, seed-uint64(worlds), seed-1, fleets.Hours(), sum.Decisions, sum.Checks, took.Round(time.Second), took.Seconds()/fleets.Hours(), counted(shaped), counted(sum.Faults), counted(sum.Redirects))

@@ -91,7 +91,7 @@ recipes:
 
 # Takes protections out, or changes a package (PKG=./retry), and shows what finds that.
 mutants:
-	@cd scripts && GOWORK=off go run ./mutants $(if $(PKG),-pkg $(PKG),-tests)
+	@cd scripts && GOWORK=off go run ./mutants $(if $(PKG),-pkg $(PKG),-tests -out ../docs/protections.md)
 
 # Hours: long traces, real kills, every fuzz target, fleets and mutants; SOAK=10 is ten times that.
 soak:

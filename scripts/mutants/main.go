@@ -41,7 +41,8 @@ var (
 	brief = flag.Duration("brief", 10*time.Second, "how long it may look for those of which the list says why it cannot find them")
 	tests = flag.Bool("tests", false, "run the tests that are named, too")
 	once  = flag.Bool("together", false, "take all of them out at once, for the simulator")
-	out   = flag.String("out", "", "also write the table to this file")
+	out   = flag.String("out", "", "also write the whole table to this file")
+	found = flag.String("found", "mutants/found.jsonl", "what was found before, which is not tried again while the changed files are what they were")
 	root  = flag.String("root", "..", "the root of the module")
 )
 
@@ -57,13 +58,13 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	match := regexp.MustCompile(*only)
-	list = slices.DeleteFunc(list, func(m mutant) bool { return !match.MatchString(m.name) })
-	if *once && len(list) > 1 {
-		list = slices.DeleteFunc(list, func(m mutant) bool { return m.none != "" })
-		list = []mutant{together(list)}
+	match := regexp.MustCompile(*only).MatchString
+	if *once {
+		list = slices.DeleteFunc(list, func(m mutant) bool { return m.none != "" || !match(m.name) })
+		list, match = []mutant{together(list)}, func(string) bool { return true }
+		*found = os.DevNull
 	}
-	if err := takeOut(list); err != nil {
+	if err := takeOut(list, match); err != nil {
 		fail(err)
 	}
 }
@@ -168,7 +169,7 @@ func (m *mutant) overlay() (string, error) {
 
 // run runs tests with the change, and returns what they print, and whether they fail.
 func (m *mutant) run(overlay, tests, module, pkg string, env ...string) (string, bool, error) {
-	cmd := exec.Command("go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-failfast", "-timeout", "10m", "-run", tests, pkg)
+	cmd := exec.Command("go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-failfast", "-timeout", "4m", "-run", tests, pkg)
 	cmd.Dir, cmd.Env = filepath.Join(*root, module), append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && !strings.Contains(string(out), "--- FAIL") && !strings.Contains(string(out), "panic:") && !strings.Contains(string(out), "fatal error:") {

@@ -3,11 +3,13 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestProtections: the table can be read, each mutant has its lines in its files once, and
@@ -138,6 +140,83 @@ func TestEachRowIsTakenOut(t *testing.T) {
 	for row, taken := range rows {
 		if !taken {
 			t.Errorf("no block takes out %q", row)
+		}
+	}
+}
+
+// TestWhatWasFoundIsTriedAgain: only once the file, the change or what has to find it is another.
+func TestWhatWasFoundIsTriedAgain(t *testing.T) {
+	was := *root
+	t.Cleanup(func() { *root = was })
+	*root = t.TempDir()
+	source, path := filepath.Join(*root, "a.go"), filepath.Join(t.TempDir(), "found.jsonl")
+	write := func(text string) {
+		if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(m *mutant) result {
+		rs, err := openResults(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := rs.of(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	write("x\n")
+	m := mutant{name: "a | b", edits: []edit{{"a.go", "x\n", "y\n"}}, tests: "p TestA"}
+	r := of(&m)
+	r.Simulator, r.Tests = "P1, a kept fleet, 9 s", "TestA"
+	rs, err := openResults(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(rs.keep(result{Name: "other"}), rs.keep(r)); err != nil {
+		t.Fatal(err)
+	}
+	if got := of(&m); got != r {
+		t.Errorf("%+v, want %+v", got, r)
+	}
+	write("x\nz\n")
+	if got := of(&m); got.Simulator != "" || got.Tests != "" {
+		t.Errorf("of another file: %+v", got)
+	}
+	write("x\n")
+	m.tests = "p TestB"
+	if line, err := m.line(of(&m)); err != nil || !strings.Contains(line, "| not asked yet | not tried yet: `p TestB` |") {
+		t.Errorf("of another test: %s (%v)", line, err)
+	}
+	if line, err := m.line(result{Looked: time.Minute}); err == nil || !strings.Contains(line, "**not in 1m0s**") {
+		t.Errorf("found by nothing: %s (%v)", line, err)
+	}
+}
+
+// TestPageIsWhole: the page has a line for each block, in their order, and each names what finds it. What
+// was found since is not on it.
+func TestPageIsWhole(t *testing.T) {
+	list, err := read("protections.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/protections.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	lines := strings.Split(table, "\n")
+	if len(lines) != len(list) {
+		t.Fatalf("%d lines for %d blocks: run make mutants", len(lines), len(list))
+	}
+	for i, m := range list {
+		if !strings.HasPrefix(lines[i], "| "+m.name+" | ") {
+			t.Errorf("line %d is not of %q: %s", i, m.name, lines[i])
+		}
+		if strings.Contains(lines[i], "**") {
+			t.Errorf("neither the simulator finds it nor does it say why: %s", lines[i])
 		}
 	}
 }

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,13 +19,16 @@ import (
 
 // result is what found that a protection is missing.
 type result struct {
-	Simulator string        // the promise, the fleet and the time, or empty
-	Looked    time.Duration // for how long it found nothing
-	Tests     string        // or empty
+	Name      string
+	Key       string        // of what was tried, see mutant.key
+	Simulator string        `json:",omitempty"` // the promise, the fleet and the time
+	Looked    time.Duration `json:",omitempty"` // for how long the simulator found nothing
+	Tests     string        `json:",omitempty"` // that find it
 }
 
-// takeOut takes protections out, one at a time on each of some processors, and prints the table.
-func takeOut(list []mutant) error {
+// takeOut takes those protections out whose names match, one at a time on each of some processors, prints their
+// lines of the table, and writes the whole table where that is asked for.
+func takeOut(list []mutant, match func(string) bool) error {
 	simulated, err := contained()
 	if err != nil {
 		return err
@@ -31,19 +38,31 @@ func takeOut(list []mutant) error {
 			list[i].unseen = absent
 		}
 	}
-	kept, err := openResults()
+	kept, err := openResults(*found)
 	if err != nil {
 		return err
 	}
-	rows, errs := make([]string, len(list)), make([]error, len(list))
+	maps.DeleteFunc(kept.seen, func(name string, _ result) bool {
+		return !slices.ContainsFunc(list, func(m mutant) bool { return m.name == name })
+	})
+	found, errs := make([]result, len(list)), make([]error, len(list))
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, *atOnce)
 	for i, m := range list {
+		if !match(m.name) {
+			if found[i], err = kept.of(&m); err != nil {
+				return err
+			}
+			continue
+		}
 		wg.Go(func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			rows[i], errs[i] = m.line(kept)
-			fmt.Print(rows[i])
+			if found[i], errs[i] = m.take(kept); errs[i] == nil {
+				var line string
+				line, errs[i] = m.line(found[i])
+				fmt.Print(line)
+			}
 			if errs[i] != nil {
 				fmt.Fprintln(os.Stderr, errs[i])
 			}
@@ -51,7 +70,7 @@ func takeOut(list []mutant) error {
 	}
 	wg.Wait()
 	if *out != "" {
-		if err := os.WriteFile(*out, []byte(document(list, rows)), 0o600); err != nil {
+		if err := os.WriteFile(*out, []byte(document(list, found)), 0o600); err != nil {
 			return err
 		}
 	}
@@ -62,7 +81,7 @@ func takeOut(list []mutant) error {
 		}
 	}
 	if missed > 0 {
-		return fmt.Errorf("%d of %d were not found", missed, len(list))
+		return fmt.Errorf("%d were not found", missed)
 	}
 	return nil
 }
@@ -96,55 +115,57 @@ func (m *mutant) touches(dirs map[string]bool) bool {
 	return false
 }
 
-// line takes one out and is its line of the table. The error says that nothing found it.
-func (m *mutant) line(kept *results) (string, error) {
-	if m.none != "" {
-		return fmt.Sprintf("| %s | no line can be changed: %s | |\n", m.name, m.none), nil
+// take takes one out. The error says that it could not, or that the named tests did not find it.
+func (m *mutant) take(kept *results) (r result, err error) {
+	if r, err = kept.of(m); err != nil || m.none != "" {
+		return r, err
 	}
 	overlay, err := m.overlay()
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", m.name, err)
+		return r, fmt.Errorf("%s: %w", m.name, err)
 	}
 	defer os.RemoveAll(filepath.Dir(overlay))
-	key, err := m.key()
-	if err != nil {
-		return "", err
-	}
-	r := kept.of(key)
 	length := *sim
 	if m.unseen != "" {
 		length = min(length, *brief)
 	}
 	if r.Simulator == "" && r.Looked < length && m.unseen != absent {
 		if r.Simulator, err = m.simulate(overlay, length); err != nil {
-			return "", err
+			return r, err
 		}
-		r.Looked = length
+		if r.Looked = 0; r.Simulator == "" {
+			r.Looked = length
+		}
 	}
 	if r.Tests == "" && *tests && m.tests != "" {
-		if r.Tests, err = m.test(overlay); err != nil {
-			return "", err
+		if r.Tests, err = m.test(overlay); err == nil && r.Tests == "" {
+			err = fmt.Errorf("%s: not found by %s", m.name, m.tests)
 		}
 	}
-	if err := kept.keep(key, r); err != nil {
-		return "", err
+	return r, errors.Join(err, kept.keep(r))
+}
+
+// line is a line of the table. The error says that the simulator looked and did not find it.
+func (m *mutant) line(r result) (string, error) {
+	if m.none != "" {
+		return fmt.Sprintf("| %s | no line can be changed: %s | |\n", m.name, m.none), nil
 	}
-	seen, found := r.Simulator, "`"+strings.ReplaceAll(m.tests, "|", "`, `")+"`"
+	seen, by, err := r.Simulator, "", error(nil)
 	switch {
-	case seen == "" && m.unseen == "" && *sim == 0:
-		seen = "not asked"
-	case seen == "" && m.unseen == "":
-		seen, err = "**no**", fmt.Errorf("%s: not found by the simulator", m.name)
-	case seen == "":
+	case seen == "" && m.unseen != "":
 		seen = "no: " + m.unseen
+	case seen == "" && r.Looked == 0:
+		seen = "not asked yet"
+	case seen == "":
+		seen, err = fmt.Sprintf("**not in %v**", r.Looked), fmt.Errorf("%s: not found by the simulator", m.name)
 	}
-	switch {
-	case m.tests == "":
-		found = ""
-	case *tests && r.Tests == "":
-		found, err = "**not by** "+found, fmt.Errorf("%s: not found by %s", m.name, m.tests)
+	if m.tests != "" {
+		by = "`" + strings.ReplaceAll(m.tests, "|", "`, `") + "`"
 	}
-	return fmt.Sprintf("| %s | %s | %s |\n", m.name, seen, found), err
+	if by != "" && r.Tests == "" {
+		by = "not tried yet: " + by
+	}
+	return fmt.Sprintf("| %s | %s | %s |\n", m.name, seen, by), err
 }
 
 // key is the same as long as the lines that are changed, their files, and what has to find that are.
@@ -164,69 +185,102 @@ func (m *mutant) key() (string, error) {
 // results are what was found before, one line each.
 type results struct {
 	mu   sync.Mutex
-	seen map[string]result
+	seen map[string]result // by name
 	path string
 }
 
-func openResults() (*results, error) {
-	dir, err := cacheDir()
-	if err != nil {
-		return nil, err
-	}
-	r := &results{seen: map[string]result{}, path: filepath.Join(dir, "protections.json")}
-	text, err := os.ReadFile(r.path)
+func openResults(path string) (*results, error) {
+	rs := &results{seen: map[string]result{}, path: path}
+	text, err := os.ReadFile(path)
 	if os.IsNotExist(err) || *fresh {
+		return rs, nil
+	}
+	for line := range strings.Lines(string(text)) {
+		var r result
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		rs.seen[r.Name] = r
+	}
+	return rs, err
+}
+
+// of is what was found of a protection, if what was tried is the same now.
+func (rs *results) of(m *mutant) (result, error) {
+	key, err := m.key()
+	if err != nil {
+		return result{}, err
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if r := rs.seen[m.name]; r.Key == key {
 		return r, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return r, json.Unmarshal(text, &r.seen)
+	return result{Name: m.name, Key: key}, nil
 }
 
-func (rs *results) of(key string) result {
+func (rs *results) keep(r result) error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	return rs.seen[key]
-}
-
-func (rs *results) keep(key string, r result) error {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	rs.seen[key] = r
-	text, err := json.Marshal(rs.seen)
-	if err != nil {
-		return err
+	rs.seen[r.Name] = r
+	var all bytes.Buffer
+	lines := json.NewEncoder(&all)
+	for _, name := range slices.Sorted(maps.Keys(rs.seen)) {
+		if err := lines.Encode(rs.seen[name]); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(rs.path, text, 0o600)
+	return os.WriteFile(rs.path, all.Bytes(), 0o600)
 }
 
 // document is the page that the table is published on.
-func document(list []mutant, rows []string) string {
+func document(list []mutant, found []result) string {
 	commit, err := exec.Command("git", "-C", *root, "describe", "--always", "--dirty").Output()
 	if err != nil {
 		commit = []byte("unknown")
 	}
 	const head = "| protection taken out | found by the simulator | by tests |\n|---|---|---|\n"
 	var all, defects strings.Builder
+	var none, without, seen, reasons, looked, byTests int
 	for i, m := range list {
-		all.WriteString(rows[i])
+		r := found[i]
+		row, _ := m.line(r)
+		all.WriteString(row)
 		if m.defect != "" {
-			fmt.Fprintf(&defects, "| %s %s", m.defect, strings.TrimPrefix(rows[i], "|"))
+			fmt.Fprintf(&defects, "| %s %s", m.defect, strings.TrimPrefix(row, "|"))
+		}
+		if r.Tests != "" {
+			byTests++
+		}
+		switch {
+		case m.none != "":
+			none++
+		case r.Simulator != "":
+			seen++
+		case m.unseen == absent:
+			without++
+		case m.unseen != "":
+			reasons++
+			if r.Looked > 0 {
+				looked++
+			}
 		}
 	}
 	return fmt.Sprintf(`# Protections, taken out one at a time
 
-Written by `+"`make mutants`"+`, which takes out each protection of the table in [CONTRIBUTING.md](../CONTRIBUTING.md), and looks
-whether the simulator finds that within %v, and the tests that are named. Where it cannot, the table says why, and it looks for %v only.
-The time includes what it takes to compile the change. Last written on %s at commit %s. What was found at
-an earlier commit is not tried again while the changed files are what they were.
+Written by `+"`make mutants`"+`, which takes out each protection of the table in [CONTRIBUTING.md](../CONTRIBUTING.md), some of them in several
+ways, and looks whether the simulator finds that within a minute on one processor, and whether the tests that are named do. The
+time includes what it takes to compile the change. What was found at an earlier commit is not tried again while the changed
+files are what they were (`+"`scripts/mutants/found.jsonl`"+`). Last written on %s at commit %s.
+
+Of %d, the simulator found %d, and does not contain what %d change. Of %d the table says why it cannot find them; it looked for %d of these as
+well, for seconds, and found none. The tests found %d. Of %d no line can be changed.
 
 %s%s
 ## Defects that were put back
 
 Users met these in earlier versions.
 
-| defect %s|---%s%s`, *sim, *brief, time.Now().Format(time.DateOnly), strings.TrimSpace(string(commit)), head, all.String(),
-		head[:strings.Index(head, "\n")+1], head[strings.Index(head, "\n")+1:], cmp.Or(defects.String(), "\n"))
+| defect %s|---%s%s`, time.Now().Format(time.DateOnly), strings.TrimSpace(string(commit)), len(list), seen, without, reasons, looked, byTests, none,
+		head, all.String(), head[:strings.Index(head, "\n")+1], head[strings.Index(head, "\n")+1:], cmp.Or(defects.String(), "\n"))
 }

@@ -120,6 +120,9 @@ func (m *mutant) take(kept *results) (r result, err error) {
 	if r, err = kept.of(m); err != nil || m.none != "" {
 		return r, err
 	}
+	if *fresh {
+		r = result{Name: m.name, Key: r.Key}
+	}
 	overlay, err := m.overlay()
 	if err != nil {
 		return r, fmt.Errorf("%s: %w", m.name, err)
@@ -192,7 +195,7 @@ type results struct {
 func openResults(path string) (*results, error) {
 	rs := &results{seen: map[string]result{}, path: path}
 	text, err := os.ReadFile(path)
-	if os.IsNotExist(err) || *fresh {
+	if os.IsNotExist(err) {
 		return rs, nil
 	}
 	for line := range strings.Lines(string(text)) {

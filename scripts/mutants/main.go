@@ -167,9 +167,9 @@ func (m *mutant) overlay() (string, error) {
 	return overlay, os.WriteFile(overlay, b, 0o600)
 }
 
-// run runs tests with the change, and returns what they print, and whether they fail.
-func (m *mutant) run(overlay, tests, module, pkg string, env ...string) (string, bool, error) {
-	cmd := exec.Command("go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-failfast", "-timeout", "4m", "-run", tests, pkg)
+// run runs tests with the change, for some time at most, and returns what they print, and whether they fail.
+func (m *mutant) run(most time.Duration, overlay, tests, module, pkg string, env ...string) (string, bool, error) {
+	cmd := exec.Command("go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-failfast", "-timeout", most.String(), "-run", tests, pkg)
 	cmd.Dir, cmd.Env = filepath.Join(*root, module), append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && !strings.Contains(string(out), "--- FAIL") && !strings.Contains(string(out), "panic:") && !strings.Contains(string(out), "fatal error:") {
@@ -190,7 +190,7 @@ func (m *mutant) simulate(overlay string, length time.Duration) (string, error) 
 		fleets = slices.Insert(fleets, 0, "^"+test+"$/^"+regexp.QuoteMeta(strings.ReplaceAll(name, " ", "_"))+"$")
 	}
 	for _, tests := range fleets {
-		out, failed, err := m.run(overlay, tests, "", "./internal/sim", "SIM="+length.String(), "SIM_STOP=1")
+		out, failed, err := m.run(length+10*time.Minute, overlay, tests, "", "./internal/sim", "SIM="+length.String(), "SIM_STOP=1")
 		if err != nil {
 			return "", err
 		}
@@ -209,7 +209,7 @@ func (m *mutant) simulate(overlay string, length time.Duration) (string, error) 
 // test returns the tests that find it, or none.
 func (m *mutant) test(overlay string) (string, error) {
 	pkg, names, _ := strings.Cut(m.tests, " ")
-	_, failed, err := m.run(overlay, "^("+names+")$", m.module, "./"+pkg)
+	_, failed, err := m.run(4*time.Minute, overlay, "^("+names+")$", m.module, "./"+pkg)
 	if !failed {
 		return "", err
 	}

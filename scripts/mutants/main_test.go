@@ -192,10 +192,24 @@ func TestWhatWasFoundIsTriedAgain(t *testing.T) {
 	if line, err := m.line(result{Looked: time.Minute}); err == nil || !strings.Contains(line, "**not in 1m0s**") {
 		t.Errorf("found by nothing: %s (%v)", line, err)
 	}
+	if line, err := m.line(result{Simulator: "P1", Passed: true}); err == nil || !strings.Contains(line, "**not by** `p TestB`") {
+		t.Errorf("not found by its tests: %s (%v)", line, err)
+	}
 }
 
-// TestPageIsWhole: the page has a line for each block, in their order, and each names what finds it. What
-// was found since is not on it.
+// TestDefectsHaveTheirColumns: each table of the page has as many cells in each line as in its head.
+func TestDefectsHaveTheirColumns(t *testing.T) {
+	m := mutant{name: "a", defect: "b", edits: []edit{{"a.go", "x\n", "y\n"}}, tests: "p TestA"}
+	page := document([]mutant{m}, []result{{Simulator: "P1", Tests: "TestA"}})
+	for _, line := range []string{"| a | P1 | `p TestA` |\n", "| defect | protection taken out | found by the simulator | by tests |\n|---|---|---|---|\n| b | a | P1 | `p TestA` |\n"} {
+		if !strings.Contains(page, line) {
+			t.Errorf("the page has no %q:\n%s", line, page)
+		}
+	}
+}
+
+// TestPageIsWhole: the page has a line for each block, in their order, and none says that what looked did
+// not find it.
 func TestPageIsWhole(t *testing.T) {
 	list, err := read("protections.txt")
 	if err != nil {
@@ -216,7 +230,7 @@ func TestPageIsWhole(t *testing.T) {
 			t.Errorf("line %d is not of %q: %s", i, m.name, lines[i])
 		}
 		if strings.Contains(lines[i], "**") {
-			t.Errorf("neither the simulator finds it nor does it say why: %s", lines[i])
+			t.Errorf("what looked did not find it, and nothing says why: %s", lines[i])
 		}
 	}
 }

@@ -24,6 +24,7 @@ type result struct {
 	Simulator string        `json:",omitempty"` // the promise, the fleet and the time
 	Looked    time.Duration `json:",omitempty"` // for how long the simulator found nothing
 	Tests     string        `json:",omitempty"` // that find it
+	Passed    bool          `json:",omitempty"` // the named tests do not find it
 }
 
 // takeOut takes those protections out whose names match, one at a time on each of some processors, prints their
@@ -45,12 +46,12 @@ func takeOut(list []mutant, match func(string) bool) error {
 	maps.DeleteFunc(kept.seen, func(name string, _ result) bool {
 		return !slices.ContainsFunc(list, func(m mutant) bool { return m.name == name })
 	})
-	found, errs := make([]result, len(list)), make([]error, len(list))
+	rows, errs := make([]result, len(list)), make([]error, len(list))
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, *atOnce)
 	for i, m := range list {
 		if !match(m.name) {
-			if found[i], err = kept.of(&m); err != nil {
+			if rows[i], err = kept.of(&m); err != nil {
 				return err
 			}
 			continue
@@ -58,9 +59,9 @@ func takeOut(list []mutant, match func(string) bool) error {
 		wg.Go(func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			if found[i], errs[i] = m.take(kept); errs[i] == nil {
+			if rows[i], errs[i] = m.take(kept); errs[i] == nil {
 				var line string
-				line, errs[i] = m.line(found[i])
+				line, errs[i] = m.line(rows[i])
 				fmt.Print(line)
 			}
 			if errs[i] != nil {
@@ -70,7 +71,7 @@ func takeOut(list []mutant, match func(string) bool) error {
 	}
 	wg.Wait()
 	if *out != "" {
-		if err := os.WriteFile(*out, []byte(document(list, found)), 0o600); err != nil {
+		if err := os.WriteFile(*out, []byte(document(list, rows)), 0o600); err != nil {
 			return err
 		}
 	}
@@ -115,7 +116,7 @@ func (m *mutant) touches(dirs map[string]bool) bool {
 	return false
 }
 
-// take takes one out. The error says that it could not, or that the named tests did not find it.
+// take takes one out. The error says that it could not.
 func (m *mutant) take(kept *results) (r result, err error) {
 	if r, err = kept.of(m); err != nil || m.none != "" {
 		return r, err
@@ -141,14 +142,13 @@ func (m *mutant) take(kept *results) (r result, err error) {
 		}
 	}
 	if r.Tests == "" && *tests && m.tests != "" {
-		if r.Tests, err = m.test(overlay); err == nil && r.Tests == "" {
-			err = fmt.Errorf("%s: not found by %s", m.name, m.tests)
-		}
+		r.Tests, err = m.test(overlay)
+		r.Passed = err == nil && r.Tests == ""
 	}
 	return r, errors.Join(err, kept.keep(r))
 }
 
-// line is a line of the table. The error says that the simulator looked and did not find it.
+// line is a line of the table. The error says that what looked did not find it.
 func (m *mutant) line(r result) (string, error) {
 	if m.none != "" {
 		return fmt.Sprintf("| %s | no line can be changed: %s | |\n", m.name, m.none), nil
@@ -165,7 +165,10 @@ func (m *mutant) line(r result) (string, error) {
 	if m.tests != "" {
 		by = "`" + strings.ReplaceAll(m.tests, "|", "`, `") + "`"
 	}
-	if by != "" && r.Tests == "" {
+	switch {
+	case r.Passed:
+		by, err = "**not by** "+by, errors.Join(err, fmt.Errorf("%s: not found by %s", m.name, m.tests))
+	case by != "" && r.Tests == "":
 		by = "not tried yet: " + by
 	}
 	return fmt.Sprintf("| %s | %s | %s |\n", m.name, seen, by), err
@@ -237,7 +240,7 @@ func (rs *results) keep(r result) error {
 }
 
 // document is the page that the table is published on.
-func document(list []mutant, found []result) string {
+func document(list []mutant, rows []result) string {
 	commit, err := exec.Command("git", "-C", *root, "describe", "--always", "--dirty").Output()
 	if err != nil {
 		commit = []byte("unknown")
@@ -246,11 +249,11 @@ func document(list []mutant, found []result) string {
 	var all, defects strings.Builder
 	var none, without, seen, reasons, looked, byTests int
 	for i, m := range list {
-		r := found[i]
+		r := rows[i]
 		row, _ := m.line(r)
 		all.WriteString(row)
 		if m.defect != "" {
-			fmt.Fprintf(&defects, "| %s %s", m.defect, strings.TrimPrefix(row, "|"))
+			fmt.Fprintf(&defects, "| %s %s", m.defect, row)
 		}
 		if r.Tests != "" {
 			byTests++
@@ -272,12 +275,12 @@ func document(list []mutant, found []result) string {
 	return fmt.Sprintf(`# Protections, taken out one at a time
 
 Written by `+"`make mutants`"+`, which takes out each protection of the table in [CONTRIBUTING.md](../CONTRIBUTING.md), some of them in several
-ways, and looks whether the simulator finds that within a minute on one processor, and whether the tests that are named do. The
-time includes what it takes to compile the change. What was found at an earlier commit is not tried again while the changed
+ways, two at a time, and looks whether the simulator finds that, in the kept fleets and then in others for a minute, and whether the
+tests that are named do. The time includes what it takes to compile the change. What was found at an earlier commit is not tried again while the changed
 files are what they were (`+"`scripts/mutants/found.jsonl`"+`). Last written on %s at commit %s.
 
 Of %d, the simulator found %d, and does not contain what %d change. Of %d the table says why it cannot find them; it looked for %d of these as
-well, for seconds, and found none. The tests found %d. Of %d no line can be changed.
+well, and found none. The tests found %d. Of %d no line can be changed.
 
 %s%s
 ## Defects that were put back

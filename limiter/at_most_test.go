@@ -173,6 +173,16 @@ func TestAtMostWithALostReply(t *testing.T) {
 		if n := left(t, lim, "k"); n != 1000-1-50-50-50 {
 			t.Errorf("%d left", n)
 		}
+
+		leased := newLimiter(t, rdb, limiter.FixedWindow(limiter.Per(1000, 300*time.Hour)), limiter.WithBudget(patience), limiter.WithShare(0.01), limiter.WithPrefix("leased"), limiter.WithLease(1, time.Hour))
+		reserve(t, leased, "k", 1)
+		f.loses.Store(true)
+		takes(t, leased, "k", 50, 9)
+		takes(t, leased, "k", 50, 0)
+		f.loses.Store(false)
+		if n := left(t, leased, "k"); n != 1000-1-50-50 {
+			t.Errorf("%d left of the leased limit", n)
+		}
 	})
 }
 

@@ -118,6 +118,9 @@ func begin(midnight time.Time, loc *time.Location) time.Time {
 	for {
 		_, offset := at.Zone()
 		from, until := at.ZoneBounds()
+		if !until.IsZero() && !until.After(at) { // after the table of the zone, a year has 365 days for it
+			until = at.Add(24 * time.Hour)
+		}
 		shown := midnight.Add(-time.Duration(offset) * time.Second) // when these clocks show midnight
 		if shown.Before(from) {
 			shown = from // they were set forward over it

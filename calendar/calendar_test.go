@@ -137,6 +137,29 @@ func TestWindowsOfAllZones(t *testing.T) {
 	}
 }
 
+// TestYearsBeyondTheTable: the ends of years for which a zone has a rule and no table. Of those Go says where the bounds of
+// the zone are with 365 days for each year: on the last day of a leap year the next one has passed.
+func TestYearsBeyondTheTable(t *testing.T) {
+	t.Parallel()
+	for _, name := range zones(t) {
+		loc, err := time.LoadLocation(name)
+		if err != nil {
+			continue
+		}
+		for _, year := range []int{2028, 2039, 2040, 2044} { // some systems have no tables at all
+			days := borders(time.Date(year, 12, 25, 12, 0, 0, 0, loc), time.Date(year+1, 1, 6, 12, 0, 0, 0, loc))
+			check(t, calendar.Day, name, days)
+			at := slices.IndexFunc(days, func(day time.Time) bool { return day.Year() > year })
+			if _, end := calendar.Year.Window(days[at-1]); !end.Equal(days[at]) {
+				t.Errorf("%d in %s ends at %v, want %v", year, name, end, days[at])
+			}
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
 // least is what package limiter takes for the shortest windows.
 var least = map[calendar.Unit]time.Duration{
 	calendar.Day: 16 * time.Hour, calendar.Week: 5 * 24 * time.Hour, calendar.Month: 26 * 24 * time.Hour, calendar.Year: 363 * 24 * time.Hour,

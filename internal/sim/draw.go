@@ -73,6 +73,7 @@ func draw(seed uint64, decisions float64, least time.Duration) Plan {
 	p.drawSampled(rand.New(rand.NewPCG(seed, 49)))
 	p.drawCalendar(rand.New(rand.NewPCG(seed, 47)), decisions)
 	p.drawVaried(rand.New(rand.NewPCG(seed, 48)))
+	p.drawPatience(rand.New(rand.NewPCG(seed, 54)))
 	p.drawSentinels(rand.New(rand.NewPCG(seed, 50)))
 	p.drawTraffic(rand.New(rand.NewPCG(seed, 51)))
 	p.drawSlow(rand.New(rand.NewPCG(seed, 52)))
@@ -117,6 +118,16 @@ func (p *Plan) drawSlow(rng *rand.Rand) {
 				f.On = -1 // as where clocks step
 			}
 		}
+	}
+}
+
+// drawPatience makes callers of some fleets wait for more, or leave earlier.
+func (p *Plan) drawPatience(rng *rand.Rand) {
+	if rng.IntN(8) == 0 {
+		p.Waits = rng.Float64()
+	}
+	if rng.IntN(8) == 0 {
+		p.Hasty = 0.5 * rng.Float64()
 	}
 }
 

@@ -159,6 +159,15 @@ func TestKept(t *testing.T) {
 			Seed: 1, Processes: 4, Callers: 1, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(20), 10)}},
 			Life: 10 * time.Minute, Think: 160 * time.Millisecond, Host: Host{Limit: 5, Window: 5 * time.Second},
 		},
+		"most callers leave before an answer": {
+			Seed: 1, Processes: 2, Callers: 8, Keys: 2, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(100), 50)}},
+			Life: 2 * time.Minute, Think: 50 * time.Millisecond, Hasty: 0.9,
+		},
+		"most callers wait": {
+			Seed: 1, Processes: 3, Callers: 8, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(8), 10)}, {Limit: limiter.FixedWindow(limiter.PerSecond(8))}},
+			Life: 2 * time.Minute, Think: 100 * time.Millisecond, Waits: 0.9,
+			Faults: []Fault{{Kind: Refused, At: 40 * time.Second, For: 10 * time.Second}},
+		},
 		"a slow log": {
 			Seed: 1, Processes: 3, Callers: 2, Keys: 2, Limits: []Limit{{Limit: limiter.SlidingWindowLog(limiter.PerMinute(200))}},
 			Life: 3 * time.Minute, Think: 100 * time.Millisecond,

@@ -87,7 +87,9 @@ type ledger struct {
 	nonces     map[string]bool          // of the commands that were executed
 	permits    map[string]*inFlight     // by the key in Redis
 	emptied    map[string][]time.Duration
+	lines      map[line]map[*waiter]struct{}
 	windows    windows
+	levels     levels
 	quiet      [][2]time.Duration
 	samples    map[sampledIn]samples
 	changed    time.Duration  // when a breaker did last
@@ -102,7 +104,7 @@ type waiting struct {
 }
 
 func newLedger(p *Plan, rules map[string]*rule, tracing bool) *ledger {
-	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[3]int]*waiting{}, refused: map[[3]int]*waiting{}, asked: map[[3]int]time.Duration{}, askedLast: map[[2]int]time.Duration{}, nonces: map[string]bool{}, permits: map[string]*inFlight{}, emptied: map[string][]time.Duration{}, samples: map[sampledIn]samples{}, quiet: p.quiet(), windows: windows{of: map[string]filled{}}, redirects: map[string]int{}}
+	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[3]int]*waiting{}, refused: map[[3]int]*waiting{}, asked: map[[3]int]time.Duration{}, askedLast: map[[2]int]time.Duration{}, nonces: map[string]bool{}, permits: map[string]*inFlight{}, lines: map[line]map[*waiter]struct{}{}, emptied: map[string][]time.Duration{}, samples: map[sampledIn]samples{}, quiet: p.quiet(), windows: windows{of: map[string]filled{}}, levels: levels{of: map[string]*level{}}, redirects: map[string]int{}}
 }
 
 func (l *ledger) now() time.Duration { return time.Since(l.began) }
@@ -113,6 +115,7 @@ func (l *ledger) clockStepped() {
 	defer l.mu.Unlock()
 	l.stepped = append(l.stepped, l.now())
 	l.windows.stepped()
+	l.levels.stepped()
 }
 
 // clockDrifts notes that the clock of a server begins to gain or to lose.
@@ -120,6 +123,7 @@ func (l *ledger) clockDrifts(f Fault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.drifts = append(l.drifts, f)
+	l.levels.stepped()
 }
 
 // gained is how much the clocks of servers gain at most from one time to another. mu is held.
@@ -212,9 +216,17 @@ func (l *ledger) lost(key string) {
 		return
 	}
 	l.windows.lost(key)
+	l.levels.lost(key)
 	a := l.of(key)
 	a.lost = append(a.lost, loss{l.now(), 1 / a.rule.parts})
 	a.fleet.extra += a.rule.grants(l.now()).bursts
+}
+
+// restored notes that a server has an older state of a key again, which may be one of those it has lost since.
+func (l *ledger) restored(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.levels.restored(key)
 }
 
 // executed checks that no command is executed twice that charges.
@@ -230,7 +242,12 @@ func (l *ledger) executed(nonce string) {
 func (l *ledger) charged(c charge, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.rules[c.key] == nil || c.units == 0 {
+	if l.rules[c.key] == nil {
+		return
+	}
+	wrong := l.levels.charge(c, now)
+	l.check(wrong == "", "P4", "%s: %s", c.key, wrong)
+	if c.units == 0 {
 		return
 	}
 	a := l.of(c.key)
@@ -254,7 +271,12 @@ func (l *ledger) lacked(d charge, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.rules[d.key]
-	if r == nil || r.window == nil {
+	if r == nil {
+		return
+	}
+	wrong := l.levels.deny(d, now)
+	l.check(wrong == "", "P4", "%s: %s", d.key, wrong)
+	if r.window == nil {
 		return
 	}
 	if w := l.windows.charge(d.key, 0, r, now); !w.unsure {
@@ -341,7 +363,7 @@ func (l *ledger) decided(process, lim, server int, key string, d limiter.Decisio
 	l.note("process %d: %s %d %v by %v after %v", process, key, units, res.Allowed, res.Source, took)
 	if a.rule.parts == 1 && a.rule.late == 0 && err == nil && units > 0 {
 		switch {
-		case local:
+		case local && !left: // one whose caller had little time says nothing of how long its process has decided alone
 			a.fleet.alone(l.now(), a.rule.grants(l.now()), process, res.Claim, l.plan.knowsNone(process, l.now()))
 			sum, most := a.fleet.sum(l.plan.claim(l.now()))
 			l.check(sum <= most+0.001 || l.plan.rare(), "P5", "%s: the processes that decide alone claim %v, %.3f in all, at most %.3f", key, a.fleet.of, sum, most)
@@ -402,6 +424,7 @@ func (l *ledger) finish() {
 		if a.rule.late > 0 {
 			continue // a lease is charged before a caller asks for it
 		}
+		l.check(a.returned <= a.unused+a.leftOver, "P1", "%s: %d units were given back to Redis; %d were not used, and %d may have been charged for no caller", key, a.returned, a.unused, a.leftOver)
 		l.check(a.charged <= a.admittedRemote+a.unknown, "P1", "%s: %d units were charged, %d admitted, and %d may have been", key, a.charged, a.admittedRemote, a.unknown)
 		l.check(a.charged+a.owed <= a.admittedRemote+a.admittedLocal+a.leftOver, "P1", "%s: %d units were charged at once and %d later; %d were admitted by Redis and %d locally, and %d may have been charged for no caller",
 			key, a.charged, a.owed, a.admittedRemote, a.admittedLocal, a.leftOver)

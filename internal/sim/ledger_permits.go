@@ -17,8 +17,50 @@ func permitsKey(sem int, key string) string {
 // inFlight is who holds permits of a key of one semaphore.
 type inFlight struct {
 	held   map[*holding]struct{}
+	stays  map[*stay]struct{}
 	denied bool          // the last caller was
 	since  time.Duration // when the last of them was released, or one was denied after that
+}
+
+// stay is a caller that may have a permit in Redis, or a place in the queue: it asks for one, or holds one,
+// or did so until lately.
+type stay struct {
+	process int
+	ends    time.Duration // 0 is not yet
+}
+
+// settles is how long after its caller has left a permit may still be one in Redis.
+const settles = time.Second
+
+// asksPermit notes a caller that may have a permit from now on.
+func (l *ledger) asksPermit(process, sem int, key string) *stay {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &stay{process: process}
+	l.semaphore(permitsKey(sem, key)).stays[s] = struct{}{}
+	return s
+}
+
+// leaves notes that it has left: it has been denied, or has released its permit.
+func (l *ledger) leaves(s *stay) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.ends == 0 {
+		s.ends = l.now() + settles
+	}
+}
+
+// occupied counts the callers beside one that may have a permit. mu is held.
+func (l *ledger) occupied(of *inFlight, beside *stay) (n int) {
+	for s := range of.stays {
+		switch {
+		case s.ends > 0 && s.ends < l.now():
+			delete(of.stays, s)
+		case s != beside:
+			n++
+		}
+	}
+	return n
 }
 
 // holding is a permit that is held.
@@ -27,6 +69,9 @@ type holding struct {
 	local   bool
 	permit  *semaphore.Permit
 }
+
+// longestTTL is the longest time to live of permits.
+const longestTTL = 20 * time.Second
 
 // calmAfter is how long after a fault the permits that were granted in it are gone, and
 // those that are held are known to Redis.
@@ -79,14 +124,14 @@ func (l *ledger) acquired(process, sem int, key string, permit *semaphore.Permit
 func (l *ledger) semaphore(name string) *inFlight {
 	of := l.permits[name]
 	if of == nil {
-		of = &inFlight{held: map[*holding]struct{}{}}
+		of = &inFlight{held: map[*holding]struct{}{}, stays: map[*stay]struct{}{}}
 		l.permits[name] = of
 	}
 	return of
 }
 
-// denied checks that a permit was denied for a reason.
-func (l *ledger) denied(process, sem int, key string, permit *semaphore.Permit) {
+// denied checks that a permit was denied to a caller for a reason.
+func (l *ledger) denied(process, sem int, key string, permit *semaphore.Permit, s *stay) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.note("process %d: no permit of semaphore %d, key %s by %v", process, sem, key, permit.Source)
@@ -100,6 +145,9 @@ func (l *ledger) denied(process, sem int, key string, permit *semaphore.Permit) 
 	}
 	free := len(of.held) == 0 && l.now() > of.since+l.plan.Permits[sem].TTL+time.Second && l.calm(l.now())
 	l.check(!free, "permits", "process %d, semaphore %d, key %s: a permit was denied, and none has been held since %v", process, sem, key, of.since)
+	if n := l.occupied(of, s); l.calm(l.now()) {
+		l.check(n >= l.plan.Permits[sem].N, "permits", "process %d, semaphore %d, key %s: a permit was denied, and %d others may have one or wait for it, of %d", process, sem, key, n, l.plan.Permits[sem].N)
+	}
 }
 
 // count counts the permits that are held and not known to be lost. mu is held.
@@ -124,7 +172,12 @@ func (l *ledger) crashed(process int) {
 		for h := range of.held {
 			if h.process == process {
 				delete(of.held, h)
-				of.since = l.now() + 20*time.Second // the longest time to live
+				of.since = l.now() + longestTTL
+			}
+		}
+		for s := range of.stays {
+			if s.process == process && s.ends == 0 {
+				s.ends = l.now() + longestTTL + settles
 			}
 		}
 	}

@@ -32,6 +32,8 @@ type Plan struct {
 	Think, Idle time.Duration
 	Looks       float64 // the part of calls that are peeks
 	Varied      float64 // the part of calls that are of all other kinds
+	Waits       float64 // the part of calls that wait, beside a few
+	Hasty       float64 // the part of calls whose callers leave before most answers
 	Traffic     Traffic
 	Faults      []Fault
 	// Joins are when further processes start, and Leaves when one ends.

@@ -72,7 +72,7 @@ func (w *World) start(n int) *process {
 			limiter.WithHooks(limiter.Hooks{BreakerChange: func(_ context.Context, ch breaker.Change) {
 				w.ledger.breakerChanged("process %d, limiter %d: breaker %v to %v (%v)", n, i, ch.From, ch.To, ch.Cause)
 			}, Decision: func(ctx context.Context, d limiter.DecisionInfo) {
-				w.ledger.decided(p.n, i, w.server(i, d.Key), w.account(i, d.Key), d, ctx.Err() != nil)
+				w.ledger.decided(p.n, i, w.server(i, d.Key), w.account(i, d.Key), d, hurried(ctx, d.Took))
 			}}))
 		if w.Options.LocalKeys > 0 {
 			opts = append(opts, limiter.WithMaxLocalKeys(w.Options.LocalKeys))
@@ -106,6 +106,12 @@ func (w *World) start(n int) *process {
 		p.callers.Go(func() { p.call(rand.New(rand.NewPCG(w.Seed, uint64(1_000_000+n*1000+c)))) })
 	}
 	return p
+}
+
+// hurried reports that the caller of a decision that took so long has left, or had less time than the budget.
+func hurried(ctx context.Context, took time.Duration) bool {
+	end, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && time.Until(end)+took < budget
 }
 
 // must returns what a constructor made of a plan, which was checked when it was drawn.
@@ -180,6 +186,8 @@ func (p *process) decide(rng *rand.Rand) {
 	ctx, cancel := context.Background(), context.CancelFunc(func() {})
 	if rng.Float64() < 0.03 {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.Int64N(int64(60*time.Millisecond))))
+	} else if w.Hasty > 0 && rng.Float64() < w.Hasty {
+		ctx, cancel = context.WithTimeout(ctx, between(rng, 10*time.Microsecond, time.Millisecond))
 	}
 	defer cancel()
 	began := w.now()
@@ -191,11 +199,13 @@ func (p *process) decide(rng *rand.Rand) {
 	case u < w.Looks:
 		_, err := lim.Peek(ctx, key)
 		w.ledger.timely(p.n, key, err, w.now()-began, ctx.Err() != nil)
-	case u > 0.97:
+	case u > 0.97-w.Waits:
 		ctx, cancel := context.WithTimeout(ctx, between(rng, time.Millisecond, 5*time.Second))
 		defer cancel()
+		leaves := w.ledger.stands(ctx, line{p.n, w.account(i, key)}, n)
 		_, err := lim.Wait(ctx, key, limiter.Cost(n))
 		w.ledger.waited(p.n, key, err, ctx)
+		leaves(err == nil)
 	case u > 0.92:
 		p.reserve(ctx, rng, i, key, n)
 	case u > 0.90 && p.multi != nil:
@@ -239,6 +249,7 @@ func (p *process) reserve(ctx context.Context, rng *rand.Rand, i int, key string
 		}
 		p.w.ledger.unused(p.n, p.w.account(i, key), int64(n-cost))
 		_ = r.Settle(context.Background(), cost)
+		_ = r.Settle(context.Background(), 0) // which changes nothing
 	})
 }
 
@@ -248,6 +259,7 @@ func (p *process) hold(rng *rand.Rand) {
 	sem, key := p.permits[i], p.key(rng)
 	ctx, cancel := context.Background(), context.CancelFunc(func() {})
 	began := w.now()
+	stays := w.ledger.asksPermit(p.n, i, key)
 	waits := rng.IntN(2) == 0
 	acquire := sem.TryAcquire
 	if waits {
@@ -262,10 +274,12 @@ func (p *process) hold(rng *rand.Rand) {
 	}
 	cancel()
 	if err != nil {
+		w.ledger.leaves(stays)
 		return
 	}
 	if !permit.Allowed {
-		w.ledger.denied(p.n, i, key, permit)
+		w.ledger.denied(p.n, i, key, permit, stays)
+		w.ledger.leaves(stays)
 		return
 	}
 	release := w.ledger.acquired(p.n, i, key, permit)
@@ -276,6 +290,7 @@ func (p *process) hold(rng *rand.Rand) {
 		}
 		release()
 		_ = permit.Release()
+		w.ledger.leaves(stays)
 	})
 }
 

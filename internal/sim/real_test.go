@@ -53,14 +53,23 @@ func (r *redisServer) Script(server, text string, keys, argv, gone []string) ([]
 	}
 	commands = append(commands, script)
 	for _, k := range keys { // the time of a world is not that of Redis
-		commands = append(commands, []string{"persist", k})
+		commands = append(commands, []string{"pttl", k}, []string{"pexpire", k, strconv.FormatInt(ages, 10)})
 	}
 	replies, err := r.do(commands)
 	if err != nil {
 		return nil, err
 	}
-	return replies[len(commands)-1-len(keys)], nil
+	at := len(commands) - 1 - 2*len(keys)
+	for i, k := range keys {
+		if ttl := replies[at+1+2*i]; ttl[0] == -1 {
+			return nil, fmt.Errorf("%q has no time to live", k)
+		}
+	}
+	return replies[at], nil
 }
+
+// ages is longer than any test, in milliseconds.
+const ages = 1_000_000_000_000
 
 // Remove removes members of a sorted set.
 func (r *redisServer) Remove(server, key string, members []string) error {

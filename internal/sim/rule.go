@@ -17,6 +17,7 @@ type rule struct {
 	late     time.Duration // how long after its charge a unit may be spent
 	aligned  bool          // windows that begin at multiples of their length
 	windowed bool
+	places   bool                        // callers take a place in a queue, and wait outside of the line
 	window   func(now int64) (end int64) // of a fixed window; nil of others
 	// The lowest and the highest limit of a part, of a fixed window.
 	fewest, most int64

@@ -76,7 +76,7 @@ func live(p Plan, tracing bool, real Real) Report {
 			r := &rule{
 				account: w.account(i, k), parts: float64(max(1, l.Parts)), late: l.Age,
 				windowed: algorithmOf(l.Limit).Windowed(), aligned: algorithmOf(l.Limit) == algo.FixedWindow || algorithmOf(l.Limit) == algo.SlidingWindowCounter,
-				limits: limits,
+				limits: limits, places: algorithmOf(l.Limit) == algo.LeakyBucketShaping,
 			}
 			if algorithmOf(l.Limit) == algo.FixedWindow {
 				r.window = func(now int64) int64 { return endOf(l.Unit, l.Zone, l.Rate().Per, now) }

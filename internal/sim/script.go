@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -54,6 +55,10 @@ type charge struct {
 	key   string
 	kind  chargeKind
 	units int64
+	p     algo.Params // by which
+	at    int64       // when they were used
+	any   bool        // they may be those of any time
+	n, of int64       // of what is given back: how many of how many units
 }
 
 func kindOf(short string) algo.Kind {
@@ -170,7 +175,7 @@ func (r *run) read(p algo.Params, key string, s *algo.State, n, admitted, count,
 		if is.Blocked > 0 {
 			more = append(more, nr, 1, is.Blocked)
 		} else if n > 0 {
-			r.denials = append(r.denials, charge{key: key, units: n + p.Keep})
+			r.denials = append(r.denials, charge{key: key, units: n + p.Keep, p: p})
 		}
 	} else if admitted < count && n > 0 {
 		more = append(more, nr, 2, admitted)
@@ -225,7 +230,7 @@ func (r *run) decide(kind algo.Kind, keys, argv []string) []int64 {
 				has := p.Read(&v.state, r.now, 0)
 				room = has.Level + has.Previous - had.Level - had.Previous
 			}
-			r.charges = append(r.charges, charge{key, debts, min(-n, room)})
+			r.charges = append(r.charges, charge{key: key, kind: debts, units: min(-n, room), p: p, at: r.now - number(f[1])})
 		default:
 			for range count {
 				if d = algo.Decide(p, &v.state, r.now, n); !d.Allowed {
@@ -235,7 +240,7 @@ func (r *run) decide(kind algo.Kind, keys, argv []string) []int64 {
 			}
 		}
 		if admitted > 0 && n > 0 {
-			r.charges = append(r.charges, charge{key, decisions, admitted * n})
+			r.charges = append(r.charges, charge{key: key, kind: decisions, units: admitted * n, p: p, at: r.now})
 		}
 		r.save(key, before, v, d.ResetAfter)
 		item, more := r.read(p, key, &v.state, n, admitted, count, int64(i+1))
@@ -274,7 +279,7 @@ func (r *run) all(keys, argv []string) []int64 {
 		for i, d := range out {
 			if key := keys[first+i]; ok {
 				r.save(key, before[i], values[i], d.ResetAfter)
-				r.charges = append(r.charges, charge{key, decisions, asks[i].N})
+				r.charges = append(r.charges, charge{key: key, kind: decisions, units: asks[i].N, p: asks[i].Params, at: r.now})
 			}
 			if elsewhen(&asks[i].Params, r.now) {
 				reply, marks = append(reply, -1), append(marks, int64(first+i+1), 5, 1)
@@ -315,7 +320,7 @@ func (r *run) back(kind algo.Kind, keys, argv []string) []int64 {
 			given = algo.GiveBack(p, &v.state, r.now, at, of, n)
 		}
 		r.save(key, before, v, -1)
-		r.charges = append(r.charges, charge{key, returns, -given})
+		r.charges = append(r.charges, charge{key: key, kind: returns, units: -given, p: p, at: cmp.Or(at, r.now), any: at == 0, n: n, of: max(n, of)})
 		reply = append(reply, given)
 	}
 	return reply

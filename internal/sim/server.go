@@ -180,6 +180,9 @@ func (s *Server) restore() {
 			s.ledger.lost(k)
 		}
 	}
+	for k := range s.saved {
+		s.ledger.restored(k)
+	}
 	s.keys, s.saved = s.saved, nil
 	clear(s.scripts)
 }

@@ -79,6 +79,11 @@ func (p Plan) smaller() (plans []Plan) {
 		q.Varied = 0
 		plans = append(plans, q)
 	}
+	if p.Waits+p.Hasty > 0 {
+		q := p
+		q.Waits, q.Hasty = 0, 0
+		plans = append(plans, q)
+	}
 	if p.Traffic != (Traffic{}) {
 		q := p
 		q.Traffic = Traffic{}

@@ -219,6 +219,7 @@ func (ls *Lines[K]) leave(key K, p *place) {
 	l.remove(p)
 	if p.turn {
 		l.take(p)
+		l.pass(p)
 	}
 	if l.denial.of == p {
 		l.denial.of = nil
@@ -239,6 +240,15 @@ func (ls *Lines[K]) leave(key K, p *place) {
 func (ls *Lines[K]) due(p *place) time.Duration {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	d := ls.dueLocked(p)
+	if d == 0 {
+		p.up = false
+		p.line.pass(p)
+	}
+	return d
+}
+
+func (ls *Lines[K]) dueLocked(p *place) time.Duration {
 	switch {
 	case !p.turn:
 		return -1
@@ -333,6 +343,8 @@ type place struct {
 	turn     bool          // it may ask
 	called   chan struct{} // has a value when that has changed
 	now      bool          // without a pause
+	up       bool          // it was called to ask at once, and does not yet
+	then     *place        // which is called when this one asks, in the same room
 	units    int           // for which others wait before it, at most
 	check    bool          // it has not seen that
 	calls    uint64        // of the line, when it asked last
@@ -451,7 +463,8 @@ func (l *line) went(a Answer) {
 // ask at once that fit into the room that the last answer left.
 func (l *line) next() {
 	p := l.first()
-	if !p.turn {
+	had := p.turn
+	if !had {
 		l.give(p)
 	}
 	if l.turns > 1 || l.room == unknown {
@@ -459,15 +472,44 @@ func (l *line) next() {
 	}
 	room := l.room
 	l.room = unknown
+	var before *place
 	for e := p.at; e != nil; e = e.Next() {
 		if p = e.Value.(*place); max(1, p.n) > room {
 			return
 		}
-		p.now = true
-		if !p.turn {
-			l.give(p)
-		}
 		room -= p.n
+		switch {
+		case had && p == l.first() && !p.up:
+			p.now = true // it asks already, or later
+			continue
+		case before != nil:
+			before.then = p
+		case !p.up:
+			l.begin(p)
+		}
+		before = p
+	}
+}
+
+// begin lets p ask at once.
+func (l *line) begin(p *place) {
+	p.now, p.up = true, true
+	if p.turn {
+		p.call()
+	} else {
+		l.give(p)
+	}
+}
+
+// pass lets the one behind p ask that fits into the same room. Each begins when the one before it does, so that they
+// ask by their arrival: there may be less room than the answer said, as in the claim of a process, or when others took some.
+func (l *line) pass(p *place) {
+	q := p.then
+	for p.then = nil; q != nil && q.line == nil; {
+		q = q.then
+	}
+	if q != nil {
+		l.begin(q)
 	}
 }
 

@@ -28,7 +28,7 @@ type mutant struct {
 	none   string // why no line can be changed, or empty
 	module string // a nested one that has the tests, or empty
 	tests  string // "package TestA|TestB", or empty
-	fleet  string // the fleet that finds it, as "TestKept/its name", or empty
+	fleet  string // the fleet that finds it, as "TestKept/its name" or "TestName", or empty
 	unseen string // why the simulator cannot find it
 }
 
@@ -178,16 +178,23 @@ func (m *mutant) run(most time.Duration, overlay, tests, module, pkg string, env
 	return string(out), err != nil, nil
 }
 
-var violation = regexp.MustCompile(`(seed \d+: |(?:kept|calendar)_test.go:\d+: )(\w+) at [^:]*: .*`)
+var (
+	violation = regexp.MustCompile(`(seed \d+: |(?:kept|calendar)_test.go:\d+: )(\w+) at [^:]*: .*`)
+	failed    = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
+)
 
 // simulate says which promise was broken first, and after how long. The fleet that is known to find it
-// lives first, and alone.
+// lives first, and alone. A script is executed by a real Redis, beside the simulated servers.
 func (m *mutant) simulate(overlay string, length time.Duration) (string, error) {
 	began := time.Now()
-	fleets := []string{"TestKept|TestDaysOfACalendar|TestSimulate$"}
-	if m.fleet != "" {
-		test, name, _ := strings.Cut(m.fleet, "/")
+	fleets := []string{"^(TestKept|TestDaysOfACalendar|TestSimulate)$"}
+	if m.scripts() {
+		fleets = []string{"^TestScriptsReplyAsStepFunctions$"}
+	}
+	if test, name, one := strings.Cut(m.fleet, "/"); one {
 		fleets = slices.Insert(fleets, 0, "^"+test+"$/^"+regexp.QuoteMeta(strings.ReplaceAll(name, " ", "_"))+"$")
+	} else if test != "" {
+		fleets = slices.Insert(fleets, 0, "^"+test+"$")
 	}
 	for _, tests := range fleets {
 		out, failed, err := m.run(length+10*time.Minute, overlay, tests, "", "./internal/sim", "SIM="+length.String(), "SIM_STOP=1")
@@ -197,13 +204,20 @@ func (m *mutant) simulate(overlay string, length time.Duration) (string, error) 
 		if !failed {
 			continue
 		}
-		what := "a panic or deadlock"
-		if v := violation.FindStringSubmatch(out); v != nil {
-			what = v[2] + ", " + where(v[1])
-		}
-		return fmt.Sprintf("%s, %.0f s", what, time.Since(began).Seconds()), nil
+		return fmt.Sprintf("%s, %.0f s", broken(out), time.Since(began).Seconds()), nil
 	}
 	return "", nil
+}
+
+// broken says what fleets broke, by what their tests print.
+func broken(out string) string {
+	if v := violation.FindStringSubmatch(out); v != nil {
+		return v[2] + ", " + where(v[1])
+	}
+	if test := failed.FindStringSubmatch(out); test != nil && !strings.Contains(out, "panic:") && !strings.Contains(out, "fatal error:") {
+		return "`" + test[1] + "`"
+	}
+	return "a panic or deadlock"
 }
 
 // test returns the tests that find it, or none.

@@ -29,7 +29,7 @@ func TestProtections(t *testing.T) {
 				t.Errorf("%s: %s has no test %s", m.name, pkg, test)
 			}
 		}
-		if test, name, ok := strings.Cut(m.fleet, "/"); m.fleet != "" && (!ok || !hasTest(t, "../../internal/sim", test+`\((?s:.)*"`+regexp.QuoteMeta(name)+`": +`)) {
+		if test, name, one := strings.Cut(m.fleet, "/"); m.fleet != "" && (one && !hasTest(t, "../../internal/sim", test+`\((?s:.)*"`+regexp.QuoteMeta(name)+`": +`) || !hasTest(t, "../../internal/sim", test+`\(`)) {
 			t.Errorf("%s: there is no fleet %s", m.name, m.fleet)
 		}
 		if m.fleet != "" && m.unseen != "" {
@@ -47,6 +47,20 @@ func TestProtections(t *testing.T) {
 			if e.old == e.new {
 				t.Errorf("%s: nothing is changed in %s", m.name, e.file)
 			}
+		}
+	}
+}
+
+// TestBrokenPromises: what fleets broke is said by its short name, or by the test of a fleet of its own.
+func TestBrokenPromises(t *testing.T) {
+	for out, want := range map[string]string{
+		"    simulate_test.go:68: seed 12: P5 at 1m0s: much\n--- FAIL: TestSimulate (3.00s)\n":         "P5, seed 12",
+		"    kept_test.go:178: P1 at 1m0s: much\n--- FAIL: TestKept (3.00s)\n    --- FAIL: TestKept/a": "P1, a kept fleet",
+		"--- FAIL: TestReturnIsGentle (3.00s)\n    --- FAIL: TestReturnIsGentle/a\n":                   "`TestReturnIsGentle`",
+		"--- FAIL: TestReturnIsGentle (3.00s)\npanic: deadlock\n":                                      "a panic or deadlock",
+	} {
+		if got := broken(out); got != want {
+			t.Errorf("%q: %s, want %s", out, got, want)
 		}
 	}
 }

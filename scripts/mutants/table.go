@@ -105,7 +105,7 @@ func contained() (map[string]bool, error) {
 	return dirs, nil
 }
 
-// touches reports whether it changes what is in one of the directories. The simulated servers execute no scripts.
+// touches reports whether it changes what is in one of the directories, or a script.
 func (m *mutant) touches(dirs map[string]bool) bool {
 	for _, e := range m.edits {
 		path, err := filepath.Abs(filepath.Join(*root, e.file))
@@ -113,7 +113,12 @@ func (m *mutant) touches(dirs map[string]bool) bool {
 			return true
 		}
 	}
-	return false
+	return m.scripts()
+}
+
+// scripts reports whether it changes scripts alone.
+func (m *mutant) scripts() bool {
+	return !slices.ContainsFunc(m.edits, func(e edit) bool { return filepath.Ext(e.file) != ".lua" })
 }
 
 // take takes one out. The error says that it could not.

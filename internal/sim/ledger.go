@@ -88,7 +88,6 @@ type ledger struct {
 	permits    map[string]*inFlight     // by the key in Redis
 	emptied    map[string][]time.Duration
 	lines      map[line]map[*waiter]struct{}
-	windows    windows
 	levels     levels
 	quiet      [][2]time.Duration
 	samples    map[sampledIn]samples
@@ -104,7 +103,7 @@ type waiting struct {
 }
 
 func newLedger(p *Plan, rules map[string]*rule, tracing bool) *ledger {
-	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[3]int]*waiting{}, refused: map[[3]int]*waiting{}, asked: map[[3]int]time.Duration{}, askedLast: map[[2]int]time.Duration{}, nonces: map[string]bool{}, permits: map[string]*inFlight{}, lines: map[line]map[*waiter]struct{}{}, emptied: map[string][]time.Duration{}, samples: map[sampledIn]samples{}, quiet: p.quiet(), windows: windows{of: map[string]filled{}}, levels: levels{of: map[string]*level{}}, redirects: map[string]int{}}
+	return &ledger{plan: p, began: time.Now(), rules: rules, tracing: tracing, accounts: map[string]*account{}, waits: map[[3]int]*waiting{}, refused: map[[3]int]*waiting{}, asked: map[[3]int]time.Duration{}, askedLast: map[[2]int]time.Duration{}, nonces: map[string]bool{}, permits: map[string]*inFlight{}, lines: map[line]map[*waiter]struct{}{}, emptied: map[string][]time.Duration{}, samples: map[sampledIn]samples{}, quiet: p.quiet(), levels: levels{of: map[string]*level{}}, redirects: map[string]int{}}
 }
 
 func (l *ledger) now() time.Duration { return time.Since(l.began) }
@@ -114,7 +113,6 @@ func (l *ledger) clockStepped() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stepped = append(l.stepped, l.now())
-	l.windows.stepped()
 	l.levels.stepped()
 }
 
@@ -215,7 +213,6 @@ func (l *ledger) lost(key string) {
 		l.emptied[key] = append(l.emptied[key], l.now())
 		return
 	}
-	l.windows.lost(key)
 	l.levels.lost(key)
 	a := l.of(key)
 	a.lost = append(a.lost, loss{l.now(), 1 / a.rule.parts})
@@ -245,7 +242,7 @@ func (l *ledger) charged(c charge, now int64) {
 	if l.rules[c.key] == nil {
 		return
 	}
-	wrong := l.levels.charge(c, now)
+	wrong := l.levels.charge(c, l.rules[c.key], now)
 	l.check(wrong == "", "P4", "%s: %s", c.key, wrong)
 	if c.units == 0 {
 		return
@@ -259,28 +256,16 @@ func (l *ledger) charged(c charge, now int64) {
 	case returns:
 		a.returned -= c.units
 	}
-	if a.rule.window != nil {
-		w := l.windows.charge(c.key, c.units, a.rule, now)
-		l.check(w.units <= a.rule.most, "P4", "%s: %d units are charged in the window that ends at %v, the limit is %d", c.key, w.units, w.end, a.rule.most)
-	}
 	l.note("%s charges %d (%d)", c.key, c.units, c.kind)
 }
 
-// lacked checks that a server has denied units because its window has no room for them.
+// lacked checks that a server has denied units because there is no room for them.
 func (l *ledger) lacked(d charge, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := l.rules[d.key]
-	if r == nil {
-		return
-	}
-	wrong := l.levels.deny(d, now)
-	l.check(wrong == "", "P4", "%s: %s", d.key, wrong)
-	if r.window == nil {
-		return
-	}
-	if w := l.windows.charge(d.key, 0, r, now); !w.unsure {
-		l.check(w.units+d.units > r.fewest, "P4", "%s: %d units are denied, and %d are charged in the window that ends at %v; the limit is %d", d.key, d.units, w.units, w.end, r.fewest)
+	if r := l.rules[d.key]; r != nil {
+		wrong := l.levels.deny(d, r, now)
+		l.check(wrong == "", "P4", "%s: %s", d.key, wrong)
 	}
 }
 
@@ -341,18 +326,19 @@ func (l *ledger) decided(process, lim, server int, key string, d limiter.Decisio
 		res.Allowed = false
 	}
 	local := res.Source == limiter.SourceLocal
+	asked := took > 0 || left // Redis, perhaps: who had no time left did not wait for it
 	switch {
 	case err != nil:
 		a.unknown += units // it may have been charged
 		a.leftOver += units
 	case res.Allowed && local:
 		a.admittedLocal += units
-		if took > 0 {
+		if asked {
 			a.unknown += units
 		}
 	case res.Allowed:
 		a.admittedRemote += units
-	case local && took > 0:
+	case local && asked:
 		a.unknown += units
 		a.leftOver += units
 	}

@@ -1,20 +1,21 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
 )
 
-// levels is what Redis has charged of the keys of limits without fixed windows, by its clock. It is
+// levels is what Redis has charged of keys, by its clock, except those of shaping, whose places are in the future. It is
 // computed from the units alone, so a mistake in internal/algo is not made here too.
 type levels struct {
 	of     map[string]*level // by the key in Redis
 	unsure bool              // a clock has stepped or drifts
 }
 
-// level is what is used of a key. Shaping has none: its places are in the future.
+// level is what is used of a key.
 type level struct {
 	p      algo.Params // of the last request
 	unsure bool        // less is used than the state may hold
@@ -23,27 +24,30 @@ type level struct {
 	left   float64     // in a bucket
 	rate   float64     // at which that drains, in units per microsecond
 	cells  []algo.Cell // of a log
-	// Of a counter: the window that ends then, and the one before.
+	// Of a fixed window or a counter: the window that ends then, and the one before.
 	end, cur, prev int64
 }
 
 const unitsExact = 1e-6
 
 // charge notes what a key is charged now, and returns what is wrong with it.
-func (f *levels) charge(c charge, now int64) (wrong string) {
-	l := f.find(c, now)
+func (f *levels) charge(c charge, r *rule, now int64) (wrong string) {
+	l := f.find(c, r, now)
 	if l == nil {
 		return ""
 	}
 	if c.kind == returns {
-		return l.giveBack(c, now)
+		return l.giveBack(c, r, now)
 	}
 	if l.born == 0 && !l.unsure {
 		l.born = c.at
 	}
 	switch l.p.Kind {
 	case algo.SlidingWindowLog:
-		l.cells = append(l.cells, algo.Cell{T: c.at, V: c.units})
+		i, _ := slices.BinarySearchFunc(l.cells, c.at+1, func(c algo.Cell, at int64) int { return cmp.Compare(c.T, at) })
+		l.cells = slices.Insert(l.cells, i, algo.Cell{T: c.at, V: c.units})
+	case algo.FixedWindow:
+		l.cur += c.units
 	case algo.SlidingWindowCounter:
 		if c.at < l.end-l.p.Den {
 			l.prev += c.units
@@ -61,8 +65,8 @@ func (f *levels) charge(c charge, now int64) (wrong string) {
 }
 
 // deny returns what is wrong with the denial of units now.
-func (f *levels) deny(c charge, now int64) (wrong string) {
-	l := f.find(c, now)
+func (f *levels) deny(c charge, r *rule, now int64) (wrong string) {
+	l := f.find(c, r, now)
 	if l == nil || l.unsure {
 		return ""
 	}
@@ -74,8 +78,8 @@ func (f *levels) deny(c charge, now int64) (wrong string) {
 }
 
 // find is the level of a key as it is now.
-func (f *levels) find(c charge, now int64) *level {
-	if c.p.Kind == algo.FixedWindow || c.p.Kind == algo.LeakyBucketShaping {
+func (f *levels) find(c charge, r *rule, now int64) *level {
+	if c.p.Kind == algo.LeakyBucketShaping {
 		return nil
 	}
 	l := f.of[c.key]
@@ -83,21 +87,25 @@ func (f *levels) find(c charge, now int64) *level {
 		l = &level{p: c.p, unsure: f.unsure, at: now}
 		f.of[c.key] = l
 	}
-	l.pass(c.p, now)
+	l.pass(c.p, r, now)
 	return l
 }
 
 // pass lets the time pass until a request by p.
-func (l *level) pass(p algo.Params, now int64) {
+func (l *level) pass(p algo.Params, r *rule, now int64) {
 	if l.p.Kind.Windowed() && l.p.Den != p.Den { // counts of windows of another length are not those of these
 		*l = level{unsure: true, end: l.end}
-	} else if p.Cap != l.p.Cap || p.Num != l.p.Num || p.Den != l.p.Den {
+	} else if !p.Kind.Windowed() && (p.Cap != l.p.Cap || p.Num != l.p.Num || p.Den != l.p.Den) {
 		l.unsure = true
 	}
 	l.p = p
 	d := float64(max(0, now-l.at))
 	l.at = max(l.at, now)
 	switch p.Kind {
+	case algo.FixedWindow:
+		if end := r.window(now); end != l.end {
+			l.end, l.cur = end, 0
+		}
 	case algo.SlidingWindowLog:
 		l.cells = slices.DeleteFunc(l.cells, func(c algo.Cell) bool { return c.T <= now-p.Den })
 	case algo.SlidingWindowCounter:
@@ -117,6 +125,8 @@ func (l *level) pass(p algo.Params, now int64) {
 // used is what is used at least.
 func (l *level) used(now int64) (units float64) {
 	switch l.p.Kind {
+	case algo.FixedWindow:
+		return float64(l.cur)
 	case algo.SlidingWindowLog:
 		for _, c := range l.cells {
 			units += float64(c.V)
@@ -130,13 +140,18 @@ func (l *level) used(now int64) (units float64) {
 }
 
 // giveBack notes units that were charged at c.at.
-func (l *level) giveBack(c charge, now int64) (wrong string) {
+func (l *level) giveBack(c charge, r *rule, now int64) (wrong string) {
 	n := -c.units
 	if n > 0 && l.born > c.at {
 		wrong = fmt.Sprintf("%d units of %d are given back, and the key began at %d", n, c.at, l.born)
 	}
 	has := n
 	switch l.p.Kind {
+	case algo.FixedWindow:
+		if has = min(n, l.cur); r.window(c.at) != l.end {
+			has = 0
+		}
+		l.cur -= has
 	case algo.SlidingWindowLog:
 		has = 0
 		for i := len(l.cells) - 1; i >= 0 && has < n; i-- {

@@ -19,8 +19,6 @@ type rule struct {
 	windowed bool
 	places   bool                        // callers take a place in a queue, and wait outside of the line
 	window   func(now int64) (end int64) // of a fixed window; nil of others
-	// The lowest and the highest limit of a part, of a fixed window.
-	fewest, most int64
 }
 
 // limitSince is a limit that holds from some time on.

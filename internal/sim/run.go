@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"math"
 	rand1 "math/rand"
 	"math/rand/v2"
 	"runtime"
@@ -80,11 +79,6 @@ func live(p Plan, tracing bool, real Real) Report {
 			}
 			if algorithmOf(l.Limit) == algo.FixedWindow {
 				r.window = func(now int64) int64 { return endOf(l.Unit, l.Zone, l.Rate().Per, now) }
-				r.fewest = math.MaxInt64
-				for _, then := range limits {
-					r.fewest = min(r.fewest, int64(then.burst/r.parts))
-					r.most = max(r.most, int64(math.Ceil(then.burst/r.parts)))
-				}
 			}
 			for _, name := range w.inRedis(i, k) {
 				w.rules[name] = r

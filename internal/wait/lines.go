@@ -480,7 +480,8 @@ func (l *line) next() {
 		room -= p.n
 		switch {
 		case had && p == l.first() && !p.up:
-			p.now = true // it asks already, or later
+			p.now = true // perhaps it asks already; else it need not wait any more
+			p.call()
 			continue
 		case before != nil:
 			before.then = p

@@ -59,6 +59,7 @@ var users = map[string][]string{
 	"internal/lua":       {"semaphore"},
 	"internal/admission": {"httpclient"},
 	"internal/algo":      {"fallback"},
+	"internal/discovery": {"httpclient"},
 	"internal/inbound":   {"middleware"},
 	"internal/lease":     {"limiter"},
 	"internal/operator":  {"cmd/holdfast", "admin"},

@@ -28,6 +28,8 @@ func TestHeaders(t *testing.T) {
 		{limiter.FixedWindow(limiter.Per(3, 300*time.Hour)), 1_080_000, 0},
 		{limiter.SlidingWindowLog(limiter.PerHour(3)), 3600, 3600},
 		{limiter.GCRA(limiter.PerHour(1), 3), 3 * 3600, 3600},
+		{limiter.GCRA(limiter.PerHour(2), 3), 5400, 1800},
+		{limiter.FixedWindow(limiter.PerSecond(3)), 1, 0},
 		{limiter.TokenBucket(limiter.PerMinute(2), 3), 90, 30},
 		// A second would be a hundred times the window: there is none.
 		{limiter.TokenBucket(limiter.PerSecond(1000), 3), 0, 1},
@@ -170,6 +172,36 @@ func TestOlderHeadersOfAMulti(t *testing.T) {
 		least := items(t, resp, "RateLimit")["p1"]
 		if want := [3]string{"2", fmt.Sprint(left), fmt.Sprint(least["t"])}; got != want || least["r"] != left {
 			t.Errorf("request %d, %d: %v, want %v", i, resp.StatusCode, got, want)
+		}
+	}
+}
+
+// TestTightestPart: the older headers are about the part with least left, the first one where all have as much, and of a
+// denial about the part with the longest wait.
+func TestTightestPart(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	for name, hours := range map[string][3]int{"first": {30, 20, 10}, "middle": {10, 30, 20}, "last": {10, 20, 30}} {
+		var parts []limiter.Part
+		for i, h := range hours {
+			lim, err := limiter.New(rdb, limiter.GCRA(limiter.Per(1, time.Duration(h)*time.Hour), 1), limiter.WithPrefix(name+strconv.Itoa(i)), limiter.WithShare(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = lim.Close() })
+			parts = append(parts, limiter.Part{Name: "p" + strconv.Itoa(i), Limiter: lim})
+		}
+		all, err := limiter.NewMulti(parts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := wrap(t, all, middleware.Everyone())
+		for i, want := range []int{hours[0], 30} { // admitted, and denied
+			resp := get(h)
+			reset, _ := strconv.Atoi(resp.Header.Get("X-RateLimit-Reset"))
+			if got := (reset + 1800) / 3600; got != want {
+				t.Errorf("the longest is %s, request %d: %d: in %d hours, want %d", name, i, resp.StatusCode, got, want)
+			}
 		}
 	}
 }

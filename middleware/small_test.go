@@ -90,6 +90,10 @@ func TestEndedRequests(t *testing.T) {
 			t.Errorf("%v: %d, %v", err, resp.StatusCode, resp.Header)
 		}
 	}
+	resp := get(wrap(t, answers{res: limiter.Result{RetryAfter: time.Second}, err: limiter.ErrInvalidCost}, middleware.Everyone()))
+	if resp.StatusCode != http.StatusBadRequest || resp.Header.Get("Retry-After") != "" {
+		t.Errorf("a bad cost: %d, %v", resp.StatusCode, resp.Header)
+	}
 	if resp := get(wrap(t, answers{err: errors.New("other")}, middleware.Everyone())); resp.StatusCode != http.StatusInternalServerError {
 		t.Errorf("%d", resp.StatusCode)
 	}
@@ -111,6 +115,10 @@ func TestRetryAfter(t *testing.T) {
 		without := get(wrap(t, denied, middleware.Everyone(), middleware.WithHeaders(middleware.XRateLimit)))
 		if got := without.Header.Get("Retry-After"); got != "" {
 			t.Errorf("Retry-After %s, which is switched off", got)
+		}
+		quota := get(wrap(t, denied, middleware.Everyone(), middleware.WithHeaders(middleware.RateLimit)))
+		if quota.Header.Get("RateLimit") == "" || len(quota.Header["X-Ratelimit-Limit"])+len(quota.Header["Retry-After"]) > 0 || quota.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%v", quota.Header)
 		}
 		only := get(wrap(t, denied, middleware.Everyone(), middleware.WithHeaders(middleware.RetryAfter)))
 		if len(only.Header["Ratelimit"])+len(only.Header["X-Ratelimit-Limit"])+len(only.Header["Ratelimit-Limit"]) > 0 || only.Header.Get("Retry-After") != want {
@@ -207,6 +215,9 @@ func TestForwardedEdges(t *testing.T) {
 		{"~ in a name", "Forwarded", "b~=1;for=203.0.113.7", key, "203.0.113.7"},
 		{"! in a name", "Forwarded", "!=1;for=203.0.113.7", key, "203.0.113.7"},
 		{"a space in a name", "Forwarded", "a b=1;for=203.0.113.7", key, "10.0.0.1"},
+		{"three backslashes after a comma", "Forwarded", `for=203.0.113.7;by="a,\\\",b"`, key, "203.0.113.7"},
+		{"an empty value before others", "Forwarded", `for=203.0.113.7;by=;a=1`, key, "10.0.0.1"},
+		{"a network in brackets", "X-Forwarded-For", "[1:2:3:4::]", old, "1:2:3:4::/64"},
 		{"spaces in quotes", "Forwarded", `for=" 203.0.113.7 "`, key, "203.0.113.7"},
 	} {
 		got := keyOf(t, c.key, func(r *http.Request) {
@@ -223,7 +234,7 @@ func TestForwardedEdges(t *testing.T) {
 func TestFirstStatusCounts(t *testing.T) {
 	for name, begin := range map[string]func(http.ResponseWriter){
 		"write": func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") },
-		"read":  func(w http.ResponseWriter) { _, _ = io.Copy(w, strings.NewReader("x")) },
+		"read":  func(w http.ResponseWriter) { _, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("x")}) },
 		"flush": func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
 		"200":   func(w http.ResponseWriter) { w.WriteHeader(200) },
 	} {
@@ -232,11 +243,43 @@ func TestFirstStatusCounts(t *testing.T) {
 			begin(w)
 			w.WriteHeader(http.StatusInternalServerError)
 		})
-		counted := middleware.WithCounted(func(status int) bool { return status == http.StatusInternalServerError })
+		counted := middleware.WithCounted(func(status int) bool { return status != http.StatusOK })
 		h := around(t, next, lim, middleware.Everyone(), counted)
 		get(h)
 		if resp := get(h); resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: a request that was served was counted", name)
 		}
+	}
+}
+
+// TestHeadersCanBeAddedTo: what a handler adds to one header changes no other one.
+func TestHeadersCanBeAddedTo(t *testing.T) {
+	mw, err := middleware.New(allowing{5, few(7)}, middleware.Everyone())
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp := get(mw(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for _, name := range []string{"Limit", "Remaining", "Reset"} {
+			w.Header().Add("X-RateLimit-"+name, "added")
+		}
+	})))
+	for name, want := range map[string]string{"Limit": "7", "Remaining": "5", "Reset": "0"} {
+		if got := resp.Header.Values("X-RateLimit-" + name); len(got) != 2 || got[0] != want {
+			t.Errorf("%s: %q, want %s first", name, got, want)
+		}
+	}
+}
+
+// TestLastTierCounts: each option replaces what an earlier one said.
+func TestLastTierCounts(t *testing.T) {
+	tier := middleware.WithTier(func(*http.Request) limiter.Limit { return few(3) })
+	if _, err := middleware.New(local(t, few(1)), middleware.Everyone(), tier, tier); err != nil {
+		t.Error(err)
+	}
+	if _, err := middleware.New(local(t, few(1)), middleware.Everyone(), middleware.WithHeaders(16)); err == nil {
+		t.Error("headers that there are not")
+	}
+	if _, err := middleware.New(local(t, few(1)), middleware.XForwardedFor()); err == nil || !strings.Contains(err.Error(), "trusted proxies is 0") {
+		t.Error(err)
 	}
 }

@@ -127,3 +127,13 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+// TestQuotaOfARejection: a 429 is about the quota that it says, also where that is not used up; other statuses are not.
+func TestQuotaOfARejection(t *testing.T) {
+	h := header("X-RateLimit-Remaining", "5", "X-RateLimit-Reset", "10")
+	for status, want := range map[int]bool{200: false, 403: false, 428: false, 429: true, 430: false, 503: false} {
+		if a := retry.ParseAnswer(status, h, now, retry.ResetGuess); a.Asked != want || want != (a.Hint.Wait == 10*time.Second) {
+			t.Errorf("%d: %+v", status, a)
+		}
+	}
+}

@@ -67,6 +67,7 @@ func TestDoGivesUp(t *testing.T) {
 		"before the time is over":     {policy: retry.Policy{Attempts: -1, MaxElapsed: 10 * time.Second}, reason: retry.ElapsedSpent, attempts: 4, took: 7 * time.Second, wait: 8 * time.Second},
 		"before the deadline":         {policy: retry.Policy{Attempts: -1}, timeout: 6 * time.Second, reason: retry.DeadlineTooNear, attempts: 3, took: 3 * time.Second, wait: 4 * time.Second, also: context.DeadlineExceeded},
 		"at a deadline exactly":       {policy: retry.Policy{Attempts: -1}, timeout: 3 * time.Second, reason: retry.DeadlineTooNear, attempts: 2, took: time.Second, wait: 2 * time.Second, also: context.DeadlineExceeded},
+		"before more than a minute":   {err: retry.After(errDown, retry.DefaultMaxWait+time.Second), reason: retry.WaitTooLong, attempts: 1, wait: retry.DefaultMaxWait + time.Second},
 		"before a wait that is long":  {policy: retry.Policy{Attempts: -1, MaxWait: 3 * time.Second}, reason: retry.WaitTooLong, attempts: 3, took: 3 * time.Second, wait: 4 * time.Second},
 		"before a server's long wait": {err: retry.After(errDown, 1<<63-1), reason: retry.WaitTooLong, attempts: 1, wait: 1<<63 - 1},
 		"a server's wait, deadline":   {err: retry.After(errDown, time.Minute), timeout: 30 * time.Second, reason: retry.DeadlineTooNear, attempts: 1, wait: time.Minute, also: context.DeadlineExceeded},

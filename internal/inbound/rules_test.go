@@ -164,3 +164,48 @@ func TestRulesCheck(t *testing.T) {
 		}
 	}
 }
+
+// fails is a limiter that answers with an error, or admits.
+type fails struct{ err error }
+
+func (f fails) AllowN(context.Context, string, int) (limiter.Result, error) {
+	return limiter.Result{Allowed: f.err == nil}, f.err
+}
+
+// TestPolicyOfADenial: only a denial names the policy that it is by.
+func TestPolicyOfADenial(t *testing.T) {
+	key := inbound.Some(func(context.Context, string) string { return "k" })
+	for name, allower := range map[string]limiter.Allower{"an error": fails{errors.New("broken")}, "admitted": fails{}} {
+		rules := inbound.New(allower, key)
+		if err := rules.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if d := rules.Decide(t.Context(), ""); d.Policy != "" {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}
+
+// TestCostOfEachKind: a request takes its cost whether the call for it is plain, has a limit of its own, or is reserved.
+func TestCostOfEachKind(t *testing.T) {
+	day := limiter.FixedWindow(limiter.Per(10, 24*time.Hour))
+	for name, set := range map[string]func(*inbound.Rules[string]){
+		"plain":    func(*inbound.Rules[string]) {},
+		"tier":     func(r *inbound.Rules[string]) { r.Tiers = append(r.Tiers, nil) },
+		"reserved": func(r *inbound.Rules[string]) { r.Reserves = true },
+	} {
+		lim, err := limiter.NewLocal(day)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules := inbound.New(lim, inbound.Some(func(context.Context, string) string { return "k" }))
+		rules.Cost = func(context.Context, string) int { return 3 }
+		set(&rules)
+		if err := rules.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if d := rules.Decide(t.Context(), ""); d.Err != nil || d.Result.Remaining != 7 {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +27,9 @@ import (
 // board is a hook in the place of a Redis: what processes have published, as publish.lua keeps it.
 type board struct {
 	mu     sync.Mutex
-	err    error // is every answer, if set
+	hold   chan struct{} // is waited for before every answer, if set
+	held   atomic.Int64  // calls that wait for it
+	err    error         // is every answer, if set
 	ahead  time.Duration
 	texts  map[string]string
 	until  map[string]int64
@@ -52,6 +56,11 @@ func (b *board) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 
 func (b *board) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		if b.hold != nil {
+			b.held.Add(1)
+			<-b.hold
+			b.held.Add(-1)
+		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.err != nil {
@@ -183,6 +192,29 @@ func TestPublishesInIntervals(t *testing.T) {
 	}
 }
 
+// TestCloseWaitsForACall: Close ends after the call that is under way.
+func TestCloseWaitsForACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rdb, redis := inMemory(t)
+		redis.hold = make(chan struct{})
+		p := publish(t, rdb, "p", map[string]analytics.Source{"l": {}})
+		synctest.Wait()
+		closing := make(chan error, 1)
+		go func() { closing <- p.Close() }()
+		synctest.Wait()
+		if len(closing) > 0 || redis.held.Load() != 1 {
+			t.Errorf("closed while it publishes, or %d calls at once", redis.held.Load())
+		}
+		redis.hold <- struct{}{}
+		synctest.Wait()
+		if redis.of("p").writes != 1 {
+			t.Errorf("%d published", redis.of("p").writes)
+		}
+		close(redis.hold)
+		must(t, <-closing)
+	})
+}
+
 // TestReportOfAProcess: what a process says of itself.
 func TestReportOfAProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -202,7 +234,7 @@ func TestReportOfAProcess(t *testing.T) {
 		synctest.Wait()
 		r := redis.report(t, "p")
 		host, _ := os.Hostname()
-		if r.Process != "p" || r.Host != host || r.PID != os.Getpid() || r.Program == "" || strings.Contains(r.Program, "/") || !r.Started.Equal(time.Now().Add(-400*time.Millisecond)) || len(r.Limiters) != 3 {
+		if r.Process != "p" || r.Host != host || r.PID != os.Getpid() || r.Program != filepath.Base(os.Args[0]) || !r.Started.Equal(time.Now().Add(-400*time.Millisecond)) || len(r.Limiters) != 3 {
 			t.Fatalf("%+v", r)
 		}
 		a, b, c := r.Limiters[0], r.Limiters[1], r.Limiters[2]
@@ -379,6 +411,10 @@ func TestDenialsAddUp(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	f.Processes[0].Limiters = append(f.Processes[0].Limiters, of("certain", denials(at(1), 30, 0, analytics.Key{Key: "often", Denied: 10, Error: 5}, analytics.Key{Key: "surely", Denied: 8}, analytics.Key{Key: "perhaps", Denied: 12, Error: 9})))
+	if r := f.Denials(3)["certain"].Keys; r[0].Key != "surely" || r[1].Key != "often" || r[2].Key != "perhaps" {
+		t.Errorf("%+v", r)
 	}
 	for n, keys := range map[int]int{-1: 0, 0: 0, 1: 1, 3: 3, 4: 3} {
 		if r := f.Denials(n)["api"]; len(r.Keys) != keys || r.Denied != 160 {

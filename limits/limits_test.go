@@ -304,22 +304,29 @@ func TestLeastPermissions(t *testing.T) {
 
 // TestRemoveOfNothing changes no version, so that no process hears of a change.
 func TestRemoveOfNothing(t *testing.T) {
-	table, err := limits.New(redistest.Client(t, redistest.Start(t)), "plans")
-	must(t, err)
-	remove := func(name string, want int64) {
-		t.Helper()
-		if v, err := table.Remove(t.Context(), name); err != nil || v != want {
-			t.Errorf("removing %s: version %d, %v, want %d", name, v, err, want)
-		}
-	}
-	remove("gold", 0)
-	_, err = table.Put(t.Context(), "gold", limiter.GCRA(limiter.PerSecond(1), 1))
-	must(t, err)
-	remove("silver", 0)
-	remove("gold", 2)
-	remove("gold", 0)
-	read, err := table.Read(t.Context())
-	if must(t, err); read.Version != 2 {
-		t.Errorf("%+v", read)
+	for name, client := range map[string]func(*testing.T) *redis.Client{
+		"memory": func(t *testing.T) *redis.Client { rdb, _ := inMemory(t); return rdb },
+		"server": func(t *testing.T) *redis.Client { return redistest.Client(t, redistest.Start(t)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			table, err := limits.New(client(t), "plans")
+			must(t, err)
+			remove := func(name string, want int64) {
+				t.Helper()
+				if v, err := table.Remove(t.Context(), name); err != nil || v != want {
+					t.Errorf("removing %s: version %d, %v, want %d", name, v, err, want)
+				}
+			}
+			remove("gold", 0)
+			_, err = table.Put(t.Context(), "gold", limiter.GCRA(limiter.PerSecond(1), 1))
+			must(t, err)
+			remove("silver", 0)
+			remove("gold", 2)
+			remove("gold", 0)
+			read, err := table.Read(t.Context())
+			if must(t, err); read.Version != 2 {
+				t.Errorf("%+v", read)
+			}
+		})
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -22,7 +24,9 @@ import (
 type memory struct {
 	mu     sync.Mutex
 	hashes map[string]map[string]string
-	err    error // is every answer, if set
+	hold   chan struct{} // is waited for before every read, if set
+	err    error         // is every answer, if set
+	fails  string        // is the command of which it is the answer, where not of all
 	reads  int
 	ctx    context.Context // of the last read
 	left   time.Duration   // of it
@@ -51,9 +55,12 @@ func (m *memory) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPip
 }
 
 func (m *memory) process(ctx context.Context, cmd redis.Cmder) error {
+	if m.hold != nil && cmd.Name() == "hgetall" {
+		<-m.hold
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.err != nil {
+	if m.err != nil && (m.fails == "" || m.fails == cmd.Name()) {
 		cmd.SetErr(m.err)
 		return m.err
 	}
@@ -135,6 +142,56 @@ func TestReadsEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNoVersionOfAnError: a change of which any command fails has no version.
+func TestNoVersionOfAnError(t *testing.T) {
+	rdb, server := inMemory(t)
+	table, err := limits.New(rdb, "plans")
+	must(t, err)
+	server.err = os.ErrDeadlineExceeded
+	for _, server.fails = range []string{"hexists", "hlen", "hset"} {
+		if v, err := table.Put(t.Context(), "gold", more); v != 0 || err == nil {
+			t.Errorf("%s fails: version %d, %v", server.fails, v, err)
+		}
+	}
+}
+
+// TestReadIsNotRepeated: a read that fails is not sent again by the client: the next interval reads.
+func TestReadIsNotRepeated(t *testing.T) {
+	dials := 0
+	rdb := redis.NewClient(&redis.Options{
+		MaxRetries: 3, MinRetryBackoff: -1, DialerRetries: 1,
+		// Which the client repeats otherwise, as it does not a timeout.
+		Dialer: func(context.Context, string, string) (net.Conn, error) { dials++; return nil, io.EOF },
+	})
+	defer rdb.Close()
+	table, err := limits.New(rdb, "plans")
+	must(t, err)
+	if _, err := table.Read(t.Context()); err == nil || dials != 1 {
+		t.Errorf("%v after %d dials", err, dials)
+	}
+}
+
+// TestCloseWaitsForARead: Close ends after the read that is under way.
+func TestCloseWaitsForARead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rdb, server := inMemory(t)
+		server.hold = make(chan struct{})
+		table, err := limits.New(rdb, "plans")
+		must(t, err)
+		w, err := table.Watch(own)
+		must(t, err)
+		synctest.Wait()
+		closing := make(chan error, 1)
+		go func() { closing <- w.Close() }()
+		synctest.Wait()
+		if len(closing) > 0 {
+			t.Error("closed while it reads")
+		}
+		close(server.hold)
+		must(t, <-closing)
+	})
 }
 
 // TestErrorsOfReads: what cannot be read changes nothing, and is logged once where it is no outage.

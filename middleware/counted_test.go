@@ -189,16 +189,18 @@ func TestTiersOfAMulti(t *testing.T) {
 }
 
 // TestTiersFitWhateverThePartsAllow: New compares the numbers of tiers and parts. It does not ask
-// Redis, and rejects no tier because of what the options of a part allow.
+// Redis, no hook sees it, and it rejects no tier because of what the options of a part allow.
 func TestTiersFitWhateverThePartsAllow(t *testing.T) {
-	dials := 0
+	dials, seen := 0, 0
 	rdb := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
 		dials++
 		return nil, errors.New("there is no Redis")
 	}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	wide := limiter.TokenBucket(limiter.PerHour(100), 100)
-	lim, err := limiter.New(rdb, wide, limiter.WithCriticalHeadroom(0.9))
+	lim, err := limiter.New(rdb, wide, limiter.WithCriticalHeadroom(0.9), limiter.WithHooks(limiter.Hooks{
+		Decision: func(context.Context, limiter.DecisionInfo) { seen++ },
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +216,7 @@ func TestTiersFitWhateverThePartsAllow(t *testing.T) {
 	if _, err := middleware.New(multi, middleware.Everyone(), middleware.WithTier(tier, tier)); !errors.Is(err, limiter.ErrInvalidConfig) {
 		t.Errorf("two tiers for one part: %v", err)
 	}
-	if dials > 0 {
-		t.Errorf("New dialled %d times", dials)
+	if dials+seen > 0 {
+		t.Errorf("New dialled %d times, and a hook saw %d decisions", dials, seen)
 	}
 }

@@ -206,6 +206,29 @@ func TestTightestPart(t *testing.T) {
 	}
 }
 
+// reserves is a limiter that answers with one reservation.
+type reserves struct{ *limiter.Reservation }
+
+func (r reserves) AllowN(context.Context, string, int) (limiter.Result, error) { return r.Result, nil }
+
+func (r reserves) Reserve(context.Context, string, ...limiter.CallOption) (*limiter.Reservation, error) {
+	return r.Reservation, nil
+}
+
+// TestPartsThatDenyForAsLong: the older headers are about the first of them.
+func TestPartsThatDenyForAsLong(t *testing.T) {
+	denied := &limiter.Reservation{Denied: "a"}
+	for i, n := range []int{3, 7} {
+		res := limiter.Result{Limit: few(n), RetryAfter: time.Hour, ResetAfter: time.Hour}
+		denied.Parts = append(denied.Parts, limiter.PartResult{Name: "ab"[i : i+1], Result: res})
+	}
+	denied.Result = denied.Parts[0].Result
+	resp := get(wrap(t, reserves{denied}, middleware.Everyone(), middleware.WithCounted(func(int) bool { return true })))
+	if got := resp.Header.Get("X-RateLimit-Limit"); got != "3" || resp.StatusCode != 429 {
+		t.Errorf("%d: a limit of %s, want that of the first part", resp.StatusCode, got)
+	}
+}
+
 // TestNested: of middlewares around each other each adds its policy, and the older
 // headers are those of the one that denies, or has less left.
 func TestNested(t *testing.T) {

@@ -127,7 +127,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestManyLimits: tiers beyond those that are remembered are announced as well.
+// TestManyLimits: no more than 1024 tiers are remembered; those beyond are announced as well.
 func TestManyLimits(t *testing.T) {
 	h := wrap(t, tiers{}, middleware.Everyone())
 	for range 2 {
@@ -137,6 +137,9 @@ func TestManyLimits(t *testing.T) {
 				t.Fatalf("a limit of %s, want %s", got, want)
 			}
 		}
+	}
+	if n := middleware.Remembered(h); n != 1024 {
+		t.Errorf("%d limits are remembered", n)
 	}
 }
 
@@ -160,7 +163,6 @@ func TestNestedTriples(t *testing.T) {
 	}{{nil, "5"}, {[]string{"6"}, "5"}, {[]string{"5"}, "5"}, {[]string{"4"}, "4"}, {[]string{"many"}, "5"}, {[]string{"1", "2"}, "5"}} {
 		w := httptest.NewRecorder()
 		w.Header()["X-Ratelimit-Remaining"] = c.said
-		w.Header().Set("X-Other", "x")
 		inner(5).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		if got := w.Header().Get("X-Ratelimit-Remaining"); got != c.want {
 			t.Errorf("%q was said: %s, want %s", c.said, got, c.want)
@@ -202,6 +204,7 @@ func TestForwardedEdges(t *testing.T) {
 		want                string
 	}{
 		{"as long as is read", "X-Forwarded-For", pad("203.0.113.7", 8192), old, "203.0.113.7"},
+		{"a comma before what is read", "X-Forwarded-For", "," + pad("203.0.113.7", 8192), old, "10.0.0.1"},
 		{"one byte longer", "X-Forwarded-For", pad("203.0.113.7", 8193), old, "10.0.0.1"},
 		{"a comma at the begin", "Forwarded", `,for=203.0.113.7`, key, "203.0.113.7"},
 		{"three backslashes", "Forwarded", `for="\\\"203.0.113.7"`, key, "10.0.0.1"},
@@ -266,6 +269,32 @@ func TestHeadersCanBeAddedTo(t *testing.T) {
 	for name, want := range map[string]string{"Limit": "7", "Remaining": "5", "Reset": "0"} {
 		if got := resp.Header.Values("X-RateLimit-" + name); len(got) != 2 || got[0] != want {
 			t.Errorf("%s: %q, want %s first", name, got, want)
+		}
+	}
+}
+
+// addsTo is a ResponseWriter that adds to a header before it is sent.
+type addsTo struct {
+	http.ResponseWriter
+	name string
+}
+
+func (w addsTo) WriteHeader(status int) {
+	w.Header().Add(w.name, "added")
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// TestRejectionCanBeAddedTo: what a ResponseWriter adds to one header of a rejection changes no other one.
+func TestRejectionCanBeAddedTo(t *testing.T) {
+	h := wrap(t, local(t, few(1)), middleware.Header("X-User"))
+	says := map[string]string{"Content-Type": "application/problem+json", "Cache-Control": "no-store"}
+	for name := range says {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(addsTo{w, name}, httptest.NewRequest("GET", "/", nil))
+		for of, want := range says {
+			if got := w.Header().Get(of); got != want {
+				t.Errorf("added to %s: %s is %q, want %q", name, of, got, want)
+			}
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,7 +97,8 @@ func TestPermitsOfRequests(t *testing.T) {
 	}
 }
 
-// TestJoinedKeys: one that is not valid makes the whole so.
+// TestJoinedKeys: one that is not valid makes the whole so. Each part has its length in decimal
+// before it, in each version: with another key a caller would have a fresh limit.
 func TestJoinedKeys(t *testing.T) {
 	some := inbound.Some(func(context.Context, string) string { return "k" })
 	broken := inbound.Key[string]{Err: errors.New("broken")}
@@ -115,7 +117,7 @@ func TestJoinedKeys(t *testing.T) {
 		}
 	}
 	long := inbound.Some(func(context.Context, string) string { return string(make([]byte, 1000)) })
-	if key, err := inbound.Join([]inbound.Key[string]{long, some}).Of(t.Context(), ""); err != nil || len(key) > 100 || key[len(key)-3:] != "1:k" {
+	if key, err := inbound.Join([]inbound.Key[string]{long, some}).Of(t.Context(), ""); err != nil || len(key) > 100 || key[len(key)-3:] != "1:k" || !strings.HasPrefix(key, "71:sha256:") {
 		t.Errorf("%q %v", key, err)
 	}
 }

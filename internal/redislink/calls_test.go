@@ -58,10 +58,18 @@ func TestBoundsOfCalls(t *testing.T) {
 			}
 		}
 	}
+	several := set("a", 3)
+	if got := several.space(1000); got != 3*callKeys {
+		t.Errorf("three keys of a large call take %d of it", got)
+	}
+	several.All[1].Params = *log
+	if got := several.space(1000); got != 3*1000 {
+		t.Errorf("three keys, one a log, take %d", got)
+	}
 	f := newFlight(nil)
 	peek := decision(gcra, "a", 0)
 	peek.Count = 3
-	if f.add(peek); f.commands[0].decide.Items[0].Count != 1 || !f.peeks {
+	if f.add(peek); f.commands[0].decide.Items[0].Count != 1 || !f.peeks || !f.commands[0].peeks {
 		t.Errorf("%d callers of a peek", f.commands[0].decide.Items[0].Count)
 	}
 	for i, c := range []struct {
@@ -69,7 +77,7 @@ func TestBoundsOfCalls(t *testing.T) {
 		cost    int64
 		repeats bool
 	}{{"a", 1, true}, {"b", 1, true}} { // a was there, although in another command
-		if f.add(decision(gcra, c.id, c.cost)); f.commands[1].decide.Repeats != c.repeats || f.peeks {
+		if f.add(decision(gcra, c.id, c.cost)); f.commands[1].decide.Repeats != c.repeats || f.peeks || f.commands[1].peeks {
 			t.Errorf("%d: repeats %v, peeks %v", i, !c.repeats, f.peeks)
 		}
 	}

@@ -199,6 +199,29 @@ func TestCallThatAllLeaveSaysNothing(t *testing.T) {
 	})
 }
 
+// TestCancelledInItsOwnCall: a caller that makes its own call and whose context is cancelled learns that when the call has ended
+// without an answer, and nothing is decided for it.
+func TestCancelledInItsOwnCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := unused(t, 128)
+		l.wire.ends = true
+		l.wire.lua = lua.NewClient(process(func(ctx context.Context, _ redis.Cmder) error {
+			end, _ := ctx.Deadline()
+			time.Sleep(time.Until(end))
+			return context.DeadlineExceeded
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		c := begin(ctx, only(l), "a", 50*time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
+		cancel()
+		time.Sleep(50 * time.Millisecond)
+		synctest.Wait()
+		if !c.done || c.took != 50*time.Millisecond || c.class != breaker.ClassCaller || !errors.Is(c.err, context.Canceled) {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
 // TestShortBudgetIsNotAFailure: a caller who had less time than an answer may take says
 // nothing of Redis.
 func TestShortBudgetIsNotAFailure(t *testing.T) {

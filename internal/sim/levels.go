@@ -145,7 +145,7 @@ func (l *level) giveBack(c charge, r *rule, now int64) (wrong string) {
 	if n > 0 && l.born > c.at {
 		wrong = fmt.Sprintf("%d units of %d are given back, and the key began at %d", n, c.at, l.born)
 	}
-	has := n
+	var has int64
 	switch l.p.Kind {
 	case algo.FixedWindow:
 		if has = min(n, l.cur); r.window(c.at) != l.end {
@@ -153,7 +153,6 @@ func (l *level) giveBack(c charge, r *rule, now int64) (wrong string) {
 		}
 		l.cur -= has
 	case algo.SlidingWindowLog:
-		has = 0
 		for i := len(l.cells) - 1; i >= 0 && has < n; i-- {
 			if cell := &l.cells[i]; cell.T == c.at || c.any {
 				out := min(n-has, cell.V)

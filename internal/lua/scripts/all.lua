@@ -4,6 +4,7 @@
 -- decides on it.
 -- A request is decided before anything is written for it. Replies with now, and per request 1
 -- when all of its limits had room, and per limit what decide.lua replies; then what is special, as there.
+local find, sub, format, number, floor, ceil = string.find, string.sub, string.format, tonumber, math.floor, math.ceil
 local now, call, n = ARGV[1] + 0, redis.call, ARGV[3] + 0
 if now == 0 then
   local t = call('TIME')

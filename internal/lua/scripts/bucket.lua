@@ -79,12 +79,12 @@ return level
 -- step
 local level, empty = 0, false
 if v and not rare then
-  empty = string.find(v, tail, 34, true) == 34 and tonumber(string.sub(v, 1, 16))
+  empty = find(v, tail, 34, true) == 34 and number(sub(v, 1, 16))
   if not empty then
     rare = true
   elseif empty > now then
     level = (empty - now) * num
-    if num > 1 then level = level - (tonumber(string.sub(v, 34 + #tail)) or 0) end
+    if num > 1 then level = level - (number(sub(v, 34 + #tail)) or 0) end
     rare = level > most and level > full + 0
   end
 end
@@ -96,21 +96,22 @@ elseif cost == 0 then
 else
   r = level + cost
   if count > 1 then
-    value = math.min(count, math.floor((most - level) / cost) + 1)
+    value = math.min(count, floor((most - level) / cost) + 1)
     r = level + value * cost
     if value < count then kind = 2 end
   end
-  local new = now + (num > 1 and math.ceil(r / num) or r)
-  -- While the second stays the same, so do the first ten digits and the time to live. Numbers that Redis makes
-  -- texts of take it longer.
-  local second = math.floor(new / 1000000)
-  if not empty or second ~= math.floor(empty / 1000000) then
-    ms = math.floor((new - now) / 1000) + 2000
+  local new = now + (num > 1 and ceil(r / num) or r)
+  -- While the second stays the same, so do the first ten digits and the time to live. Redis takes longer for the texts
+  -- of numbers that it makes itself, and for those of floating-point numbers.
+  local second = floor(new / 1000000)
+  if not empty or second ~= floor(empty / 1000000) then
+    ms = floor((new - now) / 1000) + 2000
   end
   if ms or num > 1 then
-    local same = empty and string.sub(v, 17, 33) or string.format(':%016.0f', now)
-    text = string.format('%016.0f%s%s%.0f', new, same, tail, (new - now) * num - r)
+    local same = empty and sub(v, 17, 33) or format(':%010d%06d', floor(now / 1000000), now % 1000000)
+    local lacks = num > 1 and format('%.0f', (new - now) * num - r) or '0'
+    text = format('%010d%06d%s%s%s', second, new - second * 1000000, same, tail, lacks)
   else
-    text, from = string.format('%06d', new - second * 1000000), '10'
+    text, from = format('%06d', new - second * 1000000), '10'
   end
 end

@@ -10,6 +10,7 @@
 -- admitted; 3: holds no state of ours; 4: its window ends after so long.
 -- The function general decides what is rare. It uses only its arguments, because a function
 -- that is made in each run costs time for each local of the script that it uses.
+local find, sub, format, number, floor, ceil = string.find, string.sub, string.format, tonumber, math.floor, math.ceil
 local now, call, n = ARGV[1] + 0, redis.call, #KEYS
 if now == 0 then
   local t = call('TIME')

@@ -71,9 +71,9 @@ return count, nil, nil, ahead
 local start, used, old = now - now % num, 0, false
 rare = rare or num == 0 -- a calendar
 if v and not rare then
-  old = string.find(v, tail, 34, true) == 34 and tonumber(string.sub(v, 1, 16))
+  old = find(v, tail, 34, true) == 34 and number(sub(v, 1, 16))
   if old == start + num then
-    used = tonumber(string.sub(v, 34 + #tail))
+    used = number(sub(v, 34 + #tail))
     rare = not used
   else
     rare = not old or old > start
@@ -88,14 +88,14 @@ elseif cost == 0 then
 else
   r = used + cost
   if count > 1 then
-    value = math.min(count, math.floor((most - used) / cost) + 1)
+    value = math.min(count, floor((most - used) / cost) + 1)
     r = used + value * cost
     if value < count then kind = 2 end
   end
   if old and used > 0 then
     text, from = r, 33 + #tail
   else
-    local same = v and string.sub(v, 17, 33) or string.format(':%016.0f', now)
-    text, ms = string.format('%016.0f%s%s%.0f', start + num, same, tail, r), math.floor((start + num - now) / 1000) + 2000
+    local same, ends = v and sub(v, 17, 33) or format(':%010d%06d', floor(now / 1000000), now % 1000000), start + num
+    text, ms = format('%010d%06d%s%s%.0f', floor(ends / 1000000), ends % 1000000, same, tail, r), floor((ends - now) / 1000) + 2000
   end
 end

@@ -71,11 +71,11 @@ return cur, nil, nil, ahead, prev
 -- step
 local start, cur, prev, place, old = now - now % num, 0, 0, nil, false
 if v and not rare then
-  old = string.find(v, tail, 34, true) == 34 and tonumber(string.sub(v, 1, 16))
+  old = find(v, tail, 34, true) == 34 and number(sub(v, 1, 16))
   if old then
     prev, cur = string.match(v, '^(%d+):(%d+)$', 34 + #tail)
     place = cur and #v - #cur
-    prev, cur = tonumber(prev), tonumber(cur)
+    prev, cur = number(prev), number(cur)
   end
   if not cur or not old or old > start + num or old > start and old < start + num then
     rare = true
@@ -97,14 +97,15 @@ elseif cost == 0 then
 else
   r, r2 = cur + cost, prev
   if count > 1 then
-    value = math.min(count, math.floor((most - cur - math.ceil(over / num)) / cost) + 1)
+    value = math.min(count, floor((most - cur - ceil(over / num)) / cost) + 1)
     r = cur + value * cost
     if value < count then kind = 2 end
   end
   if old and cur > 0 then
     text, from = r, place
   else
-    text = string.format('%016.0f%s%s%.0f:%.0f', start + num, v and string.sub(v, 17, 33) or string.format(':%016.0f', now), tail, prev, r)
-    ms = math.floor((start + 2 * num - now) / 1000) + 2000
+    local same, ends = v and sub(v, 17, 33) or format(':%010d%06d', floor(now / 1000000), now % 1000000), start + num
+    text = format('%010d%06d%s%s%.0f:%.0f', floor(ends / 1000000), ends % 1000000, same, tail, prev, r)
+    ms = floor((ends + num - now) / 1000) + 2000
   end
 end

@@ -213,16 +213,24 @@ func (x *Call) tell(key string, d time.Duration) {
 	if len(blockers) == 0 {
 		return
 	}
-	ctx, told := context.WithoutCancel(x.ctx), make(chan struct{})
-	go func() { // ends with the budget of a call
-		defer close(told)
+	Whole(x.ctx, func(ctx context.Context) {
 		for _, b := range blockers {
 			_ = b.Block(ctx, key, d)
 		}
+	})
+}
+
+// Whole calls do, which ends with the budgets of its calls of Redis, also when ctx ends meanwhile: then the caller
+// leaves, and do goes on.
+func Whole(ctx context.Context, do func(ctx context.Context)) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do(context.WithoutCancel(ctx))
 	}()
 	select {
-	case <-told:
-	case <-x.ctx.Done():
+	case <-done:
+	case <-ctx.Done():
 	}
 }
 

@@ -167,6 +167,9 @@ func TestAskedAgainInAnHour(t *testing.T) {
 		defer d.Close()
 		admitted(t, d, "k", 1)
 		observe(t, d, said(1, 0, 20*24*time.Hour, 20*24*time.Hour))
+		if res, _ := d.AllowN(t.Context(), "k", 1); res.Allowed || res.RetryAfter != admission.Max {
+			t.Errorf("%+v", res)
+		}
 		time.Sleep(10 * time.Minute)
 		if res, _ := d.AllowN(t.Context(), "k", 1); res.Allowed || res.RetryAfter != admission.Max-10*time.Minute {
 			t.Errorf("%+v", res)
@@ -181,6 +184,29 @@ func TestAskedAgainInAnHour(t *testing.T) {
 		}
 		if e := d.keys.Get("k"); len(e.quotas) != 0 || e.answered {
 			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// TestIdleIsNotStopped: a process that has sent nothing for hours waits for its turn as any other.
+func TestIdleIsNotStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, fleet := fleetOf(t, 2)
+		admitted(t, fleet[0], "k", 1)
+		observe(t, fleet[0], said(5, 4, 10*time.Second, 10*time.Second))
+		admitted(t, fleet[1], "k", 1)
+		for range 3 {
+			time.Sleep(2 * time.Hour)
+			if n := admitted(t, fleet[0], "k", 5); n != 5 {
+				t.Fatalf("%d admitted", n)
+			}
+			observe(t, fleet[0], said(5, 0, 10*time.Second, 10*time.Second))
+			if n := admitted(t, fleet[1], "k", 5); n != 0 {
+				t.Errorf("%d beyond the quota", n)
+			}
+			if res, _ := fleet[1].AllowN(t.Context(), "k", 1); res.RetryAfter > 11*time.Second {
+				t.Errorf("%+v", res)
+			}
 		}
 	})
 }

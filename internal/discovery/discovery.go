@@ -74,7 +74,8 @@ type entry struct {
 	changed  time.Time // when the quotas were learnt, by a response or from Redis
 	loaded   time.Time // when Redis was asked last
 	saved    time.Time // when Redis last got them, or had them
-	asked    time.Time // when a request was last sent
+	asked    time.Time // when a request was last sent, or the first one was denied since
+	stopped  time.Time // until when requests are denied, as far as is known
 
 	// How many requests were sent in this guessWindow and in the one before it.
 	second    time.Time
@@ -165,6 +166,12 @@ func (d *Discovery) AllowN(ctx context.Context, key string, _ int) (limiter.Resu
 func (e *entry) asksAgain(res *limiter.Result, now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if now.After(e.stopped) {
+		e.asked = now
+	}
+	if end := now.Add(res.RetryAfter); end.After(e.stopped) {
+		e.stopped = end
+	}
 	left := admission.Max - now.Sub(e.asked)
 	if left <= 0 && res.RetryAfter > 0 {
 		e.asked, e.answered, e.quotas = now, false, nil // what it says now counts
@@ -312,19 +319,24 @@ func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota,
 	}
 	save := changed || more || len(e.quotas) > 0 && now.Sub(e.saved) > e.life()/2
 	e.mu.Unlock()
-	for _, q := range uncounted { // the request of this response
-		_, _ = d.pacer.Allow(context.WithoutCancel(ctx), quotaKey(key, q.name), q.limit)
+	if len(uncounted)+len(apart) == 0 && !save {
+		return paced
 	}
-	for _, q := range apart {
-		// Processes that were rejected together must not come back together each time.
-		if r := q.limit.Rate(); q.limit.Algorithm() == "gcra" {
-			one := r.Per / time.Duration(r.N)
-			_ = d.pacer.Block(context.WithoutCancel(ctx), quotaKey(key, q.name), one+random.Below(one), q.limit)
+	admission.Whole(ctx, func(ctx context.Context) {
+		for _, q := range uncounted { // the request of this response
+			_, _ = d.pacer.Allow(ctx, quotaKey(key, q.name), q.limit)
 		}
-	}
-	if save {
-		d.save(ctx, key, e)
-	}
+		for _, q := range apart {
+			// Processes that were rejected together must not come back together each time.
+			if r := q.limit.Rate(); q.limit.Algorithm() == "gcra" {
+				one := r.Per / time.Duration(r.N)
+				_ = d.pacer.Block(ctx, quotaKey(key, q.name), one+random.Below(one), q.limit)
+			}
+		}
+		if save {
+			d.save(ctx, key, e)
+		}
+	})
 	return paced
 }
 
@@ -461,5 +473,5 @@ func (d *Discovery) save(ctx context.Context, key string, e *entry) {
 	}
 	e.mu.Unlock()
 	// When Redis is unavailable this process still keeps to it; others learn it themselves.
-	_ = d.shelf.Save(context.WithoutCancel(ctx), key, all, life)
+	_ = d.shelf.Save(ctx, key, all, life)
 }

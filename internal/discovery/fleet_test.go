@@ -264,3 +264,35 @@ func TestLifeOfWhatIsLearnt(t *testing.T) {
 		}
 	})
 }
+
+// slowShelf takes a while to save.
+type slowShelf struct{ *memory }
+
+func (s slowShelf) Save(ctx context.Context, key string, all []lua.LearntQuota, life time.Duration) error {
+	time.Sleep(50 * time.Millisecond)
+	return s.memory.Save(ctx, key, all, life)
+}
+
+// TestCallerLeavesWhileItIsSaved: what a response says is saved also when its caller's time is over, and the caller does not wait for that.
+func TestCallerLeavesWhileItIsSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim, err := limiter.NewLocal(Scouting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shelf := slowShelf{new(memory)}
+		d := Of(lim, shelf)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		d.Observe(ctx, "k", []retry.Quota{said(5, 4, 10*time.Second, 10*time.Second)}, false, began)
+		if took := time.Since(began); took != 10*time.Millisecond {
+			t.Errorf("left after %v", took)
+		}
+		time.Sleep(50 * time.Millisecond)
+		synctest.Wait()
+		if shelf.saves != 1 {
+			t.Errorf("saved %d times", shelf.saves)
+		}
+	})
+}

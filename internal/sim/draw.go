@@ -80,6 +80,7 @@ func draw(seed uint64, decisions float64, least time.Duration) Plan {
 	if floor := rand.New(rand.NewPCG(seed, 53)); p.Host.Limit > 0 && floor.IntN(2) == 0 {
 		p.Host.Floor = 0.3 * (floor.Float64() - 0.5) // half of them have none
 	}
+	p.Host.Says = p.Host.Limit > 0 && rand.New(rand.NewPCG(seed, 55)).IntN(2) == 0
 	return p
 }
 

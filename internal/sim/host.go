@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -24,6 +25,8 @@ type Host struct {
 	Fails  float64 // the part of the other requests that fails
 	// Floor is that of the budget of each process for retries: 0 is the default, and less is none.
 	Floor float64
+	// Says lets it say its quota in each response: all processes learn it and keep it together.
+	Says bool
 }
 
 // cooldown is a time in which nothing may be sent.
@@ -51,6 +54,8 @@ type api struct {
 	fleet  cooldown         // of the others, who know it by Redis
 	teller *process         // of fleet
 	sent   map[int]load     // by process
+	// The fleet knows the quota since then, and a response has said it last then.
+	known, said time.Duration
 }
 
 func newAPI(w *World) *api {
@@ -58,6 +63,9 @@ func newAPI(w *World) *api {
 }
 
 var errHost = errors.New("the connection to the host was reset")
+
+// remembered is how long at least a quota is known of which no response says more.
+const remembered = 9 * time.Minute
 
 // spreads is how long a cooldown needs to reach the other processes: a call of Redis, and what was
 // decided before it and is not sent yet.
@@ -78,7 +86,7 @@ type leaves struct{}
 func (y way) RoundTrip(r *http.Request) (*http.Response, error) {
 	a := y.a
 	deadline, ok := r.Context().Deadline()
-	there, back, status, wait := a.arrives(y.p, ok && time.Until(deadline) < 2*budget)
+	there, back, status, wait, left := a.arrives(y.p, ok && time.Until(deadline) < 2*budget)
 	a.within(y.p, r.Context().Value(attempts{}).(*int), status)
 	if err := sleep(r.Context(), there); err != nil {
 		return nil, err
@@ -90,6 +98,9 @@ func (y way) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	header := http.Header{}
+	if a.Says {
+		a.says(header, left)
+	}
 	if wait > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(wait/time.Second)))
 	}
@@ -101,9 +112,9 @@ func (y way) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // arrives checks that a request may be sent, and draws its answer: a status, 0 for none, and the
-// seconds that it asks to wait. For a caller that is hurried the decision may have been local, without
+// seconds that it asks to wait, and what is left of its quota. For a caller that is hurried the decision may have been local, without
 // what Redis knows.
-func (a *api) arrives(p *process, hurried bool) (there, back time.Duration, status int, wait time.Duration) {
+func (a *api) arrives(p *process, hurried bool) (there, back time.Duration, status int, wait time.Duration, of quota) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l, now := a.w.ledger, a.w.now()
@@ -123,21 +134,48 @@ func (a *api) arrives(p *process, hurried bool) (there, back time.Duration, stat
 	}
 	there, back = between(a.rng, time.Millisecond, 200*time.Millisecond), between(a.rng, time.Millisecond, time.Second)
 	left := (a.window + a.Window - now + time.Second - 1).Truncate(time.Second)
-	switch a.count++; {
+	a.count++
+	of = quota{max(0, a.Limit-a.count), left}
+	switch {
 	case a.count > a.Limit:
-		return there, back, http.StatusTooManyRequests, left
+		a.rejects(p, now, hurried)
+		return there, back, http.StatusTooManyRequests, left, of
 	case a.rng.Float64() >= a.Fails:
-		return there, back, http.StatusOK, 0
+		return there, back, http.StatusOK, 0, of
 	}
 	switch a.rng.IntN(4) {
 	case 0:
-		return there, back, http.StatusServiceUnavailable, time.Duration(1+a.rng.IntN(20)) * time.Second
+		return there, back, http.StatusServiceUnavailable, time.Duration(1+a.rng.IntN(20)) * time.Second, of
 	case 1:
-		return there, back, http.StatusServiceUnavailable, 0
+		return there, back, http.StatusServiceUnavailable, 0, of
 	case 2:
-		return there, back, http.StatusInternalServerError, 0
+		return there, back, http.StatusInternalServerError, 0, of
 	}
-	return there, back, 0, 0
+	return there, back, 0, 0, of
+}
+
+// quota is what is left of a window, and of its requests.
+type quota struct {
+	requests int
+	window   time.Duration
+}
+
+// says writes the quota into a response, as draft-ietf-httpapi-ratelimit-headers has it.
+func (a *api) says(h http.Header, left quota) {
+	h.Set("RateLimit-Policy", fmt.Sprintf(`"window";q=%d;w=%d`, a.Limit, a.Window/time.Second))
+	h.Set("RateLimit", fmt.Sprintf(`"window";r=%d;t=%d`, left.requests, left.window/time.Second))
+}
+
+// rejects checks that no request is sent for which a host that says its quota has no room, where no fault is near.
+func (a *api) rejects(p *process, now time.Duration, hurried bool) {
+	since := max(a.known, a.w.calmSince(now, -1)) + 2*a.Window + 20*time.Second
+	if !a.Says || hurried || now < since || now-a.said > remembered {
+		return
+	}
+	l := a.w.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.check(false, "cooldown", "process %d sends a request beyond the quota of %d that the host says", p.n, a.Limit)
 }
 
 // budget makes the budget of a process.
@@ -174,6 +212,10 @@ func (a *api) tells(p *process, wait time.Duration) {
 	defer a.mu.Unlock()
 	a.open++
 	now := a.w.now()
+	if now-a.said > remembered {
+		a.known = now
+	}
+	a.said = now
 	told := a.told[p.n]
 	left := max(0, told.until-now)
 	if wait <= left {

@@ -95,7 +95,12 @@ func (w *World) start(n int) *process {
 		p.multi = must(limiter.NewMulti(parts...))
 	}
 	if w.api != nil {
-		p.transport = must(httpclient.New(w.api.of(p), httpclient.WithLimiter(p.limiters[0]), httpclient.WithBudget(w.Host.budget()), httpclient.WithLogger(logger)))
+		opts := []httpclient.Option{httpclient.WithLimiter(p.limiters[0]), httpclient.WithBudget(w.Host.budget()), httpclient.WithLogger(logger)}
+		if w.Host.Says {
+			apart()
+			opts = append(opts, httpclient.WithDiscovery(p.rdb, limiter.WithProcess(p.name), limiter.WithLogger(logger)))
+		}
+		p.transport = must(httpclient.New(w.api.of(p), opts...))
 	}
 	if s := w.Sampled; s.Keys > 0 {
 		apart()
@@ -306,6 +311,9 @@ func (p *process) close() {
 	}
 	if p.sampled != nil {
 		_ = p.sampled.Close()
+	}
+	if p.transport != nil {
+		_ = p.transport.Close()
 	}
 	_ = p.rdb.Close()
 }

@@ -16,6 +16,7 @@ type value struct {
 	state   algo.State
 	kind    algo.Kind // of state; 0 is a set
 	set     map[string]int64
+	learnt  []int64 // what is learnt of quotas
 	expires int64 // by the server's clock
 }
 
@@ -247,6 +248,37 @@ func (r *run) decide(kind algo.Kind, keys, argv []string) []int64 {
 		reply, marks = append(reply, item...), append(marks, more...)
 	}
 	return append(reply, marks...)
+}
+
+// learnt is learnt.lua.
+func (r *run) learnt(key string, argv []string) []int64 {
+	const cut, until, fields = 4, 6, 7
+	if life := number(argv[1]); life > 0 {
+		v := &value{learnt: numbers(argv[2:]), expires: r.now + 1000*life}
+		for i := range v.learnt {
+			switch i % fields {
+			case cut:
+				v.learnt[i] = r.now - v.learnt[i]
+			case until:
+				v.learnt[i] += r.now
+			}
+		}
+		r.change(key, v)
+	}
+	v := cmp.Or(r.changed(key), r.get(key))
+	if v == nil {
+		return nil
+	}
+	out := slices.Clone(v.learnt)
+	for i := range out {
+		switch i % fields {
+		case cut:
+			out[i] = max(0, r.now-out[i])
+		case until:
+			out[i] = max(0, out[i]-r.now)
+		}
+	}
+	return out
 }
 
 func one(b bool) int64 {

@@ -409,6 +409,8 @@ func (r *run) script(name string, keys, argv []string) (reply []int64, ok bool) 
 		return r.all(keys, argv), true
 	case name == "beat":
 		return r.beat(keys, argv), true
+	case name == "learnt":
+		return r.learnt(keys[0], argv), true
 	case name == "permits":
 		return r.permits(keys, argv), true
 	case name == "permits_keep":
@@ -443,7 +445,7 @@ func (s *Server) script(sha string, keys, argv []string, rejects string) []byte 
 		s.compare(s.scripts[sha], keys, argv, r.now, reply)
 	}
 	for _, c := range r.changes {
-		if c.to.kind == 0 && len(c.to.set) == 0 {
+		if c.to.kind == 0 && len(c.to.set)+len(c.to.learnt) == 0 {
 			delete(s.keys, c.key)
 			continue
 		}

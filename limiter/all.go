@@ -354,7 +354,6 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 	for k, i := range g.parts {
 		r, d := &a.requests[i], a.parts[i].Limiter.redis.decider
 		a.receive(i)
-		a.results[i] = Result{}
 		err := d.fallBack(r, cause, &a.results[i])
 		a.decided(i)
 		if err == nil && a.results[i].Allowed {

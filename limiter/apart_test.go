@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/redislink"
 	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -85,6 +86,55 @@ func TestPartsInSeveralSlots(t *testing.T) {
 			}
 		})
 	}
+}
+
+// bySlot is a hook of a client whose server takes keys of one hash slot only in a call. It notes how many each had.
+type bySlot struct{ had []int }
+
+func (*bySlot) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b *bySlot) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if n, ok := cmd.Args()[2].(int); ok && strings.HasPrefix(cmd.Name(), "eval") {
+			slots := map[int]bool{}
+			for _, key := range cmd.Args()[3 : 3+n] {
+				_, tag, _ := strings.Cut(*key.(*string), "{") // by reference, as package lua passes them
+				slots[redislink.Slot(strings.TrimSuffix(tag, "}"))] = true
+			}
+			if len(slots) > 1 {
+				cmd.SetErr(crossSlot{})
+				return crossSlot{}
+			}
+			b.had = append(b.had, n)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (*bySlot) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestPartsOfOneSlotTogether: of a server that takes keys of one hash slot only, parts of one key are one call, and others
+// one for each key.
+func TestPartsOfOneSlotTogether(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		rdb, seen := clients(t, r)(), new(bySlot)
+		rdb.AddHook(seen)
+		part := func(name string, key func(string) string) limiter.Part {
+			return limiter.Part{Name: name, Key: key, Limiter: newLimiter(t, rdb, daily(10), patient(), limiter.WithShare(1), limiter.WithPrefix(name))}
+		}
+		m := newMulti(t, part("a", nil), part("b", func(string) string { return "all" }), part("c", nil))
+		for _, want := range []string{"[1 1 1]", "[2 1]", "[2 1]"} { // the server says at first which it takes
+			if res, err := m.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if got := fmt.Sprint(seen.had); got != want {
+				t.Errorf("calls of so many keys: %s, want %s", got, want)
+			}
+			seen.had = nil
+		}
+	})
 }
 
 // TestPoliciesOfPartsTogether: parts of one Redis that is away are decided each by its own policy: when one denies none is

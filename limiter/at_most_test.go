@@ -369,3 +369,33 @@ func TestSettleOfNoCost(t *testing.T) {
 		t.Errorf("%v, %d left", err, left(t, lim, "k"))
 	}
 }
+
+// lastWord is a hook of a client that calls something when Redis has answered.
+type lastWord struct{ call func() }
+
+func (*lastWord) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *lastWord) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer l.call()
+		return next(ctx, cmd)
+	}
+}
+
+func (*lastWord) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestAtMostSaysNothingWithAnError: when the second try fails, its error comes alone, and not with what denied the first one.
+func TestAtMostSaysNothingWithAnError(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		rdb := clients(t, r)()
+		lim := newLimiter(t, rdb, daily(10), patient(), limiter.WithShare(1))
+		_, err := lim.AllowN(t.Context(), "k", 8)
+		must(t, err)
+		rdb.AddHook(&lastWord{func() { r.Set(func(h *sim.Health) { h.Rejects = "ERR user_script:1: broken" }) }})
+		if res, err := lim.Allow(t.Context(), "k", limiter.AtMost(5)); err == nil || res != (limiter.Result{}) {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
+}

@@ -1,0 +1,309 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lua"
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// TestLeftOfAnotherLimit: what is left moves with the limit, and is not known at first where others may have some.
+func TestLeftOfAnotherLimit(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		q     quota
+		limit int64
+		want  int64
+	}{
+		"first, of a fleet":    {quota{}, 10, -1},
+		"first, of one":        {quota{alone: true}, 10, 9},
+		"larger, nothing left": {quota{limit: 10, window: time.Second}, 12, 2},
+		"smaller":              {quota{limit: 10, window: time.Second, left: 3}, 5, 0},
+		"not known":            {quota{limit: 10, window: time.Second, left: -1}, 12, -1},
+	} {
+		if c.q.observe(retry.Quota{Name: "q", Limit: c.limit, Remaining: -1, Window: time.Second}, now, now, false); c.q.left != c.want {
+			t.Errorf("%s: %d are left, want %d", name, c.q.left, c.want)
+		}
+	}
+}
+
+// TestNothingLeftIsSaid: a response that says that nothing is left says as much as any other.
+func TestNothingLeftIsSaid(t *testing.T) {
+	now := time.Now()
+	alone := quota{limit: 10, window: time.Second, alone: true, left: -1}
+	if alone.observe(said(10, 0, time.Second, time.Second), now, now, false); !alone.part.since.Equal(now) {
+		t.Error("others are not looked for")
+	}
+	for _, limit := range []int64{1, 10} {
+		q := quota{limit: limit, window: time.Second, left: -1, part: part{of: 0.5, since: now}}
+		if q.observe(said(limit, 0, time.Second, time.Second), now, now, false); q.part.loads != 1 {
+			t.Errorf("its load of a limit of %d is not noted", limit)
+		}
+	}
+	whole := quota{limit: 10, window: time.Second, left: -1, part: part{of: 1, since: now}}
+	if _, more := whole.observe(said(10, 0, time.Second, time.Second), now, now, false); !more || whole.taken != 10 {
+		t.Errorf("that others have all of it is not for the fleet: %+v", whole)
+	}
+}
+
+// TestWindowsAreBounded, and a response without a reset says nothing of one.
+func TestWindowsAreBounded(t *testing.T) {
+	now, q := time.Now(), quota{limit: 10}
+	if q.observe(retry.Quota{Limit: 10, Window: 1000 * 24 * time.Hour}, now, now, false); q.window != maxWindow+time.Microsecond {
+		t.Errorf("a window of %v", q.window)
+	}
+	q = quota{limit: 10}
+	if q.learnWindow(retry.Quota{Limit: 10}, now, false) || q.peaks != 0 {
+		t.Errorf("no reset: %+v", q)
+	}
+	q.learnWindow(retry.Quota{Limit: 10, Remaining: 10, Reset: time.Second}, now, false)
+	if q.most != 0 || q.peaks != 1 {
+		t.Errorf("nothing used: %+v", q)
+	}
+	if q.learnWindow(retry.Quota{Limit: 10, Reset: time.Second}, now, false); q.most != 10 {
+		t.Errorf("all used: %+v", q)
+	}
+}
+
+// TestLongestOfLateIsTheWindow: a window is forgotten when no reset was nearly as long for a while, for the longest there was since.
+func TestLongestOfLateIsTheWindow(t *testing.T) {
+	now := time.Now()
+	for passed, want := range map[int64]time.Duration{25: time.Minute, 26: 20 * time.Second} { // 5 in each of 5.02 windows
+		q := quota{limit: 10, window: time.Minute, known: time.Minute}
+		for i := range forgetResponses {
+			reset, at := 10*time.Second, now
+			if i == 0 {
+				reset = 20 * time.Second
+			}
+			if i == forgetResponses-1 {
+				at, q.passed = now.Add(241*time.Second), passed
+			}
+			changed := q.learnWindow(retry.Quota{Limit: 10, Remaining: 5, Reset: reset}, at, false)
+			if changed != (i == forgetResponses-1 && want < time.Minute) {
+				t.Errorf("%d: response %d: changed %v", passed, i, changed)
+			}
+		}
+		if q.window != want {
+			t.Errorf("%d: %v, want %v", passed, q.window, want)
+		}
+	}
+}
+
+// TestNothingIsCountedWithoutAWindow.
+func TestNothingIsCountedWithoutAWindow(t *testing.T) {
+	var q quota
+	q.count(time.Now())
+	q.answered(time.Now(), false)
+	if q.part.sent != 0 || q.passed != 0 {
+		t.Errorf("%+v", q)
+	}
+}
+
+// TestRecordOfNow: what was cut now, and what others have of a window.
+func TestRecordOfNow(t *testing.T) {
+	now := time.Now()
+	for want, q := range map[lua.LearntQuota]quota{
+		{Window: 1e6, Stretch: 2000}:       {window: time.Second, part: part{of: 0.5, since: now}},
+		{Window: 1e6}:                      {window: time.Second, until: now.Add(time.Second)},
+		{Window: 1e6, Taken: 1, Left: 1e6}: {window: time.Second, taken: 1, until: now.Add(time.Second)},
+	} {
+		if got := q.record(now); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	q := quota{part: part{since: now}}
+	if q.adopt(lua.LearntQuota{Limit: 10, Window: 1e6, Stretch: 2000, Cut: 4e6}, now); q.part.of != 0.5 {
+		t.Errorf("the first part: %+v", q.part)
+	}
+}
+
+// TestPartBeginsAnew: nothing that was seen of an earlier part counts.
+func TestPartBeginsAnew(t *testing.T) {
+	now := time.Now()
+	p := part{most: 0.7, loads: 3}
+	if p.set(0.5, now, 5); p.most != 0 || p.loads != 0 {
+		t.Errorf("%+v", p)
+	}
+	p = part{of: 0.5, since: now.Add(-time.Hour)}
+	for i := range 1000 {
+		if p.more(0.5, 2, 5, time.Minute, now.Add(time.Duration(i)*time.Second)) {
+			t.Fatal("larger under load")
+		}
+		if p.loads == 0 && i > 0 {
+			return
+		}
+	}
+	t.Errorf("%+v", p)
+}
+
+// TestCounterRolls at the end of a window, and forgets at the end of the next.
+func TestCounterRolls(t *testing.T) {
+	now := time.Now()
+	var c counter
+	for range 4 {
+		c.add(now, time.Second)
+	}
+	c.add(now.Add(time.Second), time.Second)
+	if got := c.in(now.Add(1500*time.Millisecond), time.Second); got != 3 { // 1, and half of 4
+		t.Errorf("%v after one and a half", got)
+	}
+	if got := c.in(now.Add(3*time.Second), time.Second); got != 0 {
+		t.Errorf("%v after three", got)
+	}
+}
+
+// deaf is a pacer that decides nothing.
+type deaf struct{ Pacer }
+
+func (deaf) Reserve(context.Context, string, ...limiter.CallOption) (*limiter.Reservation, error) {
+	return nil, limiter.ErrUnavailable
+}
+
+// TestWithoutADecision a request is sent.
+func TestWithoutADecision(t *testing.T) {
+	d := Of(deaf{}, nil)
+	d.entry("k").quotas = []quota{{name: 1, limit: 1, window: time.Hour}}
+	if n := admitted(t, d, "k", 3); n != 3 {
+		t.Errorf("%d were sent", n)
+	}
+}
+
+// TestLeastOfSeveral: what is left is that of the quota with the least, in whatever order.
+func TestLeastOfSeveral(t *testing.T) {
+	for _, limits := range [][2]int64{{5, 3}, {3, 5}} {
+		d, err := New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.entry("k").quotas = []quota{{name: 1, limit: limits[0], window: time.Hour}, {name: 2, limit: limits[1], window: time.Hour}}
+		if res, _ := d.AllowN(t.Context(), "k", 1); !res.Allowed || res.Remaining != 2 {
+			t.Errorf("%v: %+v", limits, res)
+		}
+		_ = d.Close()
+	}
+}
+
+// TestRequestsAreCounted in windows of ten seconds, of which two are known.
+func TestRequestsAreCounted(t *testing.T) {
+	now := time.Now()
+	e := entry{second: now, sent: 3}
+	for i, c := range []struct {
+		at        time.Duration
+		was, sent int64
+	}{{guessWindow - 1, 0, 4}, {guessWindow, 4, 1}, {guessWindow + 1, 4, 2}, {4 * guessWindow, 0, 1}} {
+		if e.count(now.Add(c.at)); e.was != c.was || e.sent != c.sent {
+			t.Errorf("%d: %d before, %d now", i, e.was, e.sent)
+		}
+	}
+}
+
+// TestTooManyKeys: of one for which there is no room nothing is learnt.
+func TestTooManyKeys(t *testing.T) {
+	d, err := New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for i := range maxKeys {
+		d.entry(fmt.Sprint(i))
+	}
+	if observe(t, d, said(5, 4, time.Second, time.Second)) {
+		t.Error("it is paced")
+	}
+}
+
+// TestWhatIsSaved: the first that is learnt; and a limit that has changed is the reason of a rejection.
+func TestWhatIsSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, fleet := fleetOf(t, 1)
+		d := fleet[0]
+		admitted(t, d, "k", 1)
+		if observe(t, d, said(10, 9, time.Minute, time.Minute)); m.saves != 1 {
+			t.Errorf("saved %d times", m.saves)
+		}
+		time.Sleep(time.Second)
+		d.Observe(t.Context(), "k", []retry.Quota{said(5, 0, time.Minute, time.Minute)}, true, time.Now())
+		if q := d.keys.Get("k").quotas[0]; q.limit != 5 || q.part.of != 0 {
+			t.Errorf("a part of another limit: %+v", q)
+		}
+	})
+}
+
+// TestRequestsBeforeTheFirstResponse are counted when theirs comes, which says nothing new.
+func TestRequestsBeforeTheFirstResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, fleet := fleetOf(t, 2)
+		var sent []time.Time
+		for _, d := range fleet {
+			admitted(t, d, "k", 1)
+			sent = append(sent, time.Now())
+			time.Sleep(200 * time.Millisecond)
+		}
+		for i, d := range fleet {
+			d.Observe(t.Context(), "k", []retry.Quota{said(5, 4, time.Minute, time.Minute)}, false, sent[i])
+		}
+		// The same process hears of the other request, too.
+		fleet[0].Observe(t.Context(), "k", []retry.Quota{said(5, 4, time.Minute, time.Minute)}, false, sent[1])
+		if n := admitted(t, fleet[0], "k", 5); n != 2 {
+			t.Errorf("%d of 5 were sent after three", n)
+		}
+	})
+}
+
+// failing is a shelf that answers nothing any more.
+type failing struct{ *memory }
+
+func (failing) Load(context.Context, string) ([]lua.LearntQuota, error) {
+	return nil, errors.New("no Redis")
+}
+
+// TestWhatIsKnownStays where Redis does not answer.
+func TestWhatIsKnownStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, fleet := fleetOf(t, 1)
+		d := fleet[0]
+		admitted(t, d, "k", 1)
+		observe(t, d, said(5, 4, time.Minute, time.Minute))
+		d.shelf = failing{new(memory)}
+		time.Sleep(2 * time.Second)
+		if n := admitted(t, d, "k", 9); n != 4 {
+			t.Errorf("%d more of 5", n)
+		}
+	})
+}
+
+// TestGuesses: a rejection of a server that says nothing leaves 0.7 of what was sent, for all processes; another one after
+// the guess has doubled begins anew.
+func TestGuesses(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			m, fleet := fleetOf(t, 1)
+			d, want := fleet[0], int64(14)
+			if !shared {
+				d, want = Of(d.pacer, nil), 7
+			}
+			e := d.entry("k")
+			e.answered = true
+			admitted(t, d, "k", 10)
+			d.Observe(t.Context(), "k", nil, true, time.Now())
+			if q := e.quotas[0]; q.limit != want || q.part.of != 1 {
+				t.Errorf("shared %v: %+v", shared, q)
+			}
+			if shared && m.saves != 1 {
+				t.Errorf("saved %d times", m.saves)
+			}
+			time.Sleep(time.Hour)
+			admitted(t, d, "k", 3)
+			d.Observe(t.Context(), "k", nil, true, time.Now())
+			if q := e.quotas[0]; q.limit >= want {
+				t.Errorf("shared %v, anew: %+v", shared, q)
+			}
+		})
+	}
+}

@@ -228,6 +228,9 @@ func TestWhatIsSaved(t *testing.T) {
 			t.Errorf("saved %d times", m.saves)
 		}
 		time.Sleep(time.Second)
+		if observe(t, d, retry.Quota{Name: "other", Limit: 7, Remaining: 6, Reset: time.Minute, Window: time.Minute}); m.saves != 2 {
+			t.Errorf("with another quota: saved %d times", m.saves)
+		}
 		d.Observe(t.Context(), "k", []retry.Quota{said(5, 0, time.Minute, time.Minute)}, true, time.Now())
 		if q := d.keys.Get("k").quotas[0]; q.limit != 5 || q.part.of != 0 {
 			t.Errorf("a part of another limit: %+v", q)
@@ -256,26 +259,46 @@ func TestRequestsBeforeTheFirstResponse(t *testing.T) {
 	})
 }
 
-// failing is a shelf that answers nothing any more.
-type failing struct{ *memory }
-
-func (failing) Load(context.Context, string) ([]lua.LearntQuota, error) {
-	return nil, errors.New("no Redis")
+// empty is a shelf that has lost everything, or does not answer, of one process.
+type empty struct {
+	*memory
+	err error
 }
 
-// TestWhatIsKnownStays where Redis does not answer.
+func (e empty) Load(context.Context, string) ([]lua.LearntQuota, error) { return nil, e.err }
+func (empty) Processes() int                                            { return 1 }
+
+// TestWhatIsKnownStays where Redis does not answer, or has lost it.
 func TestWhatIsKnownStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, fleet := fleetOf(t, 1)
-		d := fleet[0]
-		admitted(t, d, "k", 1)
-		observe(t, d, said(5, 4, time.Minute, time.Minute))
-		d.shelf = failing{new(memory)}
-		time.Sleep(2 * time.Second)
-		if n := admitted(t, d, "k", 9); n != 4 {
-			t.Errorf("%d more of 5", n)
-		}
-	})
+	for _, err := range []error{nil, errors.New("no Redis")} {
+		synctest.Test(t, func(t *testing.T) {
+			_, fleet := fleetOf(t, 1)
+			d := fleet[0]
+			admitted(t, d, "k", 1)
+			observe(t, d, said(5, 4, time.Minute, time.Minute))
+			d.shelf = empty{new(memory), err}
+			time.Sleep(2 * time.Second)
+			if n := admitted(t, d, "k", 9); n != 4 {
+				t.Errorf("%v: %d more of 5", err, n)
+			}
+		})
+	}
+}
+
+// TestLeastGuess: of one request that was rejected one is left, of one process.
+func TestLeastGuess(t *testing.T) {
+	for sent, want := range map[int]int64{1: 1, 10: 7} {
+		synctest.Test(t, func(t *testing.T) {
+			_, fleet := fleetOf(t, 1)
+			d := Of(fleet[0].pacer, empty{memory: new(memory)})
+			d.entry("k").answered = true
+			admitted(t, d, "k", sent)
+			d.Observe(t.Context(), "k", nil, true, time.Now())
+			if got := d.entry("k").quotas[0].limit; got != want {
+				t.Errorf("%d of %d, want %d", got, sent, want)
+			}
+		})
+	}
 }
 
 // TestGuesses: a rejection of a server that says nothing leaves 0.7 of what was sent, for all processes; another one after

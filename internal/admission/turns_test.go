@@ -1,0 +1,103 @@
+package admission
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/retry"
+)
+
+// TestCallBehindAnotherAsksNothing until it is its turn.
+func TestCallBehindAnotherAsksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim := &script{answers: map[string][]limiter.Result{"k": {denied(10*time.Second, limiter.SourceLocal)}}}
+		c := newClient(t, lim, nil)
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				x := Begin(t.Context(), c, "h", "k")
+				if s := x.Admit(); s != nil {
+					t.Errorf("%+v", s)
+				}
+			})
+			time.Sleep(time.Second)
+		}
+		lim.mu.Lock()
+		if len(lim.asked) != 1 {
+			t.Errorf("asked %v while the first waits", lim.asked)
+		}
+		lim.mu.Unlock()
+		wg.Wait()
+	})
+}
+
+// TestLimiterThatFailsIsAskedOnce.
+func TestLimiterThatFailsIsAskedOnce(t *testing.T) {
+	lim := &script{err: errors.New("broken")}
+	x, waits := waitsOf(t, newClient(t, lim, nil))
+	if s := x.Admit(); s == nil || s.Reason != retry.LimiterFailed || len(lim.asked) != 1 || len(*waits) != 0 {
+		t.Errorf("%+v, asked %v, waited %v", s, lim.asked, *waits)
+	}
+}
+
+// TestTurnInACooldownIsVoid: a scope that cools down while a call waits for the limiter holds it up, too.
+func TestTurnInACooldownIsVoid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim := &script{answers: map[string][]limiter.Result{"k": {denied(2*time.Second, limiter.SourceLocal)}}}
+		c := newClient(t, lim, nil)
+		start := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			x := Begin(t.Context(), c, "h", "k")
+			x.Scopes = []string{"k#a"}
+			if s := x.Admit(); s != nil || time.Since(start) < 11*time.Second {
+				t.Errorf("%+v after %v", s, time.Since(start))
+			}
+		})
+		time.Sleep(time.Second)
+		x := Begin(t.Context(), c, "h", "k")
+		x.Cool(Cooldown{For: 10 * time.Second, Scope: "k#a"})
+		wg.Wait()
+		if got := strings.Join(lim.asked, ", "); got != "k 1, k 1" { // not within the cooldown
+			t.Errorf("asked %s", got)
+		}
+	})
+}
+
+// TestPaceKnowsTwoSeconds: what was sent in this one, and in the one before it.
+func TestPaceKnowsTwoSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pace{epoch: time.Now()}
+		for i, n := range []float64{5, 3, 1} {
+			for range int(n) {
+				p.start()
+			}
+			if want := []float64{0, 5, 3}[i]; p.was != want || p.sent != n {
+				t.Errorf("second %d: %v and %v, want %v and %v", i, p.was, p.sent, want, n)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// TestPaceThatHasEndedMakesRoom for that of another key.
+func TestPaceThatHasEndedMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		paces := newPaces(1)
+		made := func() *pace { return &pace{epoch: time.Now()} }
+		p := paces.GetOrAdd("a", made)
+		p.throttled(p.start())
+		if paces.GetOrAdd("b", made) != nil {
+			t.Error("one that matters was dropped")
+		}
+		time.Sleep(time.Hour)
+		if paces.GetOrAdd("b", made) == nil {
+			t.Error("one that has ended stays")
+		}
+	})
+}

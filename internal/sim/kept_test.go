@@ -35,6 +35,11 @@ func TestKept(t *testing.T) {
 				{Kind: Refused, At: 42 * time.Second, For: 30 * time.Second},
 			},
 		},
+		// The last processes ask once in hours, and the first use what there is.
+		"a host that says its quota": {
+			Seed: 1, Processes: 6, Callers: 2, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(10), 10)}},
+			Life: 24 * time.Hour, Think: 5 * time.Second, Traffic: Traffic{Ranks: 4}, Host: Host{Limit: 1, Window: 20 * time.Second, Says: true},
+		},
 		"what shaping does not take back is no answer": {
 			Seed: 2013, Processes: 6, Callers: 1, Keys: 2, Limits: []Limit{{Limit: limiter.LeakyBucketShaping(limiter.Per(236, 982*time.Millisecond), 753)}},
 			Life: 151956013333, Think: 22793402, Options: options{NoDenials: true},

@@ -17,7 +17,7 @@ type value struct {
 	kind    algo.Kind // of state; 0 is a set
 	set     map[string]int64
 	learnt  []int64 // what is learnt of quotas
-	expires int64 // by the server's clock
+	expires int64   // by the server's clock
 }
 
 func (v *value) clone() *value {

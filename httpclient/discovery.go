@@ -41,8 +41,8 @@ func WithDiscovery(rdb redis.UniversalClient, opts ...limiter.RedisOption) Optio
 
 // ofDiscovery makes what users get of an error of discovery.New.
 func ofDiscovery(err error) error {
-	// An error of the limiter that counts names package limiter.
-	if e, ok := errors.AsType[*configerr.Error](err); ok && e.Package != "" {
+	// What is wrong may be an option of the limiter that counts.
+	if e, ok := errors.AsType[*configerr.Error](err); ok && e.Field != "discovery" {
 		err = configerr.New("discovery: "+e.Field, e.Value, "%s", e.Rule)
 	}
 	return configerr.In(pkg, err)

@@ -121,6 +121,25 @@ func TestWhatFailuresSay(t *testing.T) {
 	}
 }
 
+// TestQuotasOfARoute stop its requests, and no others.
+func TestQuotasOfARoute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := made(t, func(r *http.Request) (*http.Response, error) {
+			return answer(r, 200, "X-RateLimit-Limit-Requests", "1", "X-RateLimit-Remaining-Requests", "0", "X-RateLimit-Reset-Requests", "60s"), nil
+		}, WithAttempts(1), WithDiscovery(nil), WithMaxWait(time.Hour))
+		defer tr.Close()
+		start := time.Now()
+		for i, path := range []string{"/a", "/b", "/a"} {
+			if _, err := tr.RoundTrip(asked(t, t.Context(), path, nil)); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(start); (took >= 60*time.Second) != (i == 2) {
+				t.Errorf("%s after %v", path, took)
+			}
+		}
+	})
+}
+
 // TestCancelledBaseIsNotRepeated: that the base was cancelled by someone else is final, and fills no budget.
 func TestCancelledBaseIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +210,7 @@ func TestOnlyRejectionsSlow(t *testing.T) {
 // TestLastBodyIsClosed when the caller leaves during a wait.
 func TestLastBodyIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body := &onceBody{Reader: strings.NewReader("")}
+		body := &onceBody{Reader: strings.NewReader(strings.Repeat("x", 1<<20))} // too large to be read for the connection's sake
 		tr := made(t, func(r *http.Request) (*http.Response, error) {
 			resp := answer(r, 503, "Retry-After", "10")
 			resp.Body, resp.ContentLength = body, -1

@@ -550,3 +550,23 @@ func TestSampledBounds(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSlowReportsAreReports: one that takes nearly the budget opens no breaker, as no caller waits for it; one that takes longer does.
+func TestSlowReportsAreReports(t *testing.T) {
+	for delay, want := range map[time.Duration]breaker.State{20 * time.Millisecond: breaker.Closed, 30 * time.Millisecond: breaker.Open} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			s := process(t, r, "p", limiter.PerSecond(100))
+			ask(t, s, "k", 10, 3) // it is connected
+			r.SetPath("p", func(p *sim.Path) { p.Delay = delay })
+			for range 30 { // more often than a breaker needs
+				ask(t, s, "k", 10, 1)
+				if got := s.Health().Servers[0].State; want == breaker.Closed && got != want {
+					t.Fatalf("%v each way: the breaker is %v", delay, got)
+				}
+			}
+			if got := s.Health().Servers[0].LastFailure; (got != breaker.ClassOK) != (want == breaker.Open) {
+				t.Errorf("%v each way: the last failure is %v", delay, got)
+			}
+		})
+	}
+}

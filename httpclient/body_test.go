@@ -36,6 +36,7 @@ func TestBodyBuffer(t *testing.T) {
 		{size: 100, declared: -1, attempts: 3, length: 100},
 		{size: 100, declared: 0, attempts: 3, length: 100},
 		{size: 100, declared: -1, trailer: true, attempts: 3, length: -1},
+		{size: 2, declared: 1, attempts: 1, length: 1}, // not as long as it says
 		{size: 0, declared: 0, attempts: 3, length: 0},
 		{size: 0, declared: -1, attempts: 3, length: 0},
 		{size: 1000, declared: 1000, attempts: 3, length: 1000},
@@ -74,6 +75,36 @@ func TestBodyBuffer(t *testing.T) {
 				t.Errorf("%+v: the request was changed", c)
 			}
 		})
+	}
+}
+
+// TestBodyBufferWhereItIsOfUse: of one byte on, for a request that may be sent again.
+func TestBodyBufferWhereItIsOfUse(t *testing.T) {
+	for name, c := range map[string]struct {
+		max      int64
+		attempts int
+		header   string
+		length   int64 // that is sent
+	}{
+		"one byte":          {1, 2, "Accept", 1},
+		"off":               {0, 2, "Accept", -1},
+		"one attempt":       {1, 1, "Accept", -1},
+		"the outer repeats": {1, 2, "X-Stainless-Retry-Count", -1},
+		"but rejections":    {1, 2, "X-Stripe-Client-User-Agent", 1},
+	} {
+		var length int64
+		base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			length = r.ContentLength
+			r.Body.Close()
+			return respond(r, status(200)), nil
+		})
+		r := get(t, api)
+		r.Method, r.Body, r.ContentLength = http.MethodPost, &stream{Reader: strings.NewReader("x")}, -1
+		r.Header.Set(c.header, "0")
+		respondsWith(t, newTransport(t, base, httpclient.WithBodyBuffer(c.max), httpclient.WithAttempts(c.attempts)), r, 200)
+		if length != c.length {
+			t.Errorf("%s: ContentLength %d, want %d", name, length, c.length)
+		}
 	}
 }
 

@@ -64,6 +64,33 @@ func TestSignatureIsAsOldAsItSays(t *testing.T) {
 	})
 }
 
+// TestKeysThatComeAgain: as many as there is room for are known, for two minutes.
+func TestKeysThatComeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRepeated()
+		before := func(key string) bool { return r.before(http.Header{"Idempotency-Key": {key}}) }
+		for i := range maxRepeated {
+			if before(strconv.Itoa(i)) {
+				t.Fatalf("%d is new", i)
+			}
+		}
+		time.Sleep(repeatedFor - 1)
+		for i := range maxRepeated {
+			if !before(strconv.Itoa(i)) {
+				t.Fatalf("%d was sent before", i)
+			}
+		}
+		time.Sleep(repeatedFor)
+		if before("0") {
+			t.Error("it was sent two minutes ago")
+		}
+		before("new") // takes the place of the oldest
+		if before("0") || !before("new") || len(r.at) != maxRepeated {
+			t.Errorf("%d are known", len(r.at))
+		}
+	})
+}
+
 // TestPeek: a body is read where it may end within the bound, and only there.
 func TestPeek(t *testing.T) {
 	const max = 5
@@ -94,6 +121,16 @@ func TestPeek(t *testing.T) {
 			t.Errorf("%s: the caller reads %q, %v", name, all, err)
 		}
 	}
+	cut := &http.Response{ContentLength: -1, Header: http.Header{}, Body: io.NopCloser(io.MultiReader(strings.NewReader("123"), failing{io.ErrUnexpectedEOF}))}
+	if data, whole := peek(cut, max); whole {
+		t.Errorf("%q is not whole", data)
+	}
+	if all, err := io.ReadAll(cut.Body); string(all) != "123" || err != io.ErrUnexpectedEOF {
+		t.Errorf("the caller reads %q, %v", all, err)
+	}
+	if n, err := cut.Body.Read(make([]byte, 1)); n != 0 || err != io.ErrUnexpectedEOF {
+		t.Errorf("then %d, %v", n, err)
+	}
 	if _, whole := peek(&http.Response{Body: http.NoBody, Header: http.Header{}}, max); whole {
 		t.Error("there is no body")
 	}
@@ -113,6 +150,33 @@ func TestParkBelievesNoLength(t *testing.T) {
 	park(resp)
 	if all, err := io.ReadAll(resp.Body); err != nil || string(all) != "123" {
 		t.Errorf("%q, %v", all, err)
+	}
+}
+
+// TestBuffered: what can be sent again anyway, or is known to be too long, is not read; and of the others no
+// more than shows whether they are too long.
+func TestBuffered(t *testing.T) {
+	const max = 5
+	for name, c := range map[string]struct {
+		length int64
+		again  bool
+		read   int
+	}{
+		"can be sent again": {10, true, 0},
+		"also if short":     {3, true, 0},
+		"is too long":       {max + 1, false, 0},
+		"is as it says":     {max, false, max + 1},
+		"may be too long":   {-1, false, max + 1},
+	} {
+		body := &onceBody{Reader: strings.NewReader("0123456789")}
+		req := &http.Request{Body: body, ContentLength: c.length}
+		if c.again {
+			req.GetBody = func() (io.ReadCloser, error) { return body, nil }
+		}
+		got, err := buffered(req, max)
+		if err != nil || (got == req) != (c.read == 0) || body.read != c.read {
+			t.Errorf("%s: %v, read %d", name, err, body.read)
+		}
 	}
 }
 

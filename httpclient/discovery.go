@@ -80,7 +80,8 @@ func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Ans
 		if scope != "" {
 			at = scopeKey(key, scope, x.orig)
 		}
-		paced = x.discovery.Observe(ctx, at, byScope[scope], rejected && scope == a.Scope, x.began) && paced
+		ok := x.discovery.Observe(ctx, at, byScope[scope], rejected && scope == a.Scope, x.began)
+		paced = paced && (ok || len(byScope[scope]) == 0)
 	}
 	return paced
 }

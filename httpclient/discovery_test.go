@@ -177,45 +177,118 @@ func TestManyHosts(t *testing.T) {
 // TestQuotaThatIsPacedClosesNoGate: when nothing is left of a quota that requests are paced by,
 // the next ones wait in line; a rejection closes the gate all the same.
 func TestQuotaThatIsPacedClosesNoGate(t *testing.T) {
-	for code, want := range map[int]int{200: 0, 429: 1} {
+	paced := []string{"RateLimit-Policy", `"q";q=3;w=10`, "RateLimit", `"q";r=0;t=10`}
+	for name, c := range map[string]struct {
+		code   int
+		header []string
+		want   int
+	}{
+		"an answer":          {200, paced, 0},
+		"a rejection":        {429, paced, 1},
+		"a failure":          {500, paced, 0},
+		"too large to pace":  {200, []string{"RateLimit-Policy", `"q";q=2000000;w=10`, "RateLimit", `"q";r=0;t=10`}, 1},
+		"tokens, of a 500":   {500, []string{"X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "10s"}, 1},
+		"nothing that ended": {500, nil, 0},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			cooldowns := 0
-			rt := newTransport(t, scripted(status(code, "RateLimit-Policy", `"q";q=3;w=10`, "RateLimit", `"q";r=0;t=10`)),
+			rt := newTransport(t, scripted(status(c.code, c.header...)),
 				httpclient.WithDiscovery(nil), httpclient.WithAttempts(1), httpclient.WithHooks(httpclient.Hooks{
 					Cooldown: func(context.Context, httpclient.CooldownInfo) { cooldowns++ },
 				}))
 			defer rt.Close()
-			if respondsWith(t, rt, get(t, api), code); cooldowns != want {
-				t.Errorf("%d: %d cooldowns", code, cooldowns)
+			if respondsWith(t, rt, get(t, api), c.code); cooldowns != c.want {
+				t.Errorf("%s: %d cooldowns, want %d", name, cooldowns, c.want)
 			}
 		})
 	}
 }
 
 // TestSilentServerIsPaced: after a 429 of a server that says nothing, requests are sent at seven
-// tenths of the rate; a 503, which may come from a proxy, lowers nothing.
+// tenths of the rate; a 503, which may come from a proxy, lowers nothing, and neither does a
+// rejection that waiting does not end.
 func TestSilentServerIsPaced(t *testing.T) {
-	for code, want := range map[int]bool{429: true, 503: false} {
+	for name, c := range map[string]struct {
+		p    reply
+		want bool
+	}{
+		"429":        {status(429), true},
+		"503":        {status(503), false},
+		"it is over": {status(429, "X-Should-Retry", "false"), false},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			replies := make([]reply, 0, 102)
 			for range 100 {
 				replies = append(replies, status(200))
 			}
 			waits := 0
-			rt := newTransport(t, scripted(append(replies, status(code), status(200))...), httpclient.WithDiscovery(nil), httpclient.WithAttempts(1),
+			rt := newTransport(t, scripted(append(replies, c.p, status(200))...), httpclient.WithDiscovery(nil), httpclient.WithAttempts(1),
 				httpclient.WithHooks(httpclient.Hooks{Wait: func(context.Context, httpclient.WaitInfo) { waits++ }}))
 			defer rt.Close()
 			for range 100 {
 				respondsWith(t, rt, get(t, api), 200)
 			}
-			if respondsWith(t, rt, get(t, api), code); waits != 0 {
-				t.Errorf("%d waits before %d", waits, code)
+			if respondsWith(t, rt, get(t, api), c.p.status); waits != 0 {
+				t.Errorf("%d waits before %s", waits, name)
 			}
 			for range 80 {
 				respondsWith(t, rt, get(t, api), 200)
 			}
+			if (waits > 0) != c.want {
+				t.Errorf("%d waits after %s", waits, name)
+			}
+		})
+	}
+}
+
+// TestFailureIsNoAnswer: a server that says nothing of quotas is paced until it has answered;
+// a failure, which may come from a proxy, is none.
+func TestFailureIsNoAnswer(t *testing.T) {
+	for code, want := range map[int]bool{200: false, 499: false, 500: true, 503: true} {
+		synctest.Test(t, func(t *testing.T) {
+			waits := 0
+			rt := newTransport(t, scripted(status(code)), httpclient.WithDiscovery(nil), httpclient.WithAttempts(1), httpclient.WithoutThrottle(),
+				httpclient.WithHooks(httpclient.Hooks{Wait: func(context.Context, httpclient.WaitInfo) { waits++ }}))
+			defer rt.Close()
+			for range 40 {
+				respondsWith(t, rt, get(t, api), code)
+			}
 			if (waits > 0) != want {
-				t.Errorf("%d waits after %d", waits, code)
+				t.Errorf("%d: %d waits", code, waits)
+			}
+		})
+	}
+}
+
+// TestQuotaOfAPartIsLearntApart: what belongs to another part of a server does not wait for it.
+func TestQuotaOfAPartIsLearntApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &quotas{replies: map[string]reply{
+			"/v1/responses": status(200, "X-RateLimit-Limit-Requests", "2", "X-RateLimit-Remaining-Requests", "0", "X-RateLimit-Reset-Requests", "10s"),
+		}}
+		rt := newTransport(t, q, httpclient.WithDiscovery(nil))
+		defer rt.Close()
+		sends(t, rt, "http://api.test/v1/responses", 200, 0)
+		for range 20 {
+			sends(t, rt, "http://api.test/v1/models", 200, 0)
+		}
+		sends(t, rt, "http://api.test/v1/responses", 200, 9*time.Second)
+	})
+}
+
+// TestPacedQuotaOfAPartClosesNoGate: as one of all requests closes none.
+func TestPacedQuotaOfAPartClosesNoGate(t *testing.T) {
+	for name, header := range map[string][]string{
+		"all requests": {"X-RateLimit-Limit", "3", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10"},
+		"of a part":    {"X-RateLimit-Limit-Requests", "3", "X-RateLimit-Remaining-Requests", "0", "X-RateLimit-Reset-Requests", "10s"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cooldowns := 0
+			rt := newTransport(t, scripted(status(200, header...)), httpclient.WithDiscovery(nil), httpclient.WithAttempts(1),
+				httpclient.WithHooks(httpclient.Hooks{Cooldown: func(context.Context, httpclient.CooldownInfo) { cooldowns++ }}))
+			defer rt.Close()
+			if respondsWith(t, rt, get(t, api), 200); cooldowns != 0 {
+				t.Errorf("%s: %d cooldowns, want 0", name, cooldowns)
 			}
 		})
 	}

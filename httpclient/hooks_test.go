@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +62,32 @@ func TestHooks(t *testing.T) {
 			t.Errorf("events\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 		}
 	})
+}
+
+// TestCooldownIsToldOnce: not again for as long, and with the key of the quota that it is of.
+func TestCooldownIsToldOnce(t *testing.T) {
+	for name, p := range map[string]reply{
+		"api.test 10s":               status(429, "Retry-After", "10"),
+		"api.test#github/search 10s": status(429, "X-RateLimit-Resource", "search", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10"),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var told []string
+			rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(time.Second)
+				return respond(r, p), nil
+			}), httpclient.WithHooks(httpclient.Hooks{Cooldown: func(_ context.Context, c httpclient.CooldownInfo) {
+				told = append(told, fmt.Sprint(c.Key, " ", c.For))
+			}}))
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() { respondsWith(t, rt, once(get(t, api)), 429) })
+			}
+			wg.Wait()
+			if strings.Join(told, ", ") != name {
+				t.Errorf("told %v, want %s", told, name)
+			}
+		})
+	}
 }
 
 func TestHooksKnowHowLongAttemptsTook(t *testing.T) {

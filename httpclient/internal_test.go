@@ -32,6 +32,14 @@ func (s *slow) Close() error {
 	return nil
 }
 
+// lingers is one whose Close takes a second longer than its Read.
+type lingers struct{ *slow }
+
+func (l lingers) Close() error {
+	defer time.Sleep(time.Second)
+	return l.slow.Close()
+}
+
 // once is a body that counts how often it is closed.
 type onceBody struct {
 	io.Reader
@@ -93,6 +101,13 @@ func TestPark(t *testing.T) {
 		resp.Body.Close()
 		if sl.closes != 1 {
 			t.Errorf("slow: closed %d times", sl.closes)
+		}
+
+		resp = &http.Response{Body: lingers{&slow{part: strings.NewReader("part"), closed: make(chan struct{})}}, ContentLength: -1}
+		start = time.Now()
+		park(resp)
+		if d := time.Since(start); d != drainTime+time.Second {
+			t.Errorf("took %v: the body is still being closed", d)
 		}
 
 		resp = &http.Response{}

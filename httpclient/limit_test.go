@@ -167,6 +167,36 @@ func TestRetriesTakeFromTheLimit(t *testing.T) {
 	})
 }
 
+// TestAdaptiveIsOfRejectionsWithoutATime: also of those that say now, but of no failure, and of no
+// rejection that waiting does not end.
+func TestAdaptiveIsOfRejectionsWithoutATime(t *testing.T) {
+	for name, c := range map[string]struct {
+		p    reply
+		want bool
+	}{
+		"429":                {status(429), true},
+		"429 now":            {status(429, "Retry-After", "0"), true},
+		"429 with a time":    {status(429, "Retry-After", "1"), false},
+		"429 that is no use": {status(429, "X-Should-Retry", "false"), false},
+		"503":                {status(503), false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			paced := false
+			rt := newTransport(t, scripted(c.p, status(200)), httpclient.WithAdaptive(), httpclient.WithAttempts(1),
+				httpclient.WithHooks(httpclient.Hooks{Wait: func(_ context.Context, w httpclient.WaitInfo) {
+					paced = paced || w.Why == retry.WaitAdaptive
+				}}))
+			respondsWith(t, rt, get(t, api), c.p.status)
+			for range 3 {
+				respondsWith(t, rt, get(t, api), 200)
+			}
+			if paced != c.want {
+				t.Errorf("%s: paced %v", name, paced)
+			}
+		})
+	}
+}
+
 func TestAdaptive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// A server that admits 50 a second and says nothing else.

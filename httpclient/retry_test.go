@@ -47,6 +47,8 @@ func TestMinimumWaits(t *testing.T) {
 		"503 without a wait":       {status(503), 0, 500 * time.Millisecond},
 		"500 with a reset header":  {status(500, "X-RateLimit-Remaining", "7", "X-RateLimit-Reset", "60"), 0, 500 * time.Millisecond},
 		"error":                    {reply{err: errors.New("reset")}, 0, 500 * time.Millisecond},
+		"400 that is a rejection":  {status(400), 0, 500 * time.Millisecond},
+		"200 that is a rejection":  {jsonReply(200, `{"errors":[{"extensions":{"code":"THROTTLED"}}]}`, "X-ShopId", "1"), time.Second, 1500 * time.Millisecond},
 		"429 with a reset header":  {status(429, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "7"), 7 * time.Second, 10500 * time.Millisecond},
 		"502 with a wait is asked": {status(502, "Retry-After", "3"), 3 * time.Second, 4500 * time.Millisecond},
 	} {
@@ -54,7 +56,13 @@ func TestMinimumWaits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for range 20 {
 					s := scripted(c.first, status(200))
-					respondsWith(t, newTransport(t, s), get(t, api), 200)
+					rt := newTransport(t, s, httpclient.WithProvider(retry.Shopify), httpclient.WithClassifier(func(resp *http.Response, _ error) retry.Verdict {
+						if resp != nil && resp.StatusCode == 400 {
+							return retry.Rejected
+						}
+						return retry.Default
+					}))
+					respondsWith(t, rt, get(t, api), 200)
 					between(t, "waited", s.gap(1), c.least, c.most)
 				}
 			})
@@ -111,9 +119,12 @@ func TestGaveUp(t *testing.T) {
 
 		r = post(t, api, "x")
 		r.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrNoProgress }
-		resp = respondsWith(t, newTransport(t, scripted(status(429))), r, 429)
-		if e = gaveUpFor(t, resp, retry.ReplayFailed); !errors.Is(e, io.ErrNoProgress) {
+		resp = respondsWith(t, newTransport(t, scripted(status(429, "Retry-After", "7"))), r, 429)
+		if e = gaveUpFor(t, resp, retry.ReplayFailed); !errors.Is(e, io.ErrNoProgress) || e.Wait != 0 {
 			t.Errorf("%+v", e)
+		}
+		if d, ok := httpclient.Wait(resp); !ok || d != 7*time.Second {
+			t.Errorf("of no use is a wait of %v, %v; the headers ask for one", d, ok)
 		}
 
 		resp = respondsWith(t, newTransport(t, scripted(status(404))), get(t, api), 404)
@@ -136,6 +147,12 @@ func TestWaitReadsHeadersOfAnyResponse(t *testing.T) {
 	p := status(503, "Retry-After", "7")
 	if d, ok := httpclient.Wait(respond(nil, p)); !ok || d != 7*time.Second {
 		t.Errorf("%v, %v", d, ok)
+	}
+	for _, reset := range []string{"60", fmt.Sprint(time.Now().Add(time.Minute).Unix())} { // in seconds, or when
+		p = status(429, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", reset)
+		if d, ok := httpclient.Wait(respond(nil, p)); !ok || d <= 0 || d > time.Minute {
+			t.Errorf("%s: %v, %v", reset, d, ok)
+		}
 	}
 	if d, ok := httpclient.Wait(respond(nil, status(200))); ok {
 		t.Errorf("%v", d)
@@ -189,6 +206,85 @@ func TestBudget(t *testing.T) {
 		spent, empty := retry.AttemptsSpent, retry.BudgetSpent
 		if want := []retry.Reason{spent, spent, spent, spent, empty, empty}; !slices.Equal(reasons, want) {
 			t.Errorf("gave up for %v, want %v", reasons, want)
+		}
+	})
+}
+
+// TestFinalErrorsPayForNoRetry: only an answer is a success, and of a request whose body fails none is.
+func TestFinalErrorsPayForNoRetry(t *testing.T) {
+	for name, c := range map[string]struct {
+		body io.Reader
+		p    reply
+	}{
+		"a request that cannot be sent": {nil, reply{err: http.ErrSkipAltProtocol}},
+		"a body that fails":             {failingReader{}, reply{err: errDisk}},
+		"an answer to half a request":   {failingReader{}, status(400)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b, err := retry.NewBudget(retry.BudgetSettings{Floor: -1, Window: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			final := newTransport(t, scripted(c.p), httpclient.WithBudget(b))
+			for range 40 {
+				r := get(t, api)
+				if c.body != nil {
+					r.Method, r.Body = http.MethodPut, io.NopCloser(c.body)
+				}
+				if resp, err := final.RoundTrip(r); err == nil {
+					resp.Body.Close()
+				}
+			}
+			resp := respondsWith(t, newTransport(t, scripted(status(503)), httpclient.WithBudget(b)), get(t, api), 503)
+			if e := gaveUpFor(t, resp, retry.BudgetSpent); e == nil {
+				t.Error(name)
+			}
+		})
+	}
+}
+
+// TestNobodyIsAskedAboutCallersWhoLeave: neither when the caller has gone, whatever the error says,
+// nor when the base says so.
+func TestNobodyIsAskedAboutCallersWhoLeave(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		leave bool
+	}{"has gone": {errors.New("reset"), true}, "canceled": {context.Canceled, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			sent := 0
+			rt := newTransport(t, roundTripperFunc(func(*http.Request) (*http.Response, error) {
+				if sent++; c.leave {
+					cancel()
+				}
+				return nil, c.err
+			}), httpclient.WithClassifier(func(*http.Response, error) retry.Verdict {
+				t.Errorf("%s: the classifier is asked", name)
+				return retry.Default
+			}), httpclient.WithHooks(httpclient.Hooks{GiveUp: func(context.Context, httpclient.GiveUpInfo) {
+				t.Errorf("%s: there was no reason to try again", name)
+			}}))
+			if _, err := rt.RoundTrip(get(t, api).WithContext(ctx)); !errors.Is(err, c.err) || sent != 1 {
+				t.Errorf("%s: %v after %d attempts", name, err, sent)
+			}
+		})
+	}
+}
+
+// TestCallerLeavesDuringTheWait: what is left of the last response is closed.
+func TestCallerLeavesDuringTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := &stream{Reader: strings.NewReader(strings.Repeat("x", 1<<20))}
+		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			resp := respond(r, status(503, "Retry-After", "60"))
+			resp.Body, resp.ContentLength = body, -1
+			return resp, nil
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if _, err := rt.RoundTrip(get(t, api).WithContext(ctx)); !errors.Is(err, context.Canceled) || body.closes != 1 {
+			t.Errorf("%v, closed %d times", err, body.closes)
 		}
 	})
 }

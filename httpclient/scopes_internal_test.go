@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -55,11 +56,33 @@ func TestRouteRemembersItsQuotas(t *testing.T) {
 	if got := rs.scopesOf("api.test", "k", req); !slices.Equal(got, []string{"k#openai/tokens", "k#openai/requests"}) {
 		t.Errorf("%v", got)
 	}
+	known := rs.t.Get(routeKey("api.test", "openai", req)).names.Load()
+	rs.learn("api.test", req, []string{"openai/requests"})
+	if rs.t.Get(routeKey("api.test", "openai", req)).names.Load() != known {
+		t.Error("what is known is written again")
+	}
 	for i := range 20 {
 		rs.learn("api.test", req, []string{fmt.Sprint("openai/", i)})
 	}
 	if got := rs.scopesOf("api.test", "k", req); len(got) != maxRouteScopes || got[0] != "k#openai/19" {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestRoutesAreForgotten: more hosts and routes than are remembered take no more room, and the
+// latest are known.
+func TestRoutesAreForgotten(t *testing.T) {
+	rs := newRoutes()
+	for i := range maxRoutes + 100 {
+		host := fmt.Sprint("h", i)
+		req := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/v1"}}
+		rs.learn(host, req, []string{"openai/requests"})
+		if got := rs.scopesOf(host, "k", req); !slices.Equal(got, []string{"k#openai/requests"}) {
+			t.Fatalf("host %d: %v", i, got)
+		}
+	}
+	if routes, hosts := rs.t.Len(), rs.families.Len(); routes != maxRoutes || hosts != maxFamilies {
+		t.Errorf("%d routes of %d hosts", routes, hosts)
 	}
 }
 
@@ -101,6 +124,11 @@ func TestEvidenceOfStatus(t *testing.T) {
 		if got := evidenceOfStatus(status, nil); got != want {
 			t.Errorf("%d: %d, want %d", status, got, want)
 		}
+	}
+	broken := new(upload)
+	broken.failed.Store(true)
+	if got := evidenceOfStatus(500, broken); got != 0 {
+		t.Errorf("500 of half a request: %d", got)
 	}
 }
 

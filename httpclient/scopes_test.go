@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,6 +66,8 @@ func TestQuotasOfResources(t *testing.T) {
 			status(200, "X-Shopify-Shop-Api-Call-Limit", "40/40"), status(200)},
 		"discord": {"/api/v10/channels/2/messages", "/api/v10/channels/1/messages", "/api/v10/channels/1/messages",
 			status(429, "X-RateLimit-Bucket", "abc", "X-RateLimit-Scope", "user", "Retry-After", "1.5"), status(200, "X-RateLimit-Bucket", "abc")},
+		"discord, by way of a cache": {"/api/v10/users/@me", "/api/v10/channels/1/messages", "/api/v10/channels/1/messages",
+			status(429, "X-RateLimit-Bucket", "abc", "X-RateLimit-Scope", "user", "Retry-After", "1.5", "Age", "1"), status(200, "X-RateLimit-Bucket", "def")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -81,6 +84,34 @@ func TestQuotasOfResources(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRetryWaitsForItsQuota: of which the response of its first attempt has told, also when another
+// one says meanwhile that it lasts longer.
+func TestRetryWaitsForItsQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, n := time.Now(), 0
+		var mu sync.Mutex
+		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			n++
+			i := n
+			mu.Unlock()
+			p := status(200)
+			if i <= 2 {
+				time.Sleep(time.Duration(i) * time.Second)
+				p = status(403, "X-RateLimit-Resource", "search", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", []string{"4", "60"}[i-1])
+			} else if took := time.Since(start); took < 62*time.Second {
+				t.Errorf("sent again after %v", took)
+			}
+			return respond(r, p), nil
+		}))
+		var wg sync.WaitGroup
+		wg.Go(func() { respondsWith(t, rt, get(t, "http://api.test/search/issues"), 200) })
+		synctest.Wait()
+		wg.Go(func() { respondsWith(t, rt, once(get(t, "http://api.test/search/issues")), 403) })
+		wg.Wait()
+	})
 }
 
 // TestWaitForAll: a wait that is not the end of one quota is for all requests.
@@ -262,6 +293,26 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 		respondsWith(t, rt, once(get(t, api)), 429)
 	})
 }
+
+// TestLongBodiesAreNotRead: a body that is known to say nothing is the caller's to read.
+func TestLongBodiesAreNotRead(t *testing.T) {
+	for extra, want := range map[int]bool{0: true, 1: false} {
+		read := false
+		rt := newTransport(t, roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			resp := respond(r, jsonReply(429, ""))
+			resp.ContentLength = int64(retry.MaxBody + extra)
+			resp.Body = io.NopCloser(readerFunc(func([]byte) (int, error) { read = true; return 0, io.EOF }))
+			return resp, nil
+		}), httpclient.WithAttempts(1))
+		if respondsWith(t, rt, get(t, api), 429); read != want {
+			t.Errorf("%d bytes beyond what is read: read %v", extra, read)
+		}
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestProviderIsChecked(t *testing.T) {
 	for _, p := range []retry.Provider{0, 99} {

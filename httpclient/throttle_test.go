@@ -377,6 +377,48 @@ func TestAttemptTimeout(t *testing.T) {
 	})
 }
 
+// TestAttemptTimeoutOfAnyBase: an error that comes of the timeout is the timeout, whatever the base makes of
+// it, and so is a response that comes later; but a connection that was taken over is kept.
+func TestAttemptTimeoutOfAnyBase(t *testing.T) {
+	closed := false
+	for name, c := range map[string]struct {
+		took time.Duration
+		resp *http.Response
+		err  error // "late" is the timeout
+	}{
+		"its context's error":  {2 * time.Second, nil, context.Canceled},
+		"an error of its own":  {2 * time.Second, nil, errors.New("reset")},
+		"an early error":       {0, nil, errors.New("reset")},
+		"late":                 {2 * time.Second, &http.Response{StatusCode: 200, Body: closes{&closed}}, nil},
+		"late, without a body": {2 * time.Second, &http.Response{StatusCode: 200}, nil},
+		"late, taken over":     {2 * time.Second, &http.Response{StatusCode: 101, Body: closes{&closed}}, nil},
+		"in time":              {0, &http.Response{StatusCode: 200, Body: closes{&closed}}, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			closed = false
+			rt := newTransport(t, roundTripperFunc(func(*http.Request) (*http.Response, error) {
+				time.Sleep(c.took)
+				return c.resp, c.err
+			}), httpclient.WithAttemptTimeout(time.Second))
+			resp, err := rt.RoundTrip(once(get(t, api)))
+			want := c.took > 0 && (c.resp == nil || c.resp.StatusCode != 101)
+			var timeout interface{ Timeout() bool }
+			if got := errors.As(err, &timeout); got != want || got && errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if !want && (resp != c.resp || c.err != nil && !errors.Is(err, c.err)) {
+				t.Errorf("%s: %v, %v", name, resp, err)
+			}
+			if c.resp != nil && c.resp.Body != nil && closed != want {
+				t.Errorf("%s: the body is closed: %v", name, closed)
+			}
+			if resp != nil {
+				resp.Body.Close()
+			}
+		})
+	}
+}
+
 // TestAttemptTimeoutKeepsTheRequest: the response's request is the caller's; one of
 // the base's own does not end with the attempt.
 func TestAttemptTimeoutKeepsTheRequest(t *testing.T) {

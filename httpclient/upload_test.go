@@ -208,9 +208,9 @@ func TestLengthWithoutBodyOfAnyError(t *testing.T) {
 		sent++
 		return nil, io.EOF
 	}), strict(1))
-	for range 5 {
+	for n := range 5 {
 		r := get(t, "http://api.test")
-		r.ContentLength = 10
+		r.ContentLength = int64(1 + n)
 		if resp, err := rt.RoundTrip(r); err == nil {
 			resp.Body.Close()
 			t.Error("it was sent")
@@ -377,8 +377,8 @@ func TestBodiesOfInnerRetries(t *testing.T) {
 			defer b.Close()
 			_, err = io.ReadAll(b)
 			return nil, fmt.Errorf("send: %w", err)
-		}))
-		for _, made := range []error{nil, errDisk} {
+		}), strict(1))
+		for _, made := range []error{nil, errDisk, errDisk} {
 			attempts = 0
 			r := get(t, api)
 			r.Method = http.MethodPut

@@ -1,9 +1,11 @@
 package lua
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // TestClockIsHeard: what is known of the clock of a server changes where it is off by more than a second.
@@ -56,5 +58,52 @@ func TestCountsOfSeveralLimits(t *testing.T) {
 	w.free()
 	if d.Items[0].Count != 1 {
 		t.Errorf("%d", d.Items[0].Count)
+	}
+}
+
+// TestForgedReplies: a peek at a state that is beyond its limit, and blocks that are none.
+func TestForgedReplies(t *testing.T) {
+	p, err := algo.Limit{Kind: algo.GCRA, N: 5, Per: 1_000_000, Burst: 5}.Params()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := (&Namer{}).KeysOf(algo.GCRA, "k")
+	for level, broken := range map[int64]bool{p.Full(): false, p.Full() + 1: true} {
+		items := []Item{{Keys: keys, Params: NewArgs(p)}}
+		if _, _, err := decode([]int64{1_760_000_000_000_000, level}, items, nil); (err != nil) != broken {
+			t.Errorf("a level of %d of %d: %v", level, p.Full(), err)
+		}
+	}
+	for _, c := range []struct {
+		reply []int64
+		want  string
+	}{{[]int64{5}, ""}, {[]int64{-1}, "does not hold"}, {[]int64{0}, "block [0]"}, {[]int64{-1, 5}, "block [-1 5]"}, {nil, "block []"}} {
+		err := (&Block{Keys: keys, Params: NewArgs(p)}).reply(c.reply)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.reply, err, c.want)
+		}
+	}
+}
+
+// TestWritesAreNoPeeks: what is sent without a script may change something.
+func TestWritesAreNoPeeks(t *testing.T) {
+	for _, c := range []Command{Plain{"DEL", "k"}, &Permits{Items: []PermitItem{{Leave: &Leaver{ID: "k", Key: "k", Caller: "a"}}}}} {
+		script, w, peeks := c.request(&Clock{})
+		if w.free(); script != nil || peeks {
+			t.Errorf("%T: %v, a peek: %v", c, script, peeks)
+		}
+	}
+}
+
+// TestClockOfOthersStays: what says no time by which windows are chosen changes nothing of what is known of the clock.
+func TestClockOfOthersStays(t *testing.T) {
+	p, err := algo.Limit{Kind: algo.GCRA, N: 5, Per: 1_000_000, Burst: 5}.Params()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, errs := NewClient(redistest.Client(t, redistest.Start(t))), make([]error, 1)
+	d := &Decide{Nonce: "n", Items: []Item{{Keys: NewNamer("p").KeysOf(algo.GCRA, "k"), Params: NewArgs(p), Cost: 1}}}
+	if c.Do(t.Context(), []Command{d}, errs); errs[0] != nil || c.clock.skew.Load() != 0 {
+		t.Errorf("%v, %d µs", errs[0], c.clock.skew.Load())
 	}
 }

@@ -182,6 +182,11 @@ func TestDescribeAtTheBorders(t *testing.T) {
 	if s.describe(&algo.State{At: now}, now, Question{}); s.Since.UnixMicro() != 1 {
 		t.Errorf("no time of birth is one: %+v", s)
 	}
+	// A bucket of one unit is known by its state.
+	s = State{kind: algo.GCRA, params: algo.Params{Kind: algo.GCRA, Num: 1, Den: 1_000_000, Cap: 1}}
+	if s.describe(&algo.State{At: now}, now, Question{}); s.Remaining == nil || *s.Remaining != 1 || s.Limit == "" {
+		t.Errorf("%+v", s)
+	}
 	// One unit is left, so that nobody has to wait; and in a window of a calendar none is used in the instant in which it ends.
 	l := limiter.FixedWindow(limiter.Per(10, 20*time.Second))
 	s = State{kind: algo.FixedWindow, params: algo.Params{Kind: algo.FixedWindow, Num: 1, Den: 20_000_000}}

@@ -58,7 +58,7 @@ func TestPublishedLimits(t *testing.T) {
 		key   string
 		want  string
 	}{
-		{nil, gcra, "k", gcra.String()}, {[]string{report(t, "a", "holdfast", gcra.String())}, gcra, "k", gcra.String()}, {[]string{report(t, "a", "other", gcra.String())}, gcra, "k", gcra.String()},
+		{nil, gcra, "k", gcra.String()}, {[]string{report(t, "a", "holdfast", gcra.String())}, gcra, "k", gcra.String()}, {[]string{report(t, "a", "other", larger.String())}, gcra, "k", gcra.String()},
 		{[]string{report(t, "a", "holdfast", "no limit", gcra.String())}, gcra, "k", gcra.String()}, {[]string{report(t, "a", "holdfast", counter.String())}, gcra, "k", gcra.String()},
 		{[]string{unstated}, gcra, "k", gcra.String()}, {[]string{unserved}, gcra, "k", gcra.String()}, {[]string{report(t, "a", "holdfast", faster.String())}, gcra, "k", gcra.String()},
 		{[]string{report(t, "a", "holdfast", gcra.String()), report(t, "b", "holdfast", gcra.String())}, gcra, "k", gcra.String()},

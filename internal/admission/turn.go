@@ -161,7 +161,12 @@ func (x *Call) turnFits(d time.Duration) error {
 	if s == nil {
 		return nil
 	}
-	if s.Key = x.turn.of.key; reason == retry.CoolingDown {
+	return x.turnEnds(s)
+}
+
+// turnEnds ends the call for a reason of its turn.
+func (x *Call) turnEnds(s *Stop) error {
+	if s.Key = x.turn.of.key; s.Reason == retry.CoolingDown {
 		s.Wait, s.Said = x.turn.cool.asked, x.turn.cool.said
 	}
 	return x.ends(s)
@@ -217,11 +222,11 @@ func (w *waiting) Sleep(d time.Duration, called <-chan struct{}) error {
 	if !inLine || time.Since(start) < d {
 		return nil
 	}
+	w.closed()
 	_, reason := w.reason()
-	if err := w.turnFits(minPause); err == nil {
-		_ = w.ends(&Stop{Reason: reason, Key: w.turn.of.key})
-	} else if reason == retry.Throttled {
-		w.turn.stop.Wait = 0 // how long those ahead need is not known
+	s := &Stop{Reason: reason} // how long those ahead need is not known
+	if none := w.fits(minPause, reason); none != nil {
+		s.Err = none.Err
 	}
-	return errStopped
+	return w.turnEnds(s)
 }

@@ -101,3 +101,30 @@ func TestPaceThatHasEndedMakesRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitBehindOthersThatEnds says of a cooldown what the server said, and how long it still lasts.
+func TestWaitBehindOthersThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, nil, func(s *Settings) { s.MaxWait, s.MaxTotal = 10*time.Second, time.Minute })
+		first := Begin(t.Context(), c, "h", "k")
+		first.Cool(Cooldown{For: 8 * time.Second, Said: "8 s"})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if s := first.Admit(); s != nil {
+				t.Errorf("the first stopped: %+v", s)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			x := Begin(t.Context(), c, "h", "k")
+			s := x.Admit()
+			if s == nil || s.Reason != retry.CoolingDown || s.Key != "k" || s.Said != "9 s" || s.Wait <= 5*time.Second || s.Wait > 7*time.Second {
+				t.Errorf("%+v", s)
+			}
+		})
+		time.Sleep(7900 * time.Millisecond)
+		other := Begin(t.Context(), c, "h", "k")
+		other.Cool(Cooldown{For: 9 * time.Second, Said: "9 s"})
+		wg.Wait()
+	})
+}

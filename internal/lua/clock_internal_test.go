@@ -68,10 +68,16 @@ func TestForgedReplies(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := (&Namer{}).KeysOf(algo.GCRA, "k")
-	for level, broken := range map[int64]bool{p.Full(): false, p.Full() + 1: true} {
+	for _, c := range []struct {
+		reply  []int64
+		broken bool
+	}{
+		{[]int64{1_760_000_000_000_000, p.Full()}, false},
+		{[]int64{1_760_000_000_000_000, p.Full() + 1}, true},
+	} {
 		items := []Item{{Keys: keys, Params: NewArgs(p)}}
-		if _, _, err := decode([]int64{1_760_000_000_000_000, level}, items, nil); (err != nil) != broken {
-			t.Errorf("a level of %d of %d: %v", level, p.Full(), err)
+		if _, _, err := decode(c.reply, items, nil); (err != nil) != c.broken {
+			t.Errorf("a level of %d of %d: %v", c.reply[1], p.Full(), err)
 		}
 	}
 	for _, c := range []struct {

@@ -69,6 +69,36 @@ func TestTurnInACooldownIsVoid(t *testing.T) {
 	})
 }
 
+// TestVoidTurnGoesNoFurther: a call that got no turn because it cools down does not stand in
+// the line of a quota that was learnt, after which it would be sent without one.
+func TestVoidTurnGoesNoFurther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim := &script{answers: map[string][]limiter.Result{"k": {{Allowed: true, Source: limiter.SourceLocal}, denied(2*time.Second, limiter.SourceLocal)}}}
+		learnt := &script{answers: map[string][]limiter.Result{"k": {denied(20*time.Second, limiter.SourceLocal)}}}
+		c := newClient(t, lim, nil)
+		begin := func(scopes ...string) *Call {
+			x := Begin(t.Context(), c, "h", "k")
+			x.Scopes, x.Learnt = scopes, blocking{learnt}
+			return &x
+		}
+		var wg sync.WaitGroup
+		for _, x := range []*Call{begin(), begin("k#a")} {
+			wg.Go(func() {
+				if s := x.Admit(); s != nil {
+					t.Errorf("%+v", s)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		begin("k#a").Cool(Cooldown{For: 10 * time.Second, Scope: "k#a"})
+		wg.Wait()
+		if got := strings.Join(lim.asked, ", "); got != "k 1, k 1, k 1" {
+			t.Errorf("asked %s", got)
+		}
+	})
+}
+
 // TestPaceKnowsTwoSeconds: what was sent in this one, and in the one before it.
 func TestPaceKnowsTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -101,10 +101,7 @@ func (x *Call) ask() (a wait.Answer, err error) {
 	}
 	shared := res.Source != limiter.SourceLocal
 	if res.Allowed {
-		a.Go = true
-		if n > 0 { // else the delay would be that of a call
-			x.turn.delay = res.Delay
-		}
+		a.Go, x.turn.delay = true, res.Delay
 		if n == 0 || !shaping(res.Limit) { // in which who asks first starts first
 			a.Room = res.Remaining
 			if shared {

@@ -157,11 +157,10 @@ func pick[T any](all []T, at []int) []T {
 }
 
 // put takes the answer for a piece.
-func (c *command) put(at []int, piece lua.Command, err error) {
-	class := classify(context.Background(), err, 0, 0)
+func (c *command) put(at []int, piece lua.Command, came outcome) {
 	lost := 0
 	for i, k := range at {
-		c.apart[k] = outcome{class, err}
+		c.apart[k] = came
 		switch p := piece.(type) {
 		case *lua.Decide:
 			c.decide.Items[k] = p.Items[i]
@@ -175,13 +174,13 @@ func (c *command) put(at []int, piece lua.Command, err error) {
 				c.apart[k] = outcome{}
 			}
 		case *lua.GiveBack:
-			if err == nil {
+			if came.err == nil {
 				c.back.Given[k] = p.Given[i]
 			}
 		case *lua.Permits:
 			c.permits.Items[k] = p.Items[i]
 		case *lua.KeepPermits:
-			if err == nil {
+			if came.err == nil {
 				n := len(p.Of[i].Callers)
 				if c.keep.Lost == nil {
 					c.keep.Lost = make([]bool, c.keep.First(c.items))

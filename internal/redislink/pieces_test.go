@@ -3,6 +3,7 @@ package redislink
 import (
 	"testing"
 
+	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
@@ -29,7 +30,7 @@ func TestPiecesOfSets(t *testing.T) {
 		p.Items[i].At = int64(i + 1)
 		p.Out = append(p.Out, algo.Decision{Remaining: int64(i + 1)})
 	}
-	broken := &lua.ReplyError{What: "of one of them"}
+	broken := outcome{breaker.ClassBug, &lua.ReplyError{What: "of one of them"}}
 	c.put(at, p, broken)
 	for i, want := range []int64{1, 2, 0, 0, 3, 4} {
 		if got := c.all.Items[i].At; got != want {
@@ -45,7 +46,7 @@ func TestPiecesOfSets(t *testing.T) {
 		}
 	}
 	c.put([]int{1}, c.piece([]int{1}, "nonce"), broken)
-	if c.apart[1].err != error(broken) {
+	if c.apart[1] != broken {
 		t.Errorf("request 1 was not decided, and has %v", c.apart[1])
 	}
 }

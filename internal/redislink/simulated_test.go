@@ -101,6 +101,33 @@ func TestTheWholeBudgetIsFair(t *testing.T) {
 	})
 }
 
+// TestTooLittleTimeSaysNothing: callers that leave before an answer can be there say nothing of Redis, although the client
+// ends the call, and the connection, at their deadline. That there is no connection in their time says no more.
+func TestTooLittleTimeSaysNothing(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			l := process(t, r, "a", func(c *redislink.Config) { c.Breaker.MinRequests = 2 })
+			a := limitOf(t, algo.GCRA, 1000)
+			ask(t.Context(), l, a, "k", 1)
+			r.SetPath("a", func(p *sim.Path) { p.Delay, p.Lost = time.Millisecond, lost })
+			for range 4 {
+				ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Microsecond)
+				if _, class, err := ask(ctx, l, a, "k", 1); class != breaker.ClassAborted || l.Server("k").Breaker.Rejects() {
+					t.Errorf("%v, %v", class, err)
+				}
+				cancel()
+				time.Sleep(20 * time.Millisecond)
+			}
+			for range 4 { // those who wait as long as an answer may take do
+				ask(t.Context(), l, a, "k", 1)
+			}
+			if l.Server("k").Breaker.Rejects() != lost {
+				t.Errorf("lost %v: %v", lost, l.Server("k").Breaker.State())
+			}
+		})
+	}
+}
+
 // TestCallersGetTheLimit: however callers of several processes come, together or one by one, and whatever they
 // ask for, what is admitted of each key is its limit, and nothing that was given back is lost.
 func TestCallersGetTheLimit(t *testing.T) {

@@ -168,6 +168,10 @@ func TestKept(t *testing.T) {
 			Seed: 1, Processes: 2, Callers: 8, Keys: 2, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(100), 50)}},
 			Life: 2 * time.Minute, Think: 50 * time.Millisecond, Hasty: 0.9,
 		},
+		"callers leave, and their client ends their calls": {
+			Seed: 1, Processes: 3, Callers: 1, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerMinute(240), 1)}},
+			Life: 5 * time.Minute, Think: 100 * time.Millisecond, Hasty: 0.9, Options: options{Deadlines: true},
+		},
 		"most callers wait": {
 			Seed: 1, Processes: 3, Callers: 8, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(8), 10)}, {Limit: limiter.FixedWindow(limiter.PerSecond(8))}},
 			Life: 2 * time.Minute, Think: 100 * time.Millisecond, Waits: 0.9,

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -171,12 +172,15 @@ func (l *ledger) fault(format string, args ...any) {
 // others, as guarantees.md says.
 const returning = 6*time.Second + time.Second
 
-// breakerChanged notes that a process lost Redis, or found it again.
-func (l *ledger) breakerChanged(format string, args ...any) {
-	l.fault(format, args...)
+// breakerChanged notes that a process lost Redis, which it does near a fault only, or found it again.
+func (l *ledger) breakerChanged(process, limiter int, ch breaker.Change) {
+	l.fault("process %d, limiter %d: breaker %v to %v (%v)", process, limiter, ch.From, ch.To, ch.Cause)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.changed = l.now()
+	if over := l.plan.calmSince(l.changed, -1); ch.From == breaker.Closed {
+		l.check(over > 0 && l.changed < over+30*time.Second, "return", "process %d, limiter %d: no fault since %v, and a breaker opens (%v)", process, limiter, over, ch.Cause)
+	}
 }
 
 // of is the account of a key. mu is held.

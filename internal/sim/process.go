@@ -70,7 +70,7 @@ func (w *World) start(n int) *process {
 		l := w.limitAt(i, w.now())
 		opts := append(l.options(), limiter.WithPrefix(prefixOf(i)), limiter.WithProcess(p.name), limiter.WithLogger(logger),
 			limiter.WithHooks(limiter.Hooks{BreakerChange: func(_ context.Context, ch breaker.Change) {
-				w.ledger.breakerChanged("process %d, limiter %d: breaker %v to %v (%v)", n, i, ch.From, ch.To, ch.Cause)
+				w.ledger.breakerChanged(n, i, ch)
 			}, Decision: func(ctx context.Context, d limiter.DecisionInfo) {
 				w.ledger.decided(p.n, i, w.server(i, d.Key), w.account(i, d.Key), d, hurried(ctx, d.Took))
 			}}))

@@ -10,7 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/httpclient"
+	"github.com/holdfast-go/holdfast/internal/sim"
+	"github.com/holdfast-go/holdfast/limiter"
 )
 
 // TestLearntLimitIsWaitedForInTurn: who came first goes first when a learnt limit admits more.
@@ -292,4 +296,34 @@ func TestPacedQuotaOfAPartClosesNoGate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCoolsDownBeforeRedisKnows: a process sends nothing more once a host has asked it to wait, also while what the host
+// said of its quota is being saved in a Redis that does not answer.
+func TestCoolsDownBeforeRedisKnows(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		rdb := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1})
+		defer rdb.Close()
+		sent := 0
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			if sent++; sent > 1 {
+				r.SetPath("a", func(p *sim.Path) { p.Lost = true })
+				time.Sleep(20 * time.Millisecond)
+			}
+			return respond(req, status(map[bool]int{true: 200, false: 429}[sent == 1], "RateLimit-Policy", `"q";q=100;w=10`, "RateLimit", `"q";r=90;t=10`, "Retry-After", "10")), nil
+		})
+		rt := newTransport(t, base, httpclient.WithDiscovery(rdb, limiter.WithLogger(discard)), httpclient.WithAttempts(1), httpclient.WithMaxWait(time.Second))
+		defer rt.Close()
+		respondsWith(t, rt, get(t, "http://api.test/"), 200).Body.Close()
+		var wg sync.WaitGroup
+		wg.Go(func() { respondsWith(t, rt, get(t, "http://api.test/"), 429).Body.Close() })
+		time.Sleep(10 * time.Millisecond) // it is sent, and the next one decided before there is an answer
+		if resp, err := rt.RoundTrip(get(t, "http://api.test/")); err == nil {
+			resp.Body.Close()
+		}
+		wg.Wait()
+		if sent != 2 {
+			t.Errorf("%d requests were sent", sent)
+		}
+	})
 }

@@ -209,21 +209,32 @@ func (x *exchange) learn(kind retry.Verdict, resp *http.Response, a retry.Answer
 		x.routes.learn(x.adm.Host.Name, x.orig, names)
 		x.adm.Scopes = x.routes.scopesOf(x.adm.Host.Name, x.adm.Key, x.orig)
 	}
+	cools := a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == retry.Rejected)
+	if cools && kind == retry.Rejected { // before it waits for what it says to be saved
+		x.cool(resp, a)
+		x.discover(kind, resp, a)
+		return
+	}
 	switch paced := x.discover(kind, resp, a); {
 	case paced && kind != retry.Rejected: // the next window's requests need no pause to be spread
-	case a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == retry.Rejected):
-		c := admission.Cooldown{For: a.Wait, Source: a.Source, Said: saidBy(resp)}
-		key := x.adm.Key
-		if a.Scope != "" && key != "" {
-			c.Scope = scopeKey(key, a.Scope, x.orig)
-			key = c.Scope
-		}
-		d := x.adm.Cool(c)
-		if f := x.cfg.hooks.Cooldown; f != nil && d > 0 {
-			f(x.orig.Context(), CooldownInfo{key, d, a.Source})
-		}
+	case cools:
+		x.cool(resp, a)
 	case resp.StatusCode == http.StatusTooManyRequests && kind != retry.Final:
 		x.adm.Slow()
+	}
+}
+
+// cool closes the gate of the key, or of one of its quotas.
+func (x *exchange) cool(resp *http.Response, a retry.Answer) {
+	c := admission.Cooldown{For: a.Wait, Source: a.Source, Said: saidBy(resp)}
+	key := x.adm.Key
+	if a.Scope != "" && key != "" {
+		c.Scope = scopeKey(key, a.Scope, x.orig)
+		key = c.Scope
+	}
+	d := x.adm.Cool(c)
+	if f := x.cfg.hooks.Cooldown; f != nil && d > 0 {
+		f(x.orig.Context(), CooldownInfo{key, d, a.Source})
 	}
 }
 

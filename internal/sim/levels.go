@@ -98,9 +98,12 @@ func (l *level) pass(p algo.Params, r *rule, now int64) {
 	} else if !p.Kind.Windowed() && (p.Cap != l.p.Cap || p.Num != l.p.Num || p.Den != l.p.Den) {
 		l.unsure = true
 	}
+	if now < l.at { // by the clock of the server that has the slot now, and what had drained is not known
+		*l = level{unsure: true}
+	}
 	l.p = p
-	d := float64(max(0, now-l.at))
-	l.at = max(l.at, now)
+	d := float64(now - l.at)
+	l.at = now
 	switch p.Kind {
 	case algo.FixedWindow:
 		if end := r.window(now); end != l.end {
@@ -142,8 +145,11 @@ func (l *level) used(now int64) (units float64) {
 // giveBack notes units that were charged at c.at.
 func (l *level) giveBack(c charge, r *rule, now int64) (wrong string) {
 	n := -c.units
-	if n > 0 && l.born > c.at {
-		wrong = fmt.Sprintf("%d units of %d are given back, and the key began at %d", n, c.at, l.born)
+	if l.born > c.at { // they belong to a state that is gone
+		if n > 0 {
+			wrong = fmt.Sprintf("%d units of %d are given back, and the key began at %d", n, c.at, l.born)
+		}
+		return wrong
 	}
 	var has int64
 	switch l.p.Kind {

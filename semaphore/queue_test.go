@@ -270,6 +270,33 @@ func TestLostGrantIsTakenBack(t *testing.T) {
 	}
 }
 
+// TestLostGrantOfAnEndedWait: where the policy ends the wait of a caller whose permit was granted in a reply that was lost, the
+// permit is free again.
+func TestLostGrantOfAnEndedWait(t *testing.T) {
+	for _, policy := range []fallback.Policy{fallback.Open, fallback.Closed} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			h := new(losing)
+			s, other := hooked(t, r, "a", 1, h, limiter.WithFallback(policy)), process(t, r, "b", 1)
+			held := acquire(t, other, "k")
+			var got *semaphore.Permit
+			var err error
+			var wg sync.WaitGroup
+			wg.Go(func() { got, err = s.Acquire(t.Context(), "k") })
+			time.Sleep(1500 * time.Millisecond) // it has a place in the queue, and the heartbeat is over
+			must(t, held.Release())
+			h.now.Store(true)
+			wg.Wait()
+			if closed := policy == fallback.Closed; errors.Is(err, limiter.ErrUnavailable) != closed || !closed && (!got.Allowed || got.Source != limiter.SourceOpen) {
+				t.Errorf("%v: %+v, %v", policy, got, err)
+			}
+			time.Sleep(100 * time.Millisecond)
+			if n := inFlight(t, other, "k"); n != 0 || h.now.Load() {
+				t.Errorf("%v: %d in flight, and none is known", policy, n)
+			}
+		})
+	}
+}
+
 // TestLostGrantOfAWaiter: a caller that waits gets the permit that Redis granted in a reply that was lost, by asking again,
 // whether it asked alone or was asked for with others.
 func TestLostGrantOfAWaiter(t *testing.T) {

@@ -404,13 +404,14 @@ func (s *Semaphore) askFor(ctx context.Context, k *key, batch []*waiter, critica
 	return reply.Ahead
 }
 
-// settle ends the wait of w with a permit, or with an error that also ends its place. The
-// permit of one that has left meanwhile is released.
+// settle ends the wait of w with a permit, or with an error. One that is not counted ends its place in Redis, too, and
+// what was granted there in a reply that was lost. The permit of one that has left meanwhile is released.
 func (s *Semaphore) settle(k *key, w *waiter, permit *Permit, err error) {
 	s.ledger.mu.Lock()
 	if w.err = err; err == nil {
 		w.permit = permit
-	} else {
+	}
+	if err != nil || permit.free == nil {
 		k.left = append(k.left, w.caller())
 	}
 	here := false

@@ -36,6 +36,8 @@ type World struct {
 	most      []int // the largest cost of each limit
 	done      chan struct{}
 	rushing   []rush // in their order
+	flags     layers[bool]
+	texts     layers[string]
 }
 
 func (w *World) now() time.Duration { return time.Since(w.began) }

@@ -2,8 +2,40 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"time"
 )
+
+// layers are the values that faults have set which are not over, of which the last one counts: one that ends ends no other.
+type layers[T comparable] struct {
+	mu sync.Mutex
+	of map[*T][]T
+}
+
+func (l *layers[T]) put(at *T, v T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == nil {
+		l.of = map[*T][]T{}
+	}
+	l.of[at] = append(l.of[at], v)
+	*at = v
+}
+
+func (l *layers[T]) take(at *T, v T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.of[at]
+	if i := slices.Index(all, v); i >= 0 { // not where what it was set of was gone
+		all = slices.Delete(all, i, i+1)
+		l.of[at] = all
+	}
+	var none T
+	if *at = none; len(all) > 0 {
+		*at = all[len(all)-1]
+	}
+}
 
 // inject lets a fault happen.
 func (w *World) inject(f Fault, rng *rand.Rand) {
@@ -30,17 +62,26 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 		}
 	}
 	healths := func(change func(*Health)) { each(func(s *Server) { s.set(change) }) }
+	cut := func(of func(*Path) *bool) (end func()) {
+		paths(func(p *Path) { w.flags.put(of(p), true) })
+		return func() { paths(func(p *Path) { w.flags.take(of(p), true) }) }
+	}
+	ill := func(of func(*Health) *bool) (end func()) {
+		healths(func(h *Health) { w.flags.put(of(h), true) })
+		return func() { healths(func(h *Health) { w.flags.take(of(h), true) }) }
+	}
+	answer := func(of func(*Health) *string) (end func()) {
+		healths(func(h *Health) { w.texts.put(of(h), f.Text) })
+		return func() { healths(func(h *Health) { w.texts.take(of(h), f.Text) }) }
+	}
 	end := func() {}
 	switch f.Kind {
 	case Refused:
-		paths(func(p *Path) { p.Refused = true })
-		end = func() { paths(func(p *Path) { p.Refused = false }) }
+		end = cut(func(p *Path) *bool { return &p.Refused })
 	case BlackHole:
-		paths(func(p *Path) { p.Lost = true })
-		end = func() { paths(func(p *Path) { p.Lost = false }) }
+		end = cut(func(p *Path) *bool { return &p.Lost })
 	case RepliesLost:
-		paths(func(p *Path) { p.RepliesLost = true })
-		end = func() { paths(func(p *Path) { p.RepliesLost = false }) }
+		end = cut(func(p *Path) *bool { return &p.RepliesLost })
 	case Far:
 		paths(func(p *Path) { p.Delay += f.By; p.Jitter += f.By / 2 })
 		end = func() { paths(func(p *Path) { p.Delay -= f.By; p.Jitter -= f.By / 2 }) }
@@ -50,32 +91,28 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 	case Reset: // again and again: only what is on its way then matters
 		n := 1 + rng.IntN(30)
 		for range n {
-			paths(func(p *Path) { p.Refused = true })
-			paths(func(p *Path) { p.Refused = false })
+			cut(func(p *Path) *bool { return &p.Refused })()
 			w.net.instants.sleep(f.For / time.Duration(n))
 		}
 		f.For = 0
 	case Frozen:
-		healths(func(h *Health) { h.Frozen = true })
-		end = func() { healths(func(h *Health) { h.Frozen = false }) }
+		end = ill(func(h *Health) *bool { return &h.Frozen })
 	case Sluggish:
 		healths(func(h *Health) { h.Slow += f.By })
 		end = func() { healths(func(h *Health) { h.Slow -= f.By }) }
 	case Rejecting:
-		healths(func(h *Health) { h.Rejects = f.Text })
-		end = func() { healths(func(h *Health) { h.Rejects = "" }) }
+		end = answer(func(h *Health) *string { return &h.Rejects })
 	case RejectingWrites:
-		healths(func(h *Health) { h.RejectsWrites = f.Text })
-		end = func() { healths(func(h *Health) { h.RejectsWrites = "" }) }
+		end = answer(func(h *Health) *string { return &h.RejectsWrites })
 	case Restarted, RestartedEmpty:
-		healths(func(h *Health) { h.Down = true })
+		up := ill(func(h *Health) *bool { return &h.Down })
 		each((*Server).crash)
 		end = func() {
 			if f.Kind == RestartedEmpty {
 				each(func(s *Server) { s.lose(func(string) bool { return true }) })
 			}
 			each((*Server).forgetScripts)
-			healths(func(h *Health) { h.Down = false })
+			up()
 		}
 	case FailedOver:
 		each((*Server).save)
@@ -86,11 +123,11 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 		if w.Shape.replicated() { // the replica is elected for half of the time
 			w.net.instants.sleep(f.For / 2)
 			f.For -= f.For / 2
-			healths(func(h *Health) { h.Down = true })
+			up := ill(func(h *Health) *bool { return &h.Down })
 			each((*Server).crash)
 			end = func() {
 				each((*Server).failOver)
-				healths(func(h *Health) { h.Down = false })
+				up()
 				for _, s := range w.sentinels {
 					s.notice(f.By)
 				}
@@ -113,18 +150,17 @@ func (w *World) inject(f Fault, rng *rand.Rand) {
 		each(func(s *Server) { s.drift(f.By) })
 		end = func() { each(func(s *Server) { s.drift(-f.By) }) }
 	case Paused:
-		paths(func(p *Path) { p.Lost = true })
+		end = cut(func(p *Path) *bool { return &p.Lost })
 		for _, i := range of {
-			w.processes[i].thaw.Store(int64(w.now() + f.For))
+			thaw := &w.processes[i].thaw
+			thaw.Store(max(thaw.Load(), int64(w.now()+f.For)))
 		}
-		end = func() { paths(func(p *Path) { p.Lost = false }) }
 	case SentinelsReject:
 		addrs = nil
 		for _, i := range rng.Perm(len(w.sentinels))[:1+rng.IntN(len(w.sentinels))] {
 			addrs = append(addrs, w.sentinels[i].addr)
 		}
-		paths(func(p *Path) { p.Refused = true })
-		end = func() { paths(func(p *Path) { p.Refused = false }) }
+		end = cut(func(p *Path) *bool { return &p.Refused })
 	case Migrated:
 		w.migrate(w.servers[f.On], f.For, rng)
 		f.For = 0

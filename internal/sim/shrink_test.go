@@ -57,14 +57,17 @@ func TestViolationsAreExplained(t *testing.T) {
 		t.Setenv("SIM_STOP", "")
 		var lines []string
 		explain(func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }, planted, planted(full(), false))
-		if len(lines) < 10 || lines[0] != want || !strings.Contains(lines[2], "planted at 40.0000006s: it is") {
+		if len(lines) < 10 || lines[0] != want || !strings.Contains(lines[3], "planted at 40.0000006s: it is") {
 			t.Fatalf("%q", lines)
 		}
-		if first, last := lines[3], lines[len(lines)-1]; first != "    0.000001 line" || last != "   40.000001 line" {
+		if first, last := lines[4], lines[len(lines)-1]; first != "    0.000001 line" || last != "   40.000001 line" {
 			t.Errorf("the trace is from %q to %q", first, last)
 		}
 	}
-	small := shrink(planted, full(), "planted", 1000)
+	small := shrink(planted, full(), "planted", 1000, time.Hour)
+	if p := shrink(planted, full(), "planted", 1000, -1); fmt.Sprint(p) != fmt.Sprint(full()) {
+		t.Errorf("no time is left, and there is %+v", p)
+	}
 	least := Plan{
 		Seed: 7, Processes: 1, Callers: 1, Keys: 2, Limits: []Limit{{Limit: full().Limits[0].Limit}}, Life: time.Minute, Think: 200 * time.Millisecond,
 		Faults: full().Faults[1:2], Permits: []Permits{}, Joins: []time.Duration{}, Leaves: []Leave{}, Changes: []Change{},

@@ -78,7 +78,8 @@ func explain(log func(format string, args ...any), run running, rep Report) {
 	if os.Getenv("SIM_STOP") != "" {
 		return
 	}
-	small := shrink(run, rep.Plan, v.Promise, 60)
+	log("looking for a smaller plan, for up to a minute")
+	small := shrink(run, rep.Plan, v.Promise, 60, time.Minute)
 	last := run(small, true)
 	if len(last.Violations) == 0 {
 		log("the plan: %+v", rep.Plan)
@@ -98,10 +99,12 @@ func explain(log func(format string, args ...any), run running, rep Report) {
 	}
 }
 
-// shrink looks for a smaller plan that breaks the same promise, in at most so many runs.
-func shrink(run running, p Plan, promise string, runs int) Plan {
+// shrink looks for a smaller plan that breaks the same promise, in at most so many runs, none of which begins later.
+func shrink(run running, p Plan, promise string, runs int, most time.Duration) Plan {
+	began := time.Now()
 	breaks := func(smaller Plan) bool {
-		if runs == 0 {
+		if runs == 0 || time.Since(began) > most {
+			runs = 0
 			return false
 		}
 		runs--

@@ -120,7 +120,8 @@ func (l *Limiter) Limit() Limit { return l.limits.live.Load().limit }
 // matches ErrInvalidConfig, and then nothing has changed.
 //
 // Other limiters that share its counts keep their limit until they are changed, too; it
-// is not an error that they differ meanwhile. New takes the limit that was set last.
+// is not an error that they differ meanwhile. New takes the limit that was set last. After
+// Close it is no error, and there is nothing left to change.
 func (l *Limiter) SetLimit(limit Limit) error {
 	if err := l.limits.set(limit, l.limits.live.Load().tuning); err != nil {
 		return err

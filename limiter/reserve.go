@@ -77,6 +77,9 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0
 // The errors are those of Cancel, ErrInvalidCost for a cost below 0, and ErrInvalidConfig for
 // another number of costs, which settle nothing.
 func (r *Reservation) Settle(ctx context.Context, cost ...int) error {
+	if !r.Allowed { // whose parts are not known any more
+		return ErrSettled
+	}
 	n := max(1, len(r.parts))
 	if len(cost) > 1 && len(cost) != n {
 		return invalidCosts(len(cost), n)
@@ -86,7 +89,7 @@ func (r *Reservation) Settle(ctx context.Context, cost ...int) error {
 			return fmt.Errorf("%w: cost is %d: must not be negative", ErrInvalidCost, c)
 		}
 	}
-	if !r.Allowed || r.settled.Swap(true) {
+	if r.settled.Swap(true) {
 		return ErrSettled
 	}
 	ctx = context.WithoutCancel(ctx)

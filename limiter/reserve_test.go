@@ -402,7 +402,9 @@ func TestReservationMadeByHand(t *testing.T) {
 			t.Errorf("settled twice: %v", err)
 		}
 	}
-	if err := new(limiter.Reservation).Cancel(ctx); !errors.Is(err, limiter.ErrSettled) {
-		t.Errorf("of a denied request: %v", err)
+	for cost := range 4 { // also one for each part of a Multi
+		if err := new(limiter.Reservation).Settle(ctx, make([]int, cost)...); !errors.Is(err, limiter.ErrSettled) {
+			t.Errorf("%d costs of a denied request: %v", cost, err)
+		}
 	}
 }

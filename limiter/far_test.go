@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -53,6 +54,47 @@ func TestFarServerReturns(t *testing.T) {
 				}
 				if n, all := byRedis(2 * time.Second); n != all {
 					t.Errorf("%v away, ContextTimeoutEnabled %v: %d of %d by Redis in the end", away, ends, n, all)
+				}
+			})
+		}
+	}
+}
+
+// TestProbesOutliveTheirCallers: callers that have the time for an answer, and less than a probe takes, which is several
+// round trips, get decisions of Redis again after an outage.
+func TestProbesOutliveTheirCallers(t *testing.T) {
+	for _, away := range []time.Duration{time.Millisecond, 10 * time.Millisecond} {
+		for _, ends := range []bool{true, false} {
+			sim.Test(t, func(t *testing.T, r *sim.Redis) {
+				r.SetPath("a", func(p *sim.Path) { p.Delay = away / 2 })
+				rdb := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: ends})
+				t.Cleanup(func() { _ = rdb.Close() })
+				lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(1000), 1000), limiter.WithProcess("a"))
+				byRedis := func(length time.Duration) (n, all int) {
+					for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+						ctx, cancel := context.WithTimeout(t.Context(), 2*away)
+						res, err := lim.Allow(ctx, "k")
+						cancel()
+						if err != nil {
+							t.Error(err)
+						}
+						if all++; res.Source == limiter.SourceRedis {
+							n++
+						}
+					}
+					return n, all
+				}
+				if _, err := lim.Allow(t.Context(), "k"); err != nil { // makes a connection
+					t.Error(err)
+				}
+				for range 3 {
+					if n, all := byRedis(2 * time.Second); n != all {
+						t.Errorf("%v away, ContextTimeoutEnabled %v: %d of %d by Redis", away, ends, n, all)
+					}
+					r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+					byRedis(2500 * time.Millisecond)
+					r.SetPath("a", func(p *sim.Path) { p.Refused = false })
+					byRedis(12 * time.Second) // a probe that dials, and one more
 				}
 			})
 		}

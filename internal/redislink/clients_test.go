@@ -85,7 +85,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("%+v", set)
 	}
 	l, err := New(Config{Client: rdb, Breaker: breaker.Settings{SlowCall: 20 * time.Millisecond}})
-	if err != nil || l.wire.fair != 20*time.Millisecond || l.wire.late != 150*time.Millisecond || l.wire.connections != 7 || l.patience != 6*time.Second || !l.wire.plain {
+	if err != nil || l.wire.fair != 20*time.Millisecond || l.wire.budget != 50*time.Millisecond || l.wire.connections != 7 || l.patience != 6*time.Second || !l.wire.plain {
 		t.Errorf("%+v, %v", l.wire, err)
 	}
 	if l, _ = New(Config{Client: rdb, Breaker: breaker.Settings{SlowCall: time.Second}}); l.wire.fair != 43750*time.Microsecond {

@@ -176,20 +176,25 @@ func (f *flight) commandFor(o *Op, work int64) int {
 }
 
 // writes adds a write to a probe, so that the call shows what the server can do whatever
-// its callers ask for: a peek or a denial alone would not. A heartbeat or a report writes in any
+// its callers ask for: a peek or a denial alone would not. It has the whole budget, for a probe takes more
+// round trips than a caller may have the time for. A heartbeat or a report writes in any
 // case, and is enough: a probe of two round trips would not fit a budget that has room for one. What
 // frees memory before it writes, as permits that are kept, succeeds where there is none for charges.
-func (f *flight) writes() {
+// It returns the request that it adds, or nil. mu of the queue is held.
+func (f *flight) writes() *Op {
 	for _, c := range f.commands[:f.used] {
 		switch c.command().(type) {
 		case *lua.Beat, *lua.Report:
-			return
+			return nil
 		}
 	}
-	o := &Op{ID: f.ops[0].ID}
+	o := &Op{ID: f.ops[0].ID, ctx: context.Background(), deadline: f.sent.Add(f.wire.budget), state: flying, flight: f, done: make(chan struct{}, 1)}
 	o.Command = &lua.Beat{Key: f.wire.names.Probe(o.ID), ID: "probe", Life: probeLife.Microseconds()}
-	f.commands[f.commandFor(o, 1)].add(o)
+	c := f.commandFor(o, 1)
+	f.ops, f.of = append(f.ops, o), append(f.of, place{c, f.commands[c].add(o), 0})
+	f.callers++
 	f.peeks = false
+	return o
 }
 
 // probeLife is how long the key of a probe stays.
@@ -213,7 +218,7 @@ func (f *flight) send() (breaker.Class, error) {
 	if !f.own {
 		// A client that ends the call at its deadline also ends the connection, and under
 		// more load than the server can carry it would do nothing but dial.
-		ctx.deadline = f.deadline.Add(f.wire.late)
+		ctx.deadline = f.deadline.Add(3 * f.wire.budget)
 	}
 	f.call(ctx)
 	for i, c := range f.commands[:f.used] {

@@ -44,7 +44,7 @@ func New(c Config) (*Link, error) {
 	background := NewBackground()
 	w := &wire{
 		lua: lua.NewClient(c.Client), functions: c.Functions, names: lua.NewNamer(c.Prefix),
-		inFlight: c.MaxInFlight, late: 3 * c.Budget, events: e,
+		inFlight: c.MaxInFlight, budget: c.Budget, events: e,
 	}
 	if plain, ok := c.Client.(*redis.Client); ok {
 		w.plain, w.ends = true, !c.Functions && keepsToDeadlines(plain.Options())

@@ -450,15 +450,20 @@ func (q *queue) begin(f *flight, ticket breaker.Ticket) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	f.ticket, f.sent = ticket, time.Now()
+	if f.callers == 0 {
+		return false
+	}
 	if ticket.Probe() {
-		f.writes()
+		if o := f.writes(); o != nil {
+			q.wakeAt(o.deadline)
+		}
 	}
 	for _, o := range f.ops {
 		if o.deadline.After(f.deadline) {
 			f.deadline = o.deadline
 		}
 	}
-	return f.callers > 0
+	return true
 }
 
 // finish answers the callers, and returns the call to make next. Unless that is full, callers who

@@ -16,11 +16,11 @@ type wire struct {
 	functions   bool // the Config asks for functions
 	names       *lua.Namer
 	fair        time.Duration // an answer that took longer is slow
-	late        time.Duration // that a call may be, so that its connection is not lost
-	plain       bool          // there is one server, as far as the client knows
-	inFlight    int           // the most calls per server
-	connections int           // of the client, to a server; 0 if that is not known
-	ends        bool          // the client ends a call at the deadline of its context
+	budget      time.Duration
+	plain       bool // there is one server, as far as the client knows
+	inFlight    int  // the most calls per server
+	connections int  // of the client, to a server; 0 if that is not known
+	ends        bool // the client ends a call at the deadline of its context
 	nonces      nonces
 	// ops keeps memory for the next use. Each link has its own: nothing of one link, least of
 	// all a channel, is ever used by another.

@@ -101,6 +101,44 @@ func TestProbesOutliveTheirCallers(t *testing.T) {
 	}
 }
 
+// TestLateAnswersKeepConnections: callers with little time, of whom some are answered too late, are answered again when
+// the server is as near as before: no connection has to be made in that time.
+func TestLateAnswersKeepConnections(t *testing.T) {
+	for _, ends := range []bool{true, false} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			far := func(d time.Duration) { r.SetPath("a", func(p *sim.Path) { p.Delay = d }) }
+			far(500 * time.Microsecond)
+			rdb := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: ends})
+			t.Cleanup(func() { _ = rdb.Close() })
+			lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(1000), 1000), limiter.WithProcess("a"))
+			if _, err := lim.Allow(t.Context(), "k"); err != nil { // makes a connection
+				t.Error(err)
+			}
+			byRedis := func(n int) (by int) {
+				for range n {
+					ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
+					if res, err := lim.Allow(ctx, "k"); err != nil {
+						t.Error(err)
+					} else if res.Source == limiter.SourceRedis {
+						by++
+					}
+					cancel()
+					time.Sleep(50 * time.Millisecond)
+				}
+				return by
+			}
+			far(5 * time.Millisecond)
+			if n := byRedis(4); n != 0 {
+				t.Errorf("%d of 4 late ones are by Redis", n)
+			}
+			far(500 * time.Microsecond)
+			if n := byRedis(100); n != 100 {
+				t.Errorf("ContextTimeoutEnabled %v: %d of 100 by Redis", ends, n)
+			}
+		})
+	}
+}
+
 // TestManyCallersOfAFarServer: where 200 callers begin at once, and each new connection is slow, Redis decides for
 // all of them soon.
 func TestManyCallersOfAFarServer(t *testing.T) {

@@ -157,10 +157,11 @@ func pick[T any](all []T, at []int) []T {
 }
 
 // put takes the answer for a piece.
-func (c *command) put(at []int, piece lua.Command, came outcome) {
+func (c *command) put(at []int, piece lua.Command, err error) {
+	class := classify(context.Background(), err, 0, 0)
 	lost := 0
 	for i, k := range at {
-		c.apart[k] = came
+		c.apart[k] = outcome{class, err}
 		switch p := piece.(type) {
 		case *lua.Decide:
 			c.decide.Items[k] = p.Items[i]
@@ -174,13 +175,13 @@ func (c *command) put(at []int, piece lua.Command, came outcome) {
 				c.apart[k] = outcome{}
 			}
 		case *lua.GiveBack:
-			if came.err == nil {
+			if err == nil {
 				c.back.Given[k] = p.Given[i]
 			}
 		case *lua.Permits:
 			c.permits.Items[k] = p.Items[i]
 		case *lua.KeepPermits:
-			if came.err == nil {
+			if err == nil {
 				n := len(p.Of[i].Callers)
 				if c.keep.Lost == nil {
 					c.keep.Lost = make([]bool, c.keep.First(c.items))

@@ -226,7 +226,7 @@ func (f *flight) send() (breaker.Class, error) {
 	}
 	f.sendApart(ctx)
 	for _, c := range f.commands[:f.used] {
-		c.class = f.says(c.err)
+		c.class = classify(context.Background(), c.err, f.took, f.wire.fair)
 	}
 	class, proof, err := f.verdict()
 	f.answered = class == breaker.ClassOK
@@ -235,15 +235,6 @@ func (f *flight) send() (breaker.Class, error) {
 	}
 	f.ticket.Report(class, proof, f.took)
 	return class, err
-}
-
-// says is what an error of a command says of the server. That a call ended at the deadline of its own caller,
-// who had less time than an answer may take, says nothing.
-func (f *flight) says(err error) breaker.Class {
-	if f.own && f.deadline.Sub(f.sent) < f.wire.fair && timedOut(err) {
-		return breaker.ClassAborted
-	}
-	return classify(context.Background(), err, f.took, f.wire.fair)
 }
 
 // call sends the commands in one write; those of a probe one by one, as long as the server
@@ -318,7 +309,7 @@ func (f *flight) sendApart(ctx context.Context) {
 	errs := make([]error, len(cmds))
 	f.round(ctx, cmds, errs)
 	for k, p := range pieces {
-		p.of.put(p.at, cmds[k], outcome{f.says(errs[k]), errs[k]})
+		p.of.put(p.at, cmds[k], errs[k])
 		p.of.err = nil
 	}
 }

@@ -3,7 +3,6 @@ package redislink
 import (
 	"testing"
 
-	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
@@ -30,7 +29,7 @@ func TestPiecesOfSets(t *testing.T) {
 		p.Items[i].At = int64(i + 1)
 		p.Out = append(p.Out, algo.Decision{Remaining: int64(i + 1)})
 	}
-	broken := outcome{breaker.ClassBug, &lua.ReplyError{What: "of one of them"}}
+	broken := &lua.ReplyError{What: "of one of them"}
 	c.put(at, p, broken)
 	for i, want := range []int64{1, 2, 0, 0, 3, 4} {
 		if got := c.all.Items[i].At; got != want {
@@ -46,7 +45,7 @@ func TestPiecesOfSets(t *testing.T) {
 		}
 	}
 	c.put([]int{1}, c.piece([]int{1}, "nonce"), broken)
-	if c.apart[1] != broken {
+	if c.apart[1].err != error(broken) {
 		t.Errorf("request 1 was not decided, and has %v", c.apart[1])
 	}
 }

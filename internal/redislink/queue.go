@@ -88,8 +88,8 @@ func newQueue(w *wire, server string, b *breaker.Breaker, sameSlot bool) *queue 
 }
 
 // do makes the request within the budget. A caller that finds no call in flight makes its
-// own in its own goroutine, where the client ends a call at its deadline: a second goroutine
-// costs about as much as the call. Such a caller sees that its context is cancelled when the
+// own in its own goroutine, where the client ends a call at its deadline, and it has the time that an answer may take: a
+// second goroutine costs about as much as the call. Such a caller sees that its context is cancelled when the
 // call ends, if that brings no answer.
 func (q *queue) do(ctx context.Context, o *Op, budget time.Duration) (breaker.Class, error) {
 	f, ok := q.start(ctx, o, budget, q.wire.ends)
@@ -127,7 +127,8 @@ func (q *queue) start(ctx context.Context, o *Op, budget time.Duration, own bool
 	if end, ok := ctx.Deadline(); ok && end.Before(o.deadline) {
 		o.deadline = now.Add(end.Sub(now) * 3 / 4)
 	}
-	f, err := q.add(o, own)
+	// A caller with less time than an answer may take would end its connection with the call, and make no other one.
+	f, err := q.add(o, own && o.deadline.Sub(now) >= q.wire.fair)
 	if err != nil {
 		o.fail(classify(ctx, err, 0, q.wire.fair), err)
 		o.finished(false)

@@ -66,7 +66,7 @@ type Limiter struct {
 	table      sampleTable
 	reporter   *reporter
 	unanswered atomic.Bool      // under the policy Closed: nothing is admitted
-	counts     [2]atomic.Uint64 // units that were sampled, and that were decided by share
+	counts     [3]atomic.Uint64 // units that were sampled, that were decided by share, and that the policy Open admitted
 
 	// candidates are keys beyond the top, by the units that were asked for.
 	candidates atomic.Pointer[topk.Sketch[struct{}]]
@@ -248,11 +248,15 @@ func (s *Limiter) drop(k *sample) {
 
 // beyond decides on a key that is not tracked, and counts some of its requests.
 func (s *Limiter) beyond(key string, h uint64, n int) limiter.Result {
+	counts := &s.counts[1]
+	if s.policy == fallback.Open {
+		counts = &s.counts[2]
+	}
+	if counted := counts.Add(uint64(n)); n > 0 && random.Of(s.salt+counted)%candidateEvery == 0 {
+		s.candidates.Load().Add(h, key, int64(n))
+	}
 	if s.policy == fallback.Open {
 		return limiter.Result{Allowed: true, Admitted: n, Limit: s.limit, Remaining: s.limit.Burst(), Source: limiter.SourceOpen}
-	}
-	if counted := s.counts[1].Add(uint64(n)); n > 0 && random.Of(s.salt+counted)%candidateEvery == 0 {
-		s.candidates.Load().Add(h, key, int64(n))
 	}
 	d := s.store.Decide(key, s.params.Scale(s.redis.Share()), int64(n))
 	res := limiter.Result{
@@ -274,7 +278,7 @@ func (s *Limiter) newCandidates() *topk.Sketch[struct{}] {
 // are the units asked for, up to the last interval.
 func (s *Limiter) Health() limiter.Health {
 	servers, decisions := redislink.Health[limiter.Source](s.redis)
-	decisions[limiter.SourceSampled], decisions[limiter.SourceLocal] = s.counts[0].Load(), s.counts[1].Load()
+	decisions[limiter.SourceSampled], decisions[limiter.SourceLocal], decisions[limiter.SourceOpen] = s.counts[0].Load(), s.counts[1].Load(), s.counts[2].Load()
 	h := limiter.Health{
 		Share: s.redis.Share(), ShareOrigin: s.redis.ShareOrigin(), Processes: s.redis.Processes(), Decisions: decisions,
 		LocalKeys: int(s.table.count.Load()) + s.store.Len(), FunctionsError: s.redis.FunctionsError(), PeerCountError: s.redis.PeerCountError(),

@@ -448,19 +448,25 @@ func TestBeyondTheTopByPolicy(t *testing.T) {
 	}
 }
 
-// TestOneKeyIsReplaced: the one key that is tracked makes room for another that is asked for more.
+// TestOneKeyIsReplaced: the one key that is tracked makes room for another that is asked for more, also where what is not
+// tracked is admitted.
 func TestOneKeyIsReplaced(t *testing.T) {
-	sim.Test(t, func(t *testing.T, r *sim.Redis) {
-		s := process(t, r, "a", limiter.PerSecond(20), sampled.WithTopKeys(1))
-		var wg sync.WaitGroup
-		wg.Go(func() { ask(t, s, "first", 5, 20) })
-		time.Sleep(time.Second)
-		wg.Go(func() { ask(t, s, "hot", 300, 20) })
-		wg.Wait()
-		if res, err := s.Allow(t.Context(), "hot"); err != nil || res.Source != limiter.SourceSampled {
-			t.Errorf("%+v, %v", res, err)
-		}
-	})
+	for _, policy := range []fallback.Policy{fallback.Local, fallback.Open} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			s := process(t, r, "a", limiter.PerSecond(20), sampled.WithTopKeys(1), limiter.WithFallback(policy))
+			var wg sync.WaitGroup
+			wg.Go(func() { ask(t, s, "first", 5, 20) })
+			time.Sleep(time.Second)
+			wg.Go(func() { ask(t, s, "hot", 300, 20) })
+			wg.Wait()
+			if res, err := s.Allow(t.Context(), "hot"); err != nil || res.Source != limiter.SourceSampled {
+				t.Errorf("%v: %+v, %v", policy, res, err)
+			}
+			if by := s.Health().Decisions; by[limiter.SourceOpen] > 0 != (policy == fallback.Open) {
+				t.Errorf("%v: %v", policy, by)
+			}
+		})
+	}
 }
 
 // TestSharesWhenItIsRegistered: a process begins with a tenth, as one of ten, and has the rest when it knows that it is alone; it

@@ -120,7 +120,7 @@ func (d *decider) spend(ctx context.Context, r request, res *Result) error {
 	if err == nil && r.more == nil && res.Source == SourceRedis {
 		ls.Note(int64(res.Remaining), now.Add(res.ResetAfter))
 	}
-	if err == nil && res.Allowed {
+	if err == nil && res.Allowed && res.Source != SourceOpen { // which charges nothing
 		r.rc.fromLease(units)
 		if res.Admitted > 0 { // perhaps fewer than were missing
 			res.Admitted += int(units.Sum())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -320,5 +321,33 @@ func TestCostsBeyondALease(t *testing.T) {
 		lease, redis := limiter.SourceLease, limiter.SourceRedis
 		decide(t, lim, "beyond", asks{30, false, 30, redis, 70}, asks{1, false, 1, redis, 69}, asks{20, false, 20, redis, 49}, asks{1, false, 1, redis, 48},
 			asks{1, false, 1, lease, 47}, asks{48, false, 0, redis, 47}, asks{47, false, 47, redis, 0})
+	})
+}
+
+// TestOpenSpendsNoLease: what the policy Open admits is not charged, so nothing of it is spent from a lease either: a lease
+// keeps what it holds, for those who are charged.
+func TestOpenSpendsNoLease(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		limit := limiter.FixedWindow(limiter.Per(100, 300*time.Hour))
+		lim, _ := simulatedLimiter(t, r, "a", limit, limiter.WithLease(20, 10*time.Minute), limiter.WithFallback(fallback.Open))
+		other, _ := simulatedLimiter(t, r, "b", limit, limiter.WithShare(1))
+		if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceRedis {
+			t.Fatal(res, err)
+		}
+		time.Sleep(time.Second)
+		r.SetPath("a", func(p *sim.Path) { p.Lost = true })
+		rsv, err := lim.Reserve(t.Context(), "k", limiter.Cost(40)) // some of it could be spent from the lease
+		if err != nil || rsv.Source != limiter.SourceOpen {
+			t.Fatalf("%+v, %v", rsv, err)
+		}
+		must(t, rsv.Cancel(t.Context()))
+		r.SetPath("a", func(p *sim.Path) { p.Lost = false })
+		if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Source != limiter.SourceLease {
+			t.Errorf("%+v, %v", res, err)
+		}
+		must(t, lim.Close())
+		if n := left(t, other, "k"); n != 98 {
+			t.Errorf("%d of 100 are left, and 2 were used", n)
+		}
 	})
 }

@@ -10,6 +10,7 @@ type Debt struct {
 	Uses  []algo.Use
 
 	own algo.Params
+	of  *debt // of which it was taken: after a reset the key has another one
 }
 
 // Debtor is a key with a debt.

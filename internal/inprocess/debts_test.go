@@ -333,3 +333,30 @@ func TestPlacesOfKeysInUse(t *testing.T) {
 		}
 	}
 }
+
+// TestDebtOfBeforeAReset: what was being sent when its key was reset is not owed again, and does not touch what is owed since.
+func TestDebtOfBeforeAReset(t *testing.T) {
+	s := NewStore(10)
+	p := mustParams(t, algo.Limit{Kind: algo.FixedWindow, N: 100, Per: 3600 * sec})
+	take := func(n int64) {
+		for range n {
+			s.Take("k", &p, 1, &p, nil)
+		}
+	}
+	take(5)
+	before, ok := s.TakeDebt(s.Debtors()[0])
+	if !ok {
+		t.Fatal("nothing is owed")
+	}
+	s.Reset("k")
+	take(1)
+	s.Settled(before, before.Uses)
+	now, ok := s.TakeDebt(s.Debtors()[0])
+	if !ok || len(now.Uses) != 1 || now.Uses[0].Units != 1 {
+		t.Errorf("%+v is owed", now.Uses)
+	}
+	s.Settled(now, nil)
+	if n := s.Owed(); n != 0 {
+		t.Errorf("%d keys owe", n)
+	}
+}

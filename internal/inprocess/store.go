@@ -385,7 +385,7 @@ func (s *Store) TakeDebt(of Debtor) (Debt, bool) {
 		return Debt{}, false
 	}
 	d.sending++
-	return Debt{ID: of.k.id, Limit: d.home, Uses: uses, own: d.own}, true
+	return Debt{ID: of.k.id, Limit: d.home, Uses: uses, own: d.own, of: d}, true
 }
 
 // Settled says what came of a debt that was taken: some of it was not charged, and is owed
@@ -394,10 +394,10 @@ func (s *Store) Settled(d Debt, back []algo.Use) {
 	st, _, now := s.lock(d.ID)
 	defer st.mu.Unlock()
 	k := debtKey{d.own.Kind, d.ID}
-	if st.debts[k] == nil {
+	if st.debts[k] != d.of {
 		return // the key was reset
 	}
-	st.debts[k].sending--
+	d.of.sending--
 	for _, use := range back {
 		st.owe(d.ID, d.own, now, use, 0, &d.Limit)
 	}

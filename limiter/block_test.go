@@ -9,8 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/faultproxy"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/sim"
 	"github.com/holdfast-go/holdfast/limiter"
 )
 
@@ -56,6 +58,24 @@ func TestBlockIsObeyedUntilRedisKnows(t *testing.T) {
 	must(t, lim.Reset(t.Context(), "k"))
 	if res, err := lim.Allow(t.Context(), "k"); err != nil || !res.Allowed {
 		t.Errorf("after a reset: %+v, %v", res, err)
+	}
+}
+
+// TestBlockIsObeyedInAnOutage: by the process that made it, whatever its policy, and also where Redis knows it.
+func TestBlockIsObeyedInAnOutage(t *testing.T) {
+	for _, policy := range []fallback.Policy{fallback.Local, fallback.Open} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			lim, _ := simulatedLimiter(t, r, "a", limiter.FixedWindow(limiter.PerHour(100)), limiter.WithFallback(policy))
+			must(t, lim.Block(t.Context(), "k", time.Minute))
+			cut(t, r, "a", lim)
+			if res, err := lim.Allow(t.Context(), "k"); err != nil || res.Allowed || res.Source != limiter.SourceLocal || res.RetryAfter < 30*time.Second {
+				t.Errorf("%v: %+v, %v", policy, res, err)
+			}
+			time.Sleep(time.Minute)
+			if res, err := lim.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+				t.Errorf("%v: afterwards %+v, %v", policy, res, err)
+			}
+		})
 	}
 }
 

@@ -328,6 +328,12 @@ func (d *decider) fallBack(r *request, cause error, res *Result) error {
 	srv, s := r.srv, r.s
 	switch d.policy {
 	case fallback.Open:
+		if d.local.Blocked(s.args.Kind, r.id) > 0 {
+			if out := d.local.Peek(r.id, s.local(d.claim(s, r.id), d.phase), int64(r.n)); !out.Allowed {
+				r.result(res, &out, SourceLocal)
+				return nil
+			}
+		}
 		*res = Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: SourceOpen}
 		r.count(res)
 		return nil

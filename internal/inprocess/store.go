@@ -325,8 +325,18 @@ func (s *Store) Unsent(kind algo.Kind, id string) int64 {
 	return left
 }
 
-// Blocked is a block that Redis does not know of.
-type Blocked struct {
+// Blocked returns the time left of a block of id by this process.
+func (s *Store) Blocked(kind algo.Kind, id string) int64 {
+	st, h, now := s.lock(id)
+	defer st.mu.Unlock()
+	if e := st.get(kind, id, h); e != nil {
+		return e.blocked(now)
+	}
+	return 0
+}
+
+// UnsentBlock is a block that Redis does not know of.
+type UnsentBlock struct {
 	ID    string
 	Limit algo.Params // in Redis
 }
@@ -335,14 +345,14 @@ type Blocked struct {
 func (s *Store) UnsentAny() bool { return s.totals.unsent.Load() > 0 }
 
 // UnsentBlocks returns those there are.
-func (s *Store) UnsentBlocks() (out []Blocked) {
+func (s *Store) UnsentBlocks() (out []UnsentBlock) {
 	if !s.UnsentAny() {
 		return nil
 	}
 	s.each(func(st *stripe) {
 		for _, e := range st.idle {
 			if e.outside != nil && e.unsent != nil {
-				out = append(out, Blocked{e.id, *e.unsent})
+				out = append(out, UnsentBlock{e.id, *e.unsent})
 			}
 		}
 	})

@@ -157,7 +157,7 @@ func (b *Outbox) returnAll(ctx context.Context) {
 }
 
 // block tells Redis of a block that it does not know, if that is not over.
-func (b *Outbox) block(of inprocess.Blocked) []adjustment {
+func (b *Outbox) block(of inprocess.UnsentBlock) []adjustment {
 	kind := of.Limit.Kind
 	left := b.local.Unsent(kind, of.ID)
 	if left == 0 {

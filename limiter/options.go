@@ -209,8 +209,8 @@ func WithLimitFor(of func(ctx context.Context, key string) Limit) LocalOption {
 func WithMaxLocalKeys(n int) LocalOption { return options.LocalKeys[DecisionInfo](n) }
 
 // WithoutDenialCache asks Redis every time. By default a cost that Redis denied
-// to a key is denied in this process until it could be admitted, for at most
-// 1 s, without asking again: what another process gives back or resets, and what
+// to a key, or for which it said that nothing is left when it admitted the one before, is denied in this
+// process until it could be admitted, for at most 1 s, without asking again: what another process gives back or resets, and what
 // Redis loses, is seen that much later. At most 4096 denials are remembered.
 func WithoutDenialCache() Option {
 	return options.Set(func(c *config) { c.AskAgain = true }, nil)

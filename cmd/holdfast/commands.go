@@ -78,7 +78,7 @@ func text[T any](print func(*program, T)) func(*program, any) {
 }
 
 func withLimit(s *flag.FlagSet, f *flags) {
-	s.StringVar(&f.limit, "limit", "", "the limit, as \"gcra 100/s burst 20\", to say what remains: Redis knows that only of token buckets")
+	s.StringVar(&f.limit, "limit", "", "the limit, as \"gcra 100/s burst 20\", to say what remains: of windows and logs Redis does not know it")
 }
 
 func withShards(s *flag.FlagSet, f *flags) {

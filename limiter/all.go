@@ -337,7 +337,7 @@ func (a *multiDecision) fallBack(ctx context.Context, g group, cause error) (boo
 			continue
 		}
 		d.redis.UseShare()
-		claim := d.claim(r.s, r.id)
+		claim := d.claim(r.srv, r.s, r.id)
 		out := d.local.Peek(r.id, r.s.local(claim, d.phase), int64(r.n))
 		d.ofClaim(r, claim, &out, &a.results[i])
 		a.decided(i)

@@ -256,7 +256,7 @@ func (d *decider) knows(r *request, res *Result) bool {
 		if !open {
 			d.outbox.Send()
 		}
-		if out := d.local.Peek(r.id, r.s.local(d.claim(r.s, r.id), d.phase), int64(r.n)); !out.Allowed {
+		if out := d.local.Peek(r.id, r.s.local(d.claim(r.srv, r.s, r.id), d.phase), int64(r.n)); !out.Allowed {
 			r.result(res, &out, SourceLocal)
 			return true
 		}
@@ -305,7 +305,7 @@ func (d *decider) noted(srv *redislink.Server, s *spec, id string, n int, o *red
 // for this process.
 func (d *decider) decided(srv *redislink.Server, s *spec, id string, n int, out algo.Decision, granted int64) {
 	if d.policy == fallback.Local {
-		d.local.Observe(id, s.args.Params, out, granted)
+		d.local.Observe(id, s.args.Params, out, granted, srv.AwayAgo())
 		d.redis.Beat(srv)
 	}
 	if n > 0 {
@@ -315,12 +315,12 @@ func (d *decider) decided(srv *redislink.Server, s *spec, id string, n int, out 
 
 // claim is the part of a key's limit that this process may use alone: its share of what is
 // shared equally, and of the rest the part that Redis granted it.
-func (d *decider) claim(s *spec, id string) float64 {
+func (d *decider) claim(srv *redislink.Server, s *spec, id string) float64 {
 	share := d.redis.Share()
 	if d.equal == 1 || share == 1 {
 		return share
 	}
-	return d.equal*share + (1-d.equal)*d.local.Granted(id, s.args.Params)
+	return d.equal*share + (1-d.equal)*d.local.Granted(id, s.args.Params, srv.AwayAgo())
 }
 
 // fallBack decides without Redis.
@@ -329,7 +329,7 @@ func (d *decider) fallBack(r *request, cause error, res *Result) error {
 	switch d.policy {
 	case fallback.Open:
 		if d.local.Blocked(s.args.Kind, r.id) > 0 {
-			if out := d.local.Peek(r.id, s.local(d.claim(s, r.id), d.phase), int64(r.n)); !out.Allowed {
+			if out := d.local.Peek(r.id, s.local(d.claim(srv, s, r.id), d.phase), int64(r.n)); !out.Allowed {
 				r.result(res, &out, SourceLocal)
 				return nil
 			}
@@ -353,7 +353,7 @@ func (d *decider) fallBack(r *request, cause error, res *Result) error {
 	}
 	d.redis.BeatAway(srv)
 	d.redis.UseShare()
-	claim := d.claim(s, r.id)
+	claim := d.claim(srv, s, r.id)
 	own := s.local(claim, d.phase)
 	out, units := take(d.local, r.id, &own, r.n, r.fewer, owed, r.rc)
 	if r.fewer && units == 0 {
@@ -422,7 +422,7 @@ func (d *decider) charge(ctx context.Context, rc *receipt, n int) error {
 		return redislink.CallerError(ctx, rc.key, err)
 	case d.policy == fallback.Local:
 		d.redis.UseShare()
-		d.local.Charge(id, s.local(d.claim(s, id), d.phase), int64(n), home(s, err))
+		d.local.Charge(id, s.local(d.claim(d.redis.Server(id), s, id), d.phase), int64(n), home(s, err))
 	}
 	return nil
 }
@@ -430,7 +430,7 @@ func (d *decider) charge(ctx context.Context, rc *receipt, n int) error {
 // refund gives units of a key back that were taken by any process, and returns how many.
 func (d *decider) refund(ctx context.Context, budget time.Duration, s *spec, key string, n int64) (int64, error) {
 	id := lua.EncodeID(key)
-	d.local.Refund(id, s.local(d.claim(s, id), d.phase), n)
+	d.local.Refund(id, s.local(d.claim(d.redis.Server(id), s, id), d.phase), n)
 	defer d.denials.Forget(id)
 	o := &redislink.Op{ID: id, Taken: &lua.Taken{Keys: d.redis.Names.KeysOf(s.args.Kind, id), Params: s.args, Units: n}}
 	if err := d.redis.Ask(ctx, d.redis.Server(id), o, budget); err != nil {

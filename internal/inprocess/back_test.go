@@ -26,10 +26,10 @@ func TestGiveBackAfterwards(t *testing.T) {
 		}{
 			"nothing": {func(*Store) {}, 10},
 			"Redis decides": {func(s *Store) {
-				s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 3, ResetAfter: 3600 * second}, 1)
+				s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 3, ResetAfter: 3600 * second}, 1, 0)
 			}, 3},
 			"and is lost again": {func(s *Store) {
-				s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 3, ResetAfter: 3600 * second}, 1)
+				s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 3, ResetAfter: 3600 * second}, 1, 0)
 				s.Decide("k", p, 0)
 			}, 3},
 			"reset, then used":     {func(s *Store) { s.Reset("k"); s.Decide("k", p, 4) }, 6},

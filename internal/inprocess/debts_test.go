@@ -32,23 +32,23 @@ func TestWhatIsOwed(t *testing.T) {
 			s.Take("k", p, 1, p, nil)
 		}, 3},
 		"some was used before Redis was lost": {buckets, func(s *Store, p *algo.Params, _ *int64) {
-			s.Observe("k", *p, algo.Decision{Allowed: true, Remaining: 6, ResetAfter: 4 * sec}, 1)
+			s.Observe("k", *p, algo.Decision{Allowed: true, Remaining: 6, ResetAfter: 4 * sec}, 1, 0)
 			s.Take("k", p, 3, p, nil)
 		}, 3},
 		"and some was given back": {[]algo.Kind{algo.TokenBucket, algo.GCRA}, func(s *Store, p *algo.Params, _ *int64) {
-			s.Observe("k", *p, algo.Decision{Allowed: true, Remaining: 6, ResetAfter: 4 * sec}, 1)
+			s.Observe("k", *p, algo.Decision{Allowed: true, Remaining: 6, ResetAfter: 4 * sec}, 1, 0)
 			var rc Receipt
 			s.Take("k", p, 3, p, &rc)
 			s.GiveBack("k", &rc, 2)
 		}, 1},
 		"and all was given back": {[]algo.Kind{algo.TokenBucket, algo.GCRA}, func(s *Store, p *algo.Params, _ *int64) {
-			s.Observe("k", *p, algo.Decision{Allowed: true, Remaining: 6, ResetAfter: 4 * sec}, 1)
+			s.Observe("k", *p, algo.Decision{Allowed: true, Remaining: 6, ResetAfter: 4 * sec}, 1, 0)
 			var rc Receipt
 			s.Take("k", p, 3, p, &rc)
 			s.GiveBack("k", &rc, 3)
 		}, 0},
 		"some is being charged": {buckets, func(s *Store, p *algo.Params, _ *int64) {
-			s.Observe("k", *p, algo.Decision{Allowed: true, Remaining: 6, ResetAfter: 4 * sec}, 1)
+			s.Observe("k", *p, algo.Decision{Allowed: true, Remaining: 6, ResetAfter: 4 * sec}, 1, 0)
 			s.Take("k", p, 3, p, nil)
 			s.TakeDebt(s.Debtors()[0])
 			s.Take("k", p, 2, p, nil)
@@ -127,7 +127,7 @@ func TestChargesAreTaken(t *testing.T) {
 			now := t0 - t0%(3600*sec)
 			s := storeAt(t, 10, &now)
 			if c.said < 10 {
-				s.Observe("k", p, algo.Decision{Allowed: true, Remaining: c.said, ResetAfter: 3600 * sec}, 1)
+				s.Observe("k", p, algo.Decision{Allowed: true, Remaining: c.said, ResetAfter: 3600 * sec}, 1, 0)
 			}
 			s.Charge("k", p, c.charge, nil)
 			if d := s.Decide("k", p, 0); d.Remaining != c.want {
@@ -295,10 +295,10 @@ func TestPlacesOfKeysInUse(t *testing.T) {
 		"charged": func(s *Store) { s.Charge("k", p, 10, nil) },
 		"Redis said so": func(s *Store) {
 			s.Decide("k", p, 1)
-			s.Observe("k", p, used, 1)
+			s.Observe("k", p, used, 1, 0)
 		},
 		"said before a block": func(s *Store) {
-			s.Observe("k", p, used, 1)
+			s.Observe("k", p, used, 1, 0)
 			s.Block("k", p, sec)
 		},
 	} {

@@ -105,6 +105,15 @@ func (e *entry) alone(p *algo.Params, now int64) {
 	}
 }
 
+// away is since when Redis was away while this process decided alone, 0 if it was there until ago µs ago: then
+// some callers only had too little time, and Redis granted others meanwhile.
+func (e *entry) away(now, ago int64) int64 {
+	if now-ago <= e.lost {
+		return 0
+	}
+	return e.lost
+}
+
 // blocks returns the state with the block of e.
 func (e *entry) blocks() *algo.State {
 	if e.state == nil {

@@ -31,17 +31,17 @@ func TestGrantsOfAFleet(t *testing.T) {
 				n := 1 + rng.Int64N(min(p.Cap, p.Cap/8+1))
 				d := algo.Decide(p, &redis, now, n)
 				if !d.Allowed {
-					s.Observe("k", p, d, 0)
+					s.Observe("k", p, d, 0, 0)
 					return
 				}
-				s.Observe("k", p, d, n)
+				s.Observe("k", p, d, n, 0)
 				if back := rng.Int64N(3 * n); back < n && kind != algo.LeakyBucketShaping {
 					s.Returned(kind, "k", algo.GiveBack(p, &redis, now, now, n, back))
 				}
 			}
 			sum := func() (sum float64) {
 				for _, s := range fleet {
-					sum += s.Granted("k", p)
+					sum += s.Granted("k", p, 0)
 				}
 				return sum
 			}
@@ -84,15 +84,15 @@ func TestGrantsAreOfOneLimit(t *testing.T) {
 	small := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 1, Per: sec, Burst: 1})
 	now := t0
 	s := storeAt(t, 10, &now)
-	s.Observe("k", p, algo.Decision{Allowed: true, ResetAfter: sec}, 100)
-	if g := s.Granted("k", small); g != 0 {
+	s.Observe("k", p, algo.Decision{Allowed: true, ResetAfter: sec}, 100, 0)
+	if g := s.Granted("k", small, 0); g != 0 {
 		t.Errorf("%v of a limit of which nothing was granted", g)
 	}
-	if g := s.Granted("k", p); g < 0.03 {
+	if g := s.Granted("k", p, 0); g < 0.03 {
 		t.Errorf("%v", g)
 	}
 	s.Reset("k")
-	if g := s.Granted("k", p); g != 0 {
+	if g := s.Granted("k", p, 0); g != 0 {
 		t.Errorf("%v of a key that was reset", g)
 	}
 }
@@ -105,21 +105,41 @@ func TestGrantsInAnOutage(t *testing.T) {
 	now := t0
 	s := storeAt(t, 10, &now)
 	told := algo.Decision{Allowed: true, ResetAfter: sec}
-	s.Observe("k", p, told, 1000)
-	had := s.Granted("k", p)
+	s.Observe("k", p, told, 1000, 0)
+	had := s.Granted("k", p, 0)
 	s.Decide("k", p, 1)
 	now += 3600 * sec
 	for _, units := range []int64{0, 1} {
-		s.Observe("k", p, told, units)
-		if g := s.Granted("k", p); g < had || g > had+0.01 {
+		s.Observe("k", p, told, units, 0)
+		if g := s.Granted("k", p, 0); g < had || g > had+0.01 {
 			t.Errorf("%v of the limit before the outage, %v after it", had, g)
 		}
 		s.Decide("k", p, 1)
 		now += 3600 * sec
 	}
-	s.Observe("k", p, told, 1)
+	s.Observe("k", p, told, 1, 0)
 	now += 120 * sec
-	if g := s.Granted("k", p); g > had/10 {
+	if g := s.Granted("k", p, 0); g > had/10 {
 		t.Errorf("%v of the limit before the outage, %v two minutes after it", had, g)
+	}
+}
+
+// TestGrantsOfCallersWithLittleTime: callers that leave before Redis has answered do not stop the time of what it granted,
+// which it goes on granting to others.
+func TestGrantsOfCallersWithLittleTime(t *testing.T) {
+	p := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 100, Per: sec, Burst: 100})
+	for _, ago := range []int64{0, 3601 * sec, math.MaxInt64} {
+		now := t0
+		s := storeAt(t, 10, &now)
+		told := algo.Decision{Allowed: true, ResetAfter: sec}
+		s.Observe("k", p, told, 1000, ago)
+		had := s.Granted("k", p, ago)
+		s.Decide("k", p, 1)
+		now += 3600 * sec
+		alone := s.Granted("k", p, ago)
+		s.Observe("k", p, told, 1, ago)
+		if after := s.Granted("k", p, ago); (alone >= had && after >= had) != (ago == 0) || ago != 0 && (alone > 0.01 || after > 0.01) {
+			t.Errorf("away %d µs ago: %v before, %v alone, %v after", ago, had, alone, after)
+		}
 	}
 }

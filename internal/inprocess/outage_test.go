@@ -16,18 +16,18 @@ func TestWarmStart(t *testing.T) {
 		own := home.Scale(0.5)
 		now := t0
 		s := storeAt(t, 10, &now)
-		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 4, ResetAfter: 6 * sec}, 1)
+		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 4, ResetAfter: 6 * sec}, 1, 0)
 		if d := s.Decide("k", own, 0); d.Remaining != 2 {
 			t.Errorf("%v: %d left of a half of 4", kind, d.Remaining)
 		}
 		if !s.Decide("k", own, 2).Allowed || s.Decide("k", own, 1).Allowed {
 			t.Errorf("%v: not exactly 2 were admitted", kind)
 		}
-		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 6, ResetAfter: 4 * sec}, 1)
+		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 6, ResetAfter: 4 * sec}, 1, 0)
 		if d := s.Decide("k", own, 0); d.Remaining != 3 {
 			t.Errorf("%v: %d left of a half of 6, seen later", kind, d.Remaining)
 		}
-		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 0, ResetAfter: 10 * sec}, 1)
+		s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 0, ResetAfter: 10 * sec}, 1, 0)
 		now += 10 * sec
 		if d := s.Decide("k", own, 0); d.Remaining != 5 {
 			t.Errorf("%v: %d left when all has passed", kind, d.Remaining)
@@ -42,14 +42,14 @@ func TestHealthyMemoryIsFixed(t *testing.T) {
 	for _, most := range []int{10, DefaultMaxKeys, 10 * DefaultMaxKeys} {
 		now := t0
 		s := storeAt(t, most, &now)
-		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 1}, 1)
+		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 1}, 1, 0)
 		for i := range s.stripes {
 			if s.stripes[i].seen != nil {
 				t.Error("a key that is as if never used is remembered")
 			}
 		}
 		for i := range 2 * maxSeen {
-			s.Observe(fmt.Sprint("k", i), p, algo.Decision{Allowed: true, ResetAfter: sec}, 1)
+			s.Observe(fmt.Sprint("k", i), p, algo.Decision{Allowed: true, ResetAfter: sec}, 1, 0)
 		}
 		bytes, places := 0, 0
 		for i := range s.stripes {
@@ -73,8 +73,8 @@ func TestSeenMakesRoomByTime(t *testing.T) {
 	now := t0
 	s := storeAt(t, ways, &now)
 	for i := range 1000 {
-		s.Observe("long", p, algo.Decision{Allowed: true, Remaining: 7, ResetAfter: 93 * sec}, 1)
-		s.Observe(fmt.Sprint("short", i), p, algo.Decision{Allowed: true, Remaining: 99, ResetAfter: sec}, 1)
+		s.Observe("long", p, algo.Decision{Allowed: true, Remaining: 7, ResetAfter: 93 * sec}, 1, 0)
+		s.Observe(fmt.Sprint("short", i), p, algo.Decision{Allowed: true, Remaining: 99, ResetAfter: sec}, 1, 0)
 	}
 	if d := s.Decide("long", p, 1); d.Remaining != 6 {
 		t.Errorf("%d left of what Redis said were 7", d.Remaining)
@@ -87,10 +87,10 @@ func TestForgottenKeysTakeNoPlaceInUse(t *testing.T) {
 	p := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 1, Per: sec, Burst: 100})
 	now := t0
 	s := storeAt(t, ways, &now)
-	s.Observe("idle", p, algo.Decision{Allowed: true, Remaining: 99, ResetAfter: sec}, 1)
+	s.Observe("idle", p, algo.Decision{Allowed: true, Remaining: 99, ResetAfter: sec}, 1, 0)
 	s.Decide("idle", p, 1) // Redis is lost
 	said := func(i int) {
-		s.Observe(fmt.Sprint("used", i), p, algo.Decision{Allowed: true, Remaining: 7, ResetAfter: 93 * sec}, 1)
+		s.Observe(fmt.Sprint("used", i), p, algo.Decision{Allowed: true, Remaining: 7, ResetAfter: 93 * sec}, 1, 0)
 	}
 	for i := range ways {
 		said(i)
@@ -113,7 +113,7 @@ func TestPeekOfWhatRedisSaid(t *testing.T) {
 	p := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 1, Per: sec, Burst: 100})
 	now := t0
 	s := storeAt(t, 100, &now)
-	s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 7, ResetAfter: 93 * sec}, 1)
+	s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 7, ResetAfter: 93 * sec}, 1, 0)
 	for range 2 {
 		if d := s.Peek("k", p, 1); d.Remaining != 7 || s.Len() != 0 {
 			t.Errorf("%d left of 7, %d keys", d.Remaining, s.Len())
@@ -131,20 +131,20 @@ func TestKeysOfAnOutageAreForgotten(t *testing.T) {
 	p := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 1, Per: sec, Burst: 1})
 	now := t0
 	s := storeAt(t, 60, &now)
-	s.Observe("k0", p, algo.Decision{Allowed: true, ResetAfter: sec}, 1)
-	had := s.Granted("k0", p)
+	s.Observe("k0", p, algo.Decision{Allowed: true, ResetAfter: sec}, 1, 0)
+	had := s.Granted("k0", p, 0)
 	for _, n := range []int{1, 50} {
 		for i := range n {
 			s.Decide(fmt.Sprint("k", i), p, 1)
 		}
 		now += 10 * sec
 		for i := range n {
-			s.Observe(fmt.Sprint("other", i), p, algo.Decision{Allowed: true, ResetAfter: sec}, 1)
+			s.Observe(fmt.Sprint("other", i), p, algo.Decision{Allowed: true, ResetAfter: sec}, 1, 0)
 		}
 		if s.Len() != 0 {
 			t.Errorf("%d keys are left of %d", s.Len(), n)
 		}
-		if g := s.Granted("k0", p); n == 1 && g != had {
+		if g := s.Granted("k0", p, 0); n == 1 && g != had {
 			t.Errorf("%v was granted, %v before the outage", g, had)
 		}
 	}
@@ -180,7 +180,7 @@ func TestOnlyChargesRaise(t *testing.T) {
 			if c.charged {
 				granted = 1
 			}
-			s.Observe("k", home, algo.Decision{Allowed: c.charged, Remaining: c.left, ResetAfter: 3000 * sec}, granted)
+			s.Observe("k", home, algo.Decision{Allowed: c.charged, Remaining: c.left, ResetAfter: 3000 * sec}, granted, 0)
 			if d := s.Decide("k", home, 0); d.Remaining != c.want {
 				t.Errorf("%v, %s: %d left, want %d", kind, name, d.Remaining, c.want)
 			}
@@ -198,7 +198,7 @@ func TestDebtOfARefill(t *testing.T) {
 		home := mustParams(t, algo.Limit{Kind: kind, N: 10, Per: 10 * sec, Burst: 10})
 		now := t0
 		s := storeAt(t, 10, &now)
-		s.Observe("k", home, algo.Decision{Allowed: true, ResetAfter: 10 * sec}, 1)
+		s.Observe("k", home, algo.Decision{Allowed: true, ResetAfter: 10 * sec}, 1, 0)
 		s.Take("k", &home, 1, &home, nil)
 		for range 30 {
 			if now += sec; !s.Take("k", &home, 1, &home, nil).Allowed {
@@ -225,12 +225,12 @@ func TestDebtUnderWay(t *testing.T) {
 		t.Fatalf("%+v, %v; %d keys owe", d, ok, s.Owed())
 	}
 	told := algo.Decision{Allowed: true, Remaining: 9, ResetAfter: 360 * sec}
-	s.Observe("k", home, told, 1)
+	s.Observe("k", home, told, 1, 0)
 	if d := s.Decide("k", home, 0); d.Remaining != 4 {
 		t.Errorf("%d left while the debt is under way", d.Remaining)
 	}
 	s.Settled(d, nil)
-	s.Observe("k", home, told, 1)
+	s.Observe("k", home, told, 1, 0)
 	if d := s.Decide("k", home, 0); d.Remaining != 9 || s.Owed() != 0 {
 		t.Errorf("%d left after it, %d keys owe", d.Remaining, s.Owed())
 	}
@@ -241,8 +241,8 @@ func TestStalePeekDoesNotRaiseTheAccount(t *testing.T) {
 	home := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 10, Per: 3600 * sec, Burst: 10})
 	now := t0
 	s := storeAt(t, 10, &now)
-	s.Observe("k", home, algo.Decision{Allowed: true, ResetAfter: 3600 * sec}, 1)
-	s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 9, ResetAfter: 360 * sec}, 0)
+	s.Observe("k", home, algo.Decision{Allowed: true, ResetAfter: 3600 * sec}, 1, 0)
+	s.Observe("k", home, algo.Decision{Allowed: true, Remaining: 9, ResetAfter: 360 * sec}, 0, 0)
 	if d := s.Decide("k", home, 0); d.Remaining != 0 {
 		t.Errorf("%d left", d.Remaining)
 	}
@@ -430,7 +430,7 @@ func TestPartsBelowAUnitOfForgottenKeys(t *testing.T) {
 		others func(s *Store, i int64)
 	}{
 		"Redis decides on other keys": {10, func(s *Store, i int64) {
-			s.Observe(fmt.Sprint("other", i), other, algo.Decision{Allowed: true, Remaining: 4, ResetAfter: sec}, 1)
+			s.Observe(fmt.Sprint("other", i), other, algo.Decision{Allowed: true, Remaining: 4, ResetAfter: sec}, 1, 0)
 		}},
 		"another key needs its place": {1, func(s *Store, i int64) { s.Block(fmt.Sprint("other", i), other, sec/2) }},
 		"another key keeps the place": {1, func(s *Store, _ int64) { s.Decide("other", other, 1) }},
@@ -467,10 +467,10 @@ func TestPartsOfKeysWithoutAPlace(t *testing.T) {
 		for i := range int64(processes) {
 			now := start
 			s := storeAt(t, 1, &now)
-			s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 1, ResetAfter: sec}, 1)
+			s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 1, ResetAfter: sec}, 1, 0)
 			s.Block("other", p, (minutes*60+1)*sec)
 			for ; now < start+minutes*60*sec; now += sec / 20 {
-				claim := 0.5/processes + 0.5*s.Granted("k", p)
+				claim := 0.5/processes + 0.5*s.Granted("k", p, 0)
 				claimed += claim * 2 / 20
 				q := p.Scale(claim)
 				q.Phase = i * 7919
@@ -592,9 +592,9 @@ func TestWhatHasPassedLowersNothing(t *testing.T) {
 		if local {
 			s.Decide("k", p, 1)
 		}
-		s.Observe("k", p, algo.Decision{Allowed: true, ResetAfter: 3600 * sec}, 10)
+		s.Observe("k", p, algo.Decision{Allowed: true, ResetAfter: 3600 * sec}, 10, 0)
 		now += 3601 * sec
-		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 9, ResetAfter: 3599 * sec}, 0)
+		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 9, ResetAfter: 3599 * sec}, 0, 0)
 		if d := s.Decide("k", p, 0); d.Remaining != 9 {
 			t.Errorf("local %v: %d left of 9", local, d.Remaining)
 		}

@@ -159,7 +159,7 @@ func TestRefundsOfAKey(t *testing.T) {
 		if d := s.Decide("k", p, 0); d.Remaining != 6 {
 			t.Errorf("%v: %d left", kind, d.Remaining)
 		}
-		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 5, ResetAfter: 1800 * sec}, 1)
+		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 5, ResetAfter: 1800 * sec}, 1, 0)
 		s.Refund("k", p, 3)
 		if d := s.Decide("k", p, 0); d.Remaining != 5 {
 			t.Errorf("%v: %d left after Redis said 5", kind, d.Remaining)
@@ -244,19 +244,19 @@ func TestReturnedGrants(t *testing.T) {
 	said := algo.Decision{Allowed: true, Remaining: 2, ResetAfter: 1800 * sec}
 	s.Decide("with", p, 1)
 	for _, id := range []string{"with", "without"} {
-		s.Observe(id, p, said, 8)
-		all := s.Granted(id, p)
+		s.Observe(id, p, said, 8, 0)
+		all := s.Granted(id, p, 0)
 		s.Returned(p.Kind, id, 4)
-		if half := s.Granted(id, p); half < 0.49*all || half > 0.51*all {
+		if half := s.Granted(id, p, 0); half < 0.49*all || half > 0.51*all {
 			t.Errorf("%s a state: %g of %g after half was returned", id, half, all)
 		}
 		s.Returned(p.Kind, id, 5)
-		if none := s.Granted(id, p); none != 0 {
+		if none := s.Granted(id, p, 0); none != 0 {
 			t.Errorf("%s a state: %g after all was returned", id, none)
 		}
 	}
 	s.Returned(p.Kind, "unknown", 4)
-	if s.Granted("unknown", p) != 0 || s.Len() != 1 {
+	if s.Granted("unknown", p, 0) != 0 || s.Len() != 1 {
 		t.Error("a key that is not known")
 	}
 }
@@ -269,8 +269,8 @@ func TestLateReadsLowerOnly(t *testing.T) {
 		now := t0
 		s := storeAt(t, 10, &now)
 		s.Decide("k", p, 1)
-		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 4, ResetAfter: 1800 * sec}, 1)
-		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: c.read, ResetAfter: 1800 * sec}, 0)
+		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 4, ResetAfter: 1800 * sec}, 1, 0)
+		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: c.read, ResetAfter: 1800 * sec}, 0, 0)
 		if d := s.Decide("k", p, 0); d.Remaining != c.want {
 			t.Errorf("%d left after a read of %d, want %d", d.Remaining, c.read, c.want)
 		}

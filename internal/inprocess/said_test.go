@@ -50,7 +50,7 @@ func TestLastWordOfRedis(t *testing.T) {
 					now += c.pause
 				}
 				end := 3600*sec - now%(3600*sec)
-				s.Observe("k", p, algo.Decision{Allowed: true, Remaining: w.left, ResetAfter: end}, w.granted)
+				s.Observe("k", p, algo.Decision{Allowed: true, Remaining: w.left, ResetAfter: end}, w.granted, 0)
 			}
 			if d := s.Decide("k", p, 0); d.Remaining != c.want {
 				t.Errorf("%v, %s: %d left, want %d", c, name, d.Remaining, c.want)
@@ -67,7 +67,7 @@ func TestChargesWhileUseIsOwed(t *testing.T) {
 	s := storeAt(t, 10, &now)
 	s.Take("k", &p, 3, &p, nil)
 	for _, left := range []int64{2, 9} {
-		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: left, ResetAfter: 3600 * sec}, 1)
+		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: left, ResetAfter: 3600 * sec}, 1, 0)
 	}
 	if d := s.Decide("k", p, 0); d.Remaining != 7 {
 		t.Errorf("%d left, want 7", d.Remaining)
@@ -84,10 +84,10 @@ func TestGiveBackAfterAWarmStart(t *testing.T) {
 		p := mustParams(t, algo.Limit{Kind: kind, N: 10, Per: 3600 * sec, Burst: 10})
 		now := t0
 		s := storeAt(t, 10, &now)
-		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 8, ResetAfter: 3600 * sec}, 2)
+		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 8, ResetAfter: 3600 * sec}, 2, 0)
 		var rc Receipt
 		s.Take("k", &p, 5, nil, &rc)
-		s.Observe("k", p, algo.Decision{Remaining: 3, ResetAfter: 3600 * sec}, 0)
+		s.Observe("k", p, algo.Decision{Remaining: 3, ResetAfter: 3600 * sec}, 0, 0)
 		s.Decide("k", p, 0)
 		if back := s.GiveBack("k", &rc, 4); back != 4 || s.Decide("k", p, 0).Remaining != 7 {
 			t.Errorf("%v: %d units are given back, want 4", kind, back)
@@ -124,15 +124,15 @@ func TestGrantsFade(t *testing.T) {
 		"a length": {func(_ *Store, now *int64) { *now += int64(length) }, 0.3679},
 		"another charge": {func(s *Store, now *int64) {
 			*now += int64(length)
-			s.Observe("k", p, said, 1)
+			s.Observe("k", p, said, 1, 0)
 		}, 0.3679},
 		"two charges after an outage": {func(s *Store, now *int64) {
 			s.Decide("k", p, 1)
-			s.Observe("k", p, said, 1)
+			s.Observe("k", p, said, 1, 0)
 			*now += int64(length)
-			s.Observe("k", p, said, 1)
+			s.Observe("k", p, said, 1, 0)
 		}, 0.3679},
-		"another limit": {func(s *Store, _ *int64) { s.Observe("k", other, said, 0) }, 1},
+		"another limit": {func(s *Store, _ *int64) { s.Observe("k", other, said, 0, 0) }, 1},
 		"an outage": {func(s *Store, now *int64) {
 			*now += int64(length)
 			s.Decide("k", p, 1)
@@ -142,13 +142,13 @@ func TestGrantsFade(t *testing.T) {
 			*now += int64(length)
 			s.Decide("k", p, 1)
 			*now += 3600 * sec
-			s.Observe("k", p, said, 1)
+			s.Observe("k", p, said, 1, 0)
 		}, 0.3679},
 		"and forgotten after it": {func(s *Store, now *int64) {
 			*now += int64(length)
 			s.Decide("k", p, 1)
 			*now += 3600 * sec
-			s.Observe("other", p, algo.Decision{}, 0)
+			s.Observe("other", p, algo.Decision{}, 0, 0)
 			if s.Len() != 0 {
 				t.Error("not forgotten")
 			}
@@ -156,9 +156,9 @@ func TestGrantsFade(t *testing.T) {
 		"and forgotten later": {func(s *Store, now *int64) {
 			s.Decide("k", p, 1)
 			*now += 3600 * sec
-			s.Observe("k", p, said, 1)
+			s.Observe("k", p, said, 1, 0)
 			*now += int64(length)
-			s.Observe("other", p, algo.Decision{}, 0)
+			s.Observe("other", p, algo.Decision{}, 0, 0)
 			if s.Len() != 0 {
 				t.Error("not forgotten")
 			}
@@ -167,9 +167,9 @@ func TestGrantsFade(t *testing.T) {
 	} {
 		now := t0
 		s := storeAt(t, 10, &now)
-		s.Observe("k", p, said, granted)
+		s.Observe("k", p, said, granted, 0)
 		c.then(s, &now)
-		if got, want := s.Granted("k", p), c.want*granted/most; got < 0.99*want || got > 1.01*want {
+		if got, want := s.Granted("k", p, 0), c.want*granted/most; got < 0.99*want || got > 1.01*want {
 			t.Errorf("%s: %v of the limit, want %v", name, got, want)
 		}
 	}
@@ -183,10 +183,10 @@ func TestGrantsAreAPart(t *testing.T) {
 	s := storeAt(t, 10, &now)
 	s.Decide("local", p, 1)
 	s.Decide("asked", p, 1)
-	s.Observe("asked", p, algo.Decision{ResetAfter: sec}, 0)
-	s.Observe("hot", p, algo.Decision{ResetAfter: sec}, 1_000_000)
+	s.Observe("asked", p, algo.Decision{ResetAfter: sec}, 0, 0)
+	s.Observe("hot", p, algo.Decision{ResetAfter: sec}, 1_000_000, 0)
 	for id, want := range map[string]float64{"local": 0, "asked": 0, "hot": 1, "unknown": 0} {
-		if got := s.Granted(id, p); got != want {
+		if got := s.Granted(id, p, 0); got != want {
 			t.Errorf("%s: %v of the limit, want %v", id, got, want)
 		}
 	}
@@ -201,23 +201,23 @@ func TestGrantsOfForgottenKeys(t *testing.T) {
 		now := t0
 		s := storeAt(t, ways, &now)
 		for i := range ways {
-			s.Observe(fmt.Sprint(i), p, said, 1)
+			s.Observe(fmt.Sprint(i), p, said, 1, 0)
 			s.Decide(fmt.Sprint(i), p, 1)
 		}
 		if taken {
 			for i := range ways {
-				s.Observe(fmt.Sprint("other", i), p, algo.Decision{Allowed: true, ResetAfter: 10 * sec}, 1)
+				s.Observe(fmt.Sprint("other", i), p, algo.Decision{Allowed: true, ResetAfter: 10 * sec}, 1, 0)
 			}
 		}
 		for now += 10 * sec; s.Len() > 0; {
-			s.Observe("new", p, algo.Decision{Allowed: true, Remaining: 10}, 0)
+			s.Observe("new", p, algo.Decision{Allowed: true, Remaining: 10}, 0, 0)
 		}
 		kept, want := 0, ways
 		if taken {
 			want = 1
 		}
 		for i := range ways {
-			if s.Granted(fmt.Sprint(i), p) > 0 {
+			if s.Granted(fmt.Sprint(i), p, 0) > 0 {
 				kept++
 			}
 		}

@@ -205,8 +205,9 @@ func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 // granted is how many units Redis has charged for this process, and 0 for an answer that
 // charged nothing. Only one that charged describes the key as it is, and the local state
 // begins again. Any other, and any while local use is not charged in Redis, may lower what
-// is left here, and never raises it: Redis may be answering reads alone.
-func (s *Store) Observe(id string, p algo.Params, d algo.Decision, granted int64) {
+// is left here, and never raises it: Redis may be answering reads alone. Redis was away until
+// ago µs ago, and that time does not count for what it granted.
+func (s *Store) Observe(id string, p algo.Params, d algo.Decision, granted, ago int64) {
 	charged := granted > 0
 	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
@@ -229,23 +230,23 @@ func (s *Store) Observe(id string, p algo.Params, d algo.Decision, granted int64
 	o.seenCap, o.seenLeft, o.seenUntil = p.Cap, left, now+d.ResetAfter
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 	if charged {
-		o.grants.add(p, granted, now, o.lost)
+		o.grants.add(p, granted, now, e.away(now, ago))
 		o.lost = 0
 	}
 }
 
 // Granted returns the part of the limit p of id that Redis granted this process lately, or
-// had granted when this process began to decide alone. It errs low: what is forgotten is 0, and so
+// had granted when this process began to decide alone, if Redis was away since, until ago µs ago. It errs low: what is forgotten is 0, and so
 // is that of a key without a place, which would become less with time: a part that changes within a
 // window has another unit there each time (see algo.Params.In).
-func (s *Store) Granted(id string, p algo.Params) float64 {
+func (s *Store) Granted(id string, p algo.Params, ago int64) float64 {
 	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
 	if e := st.get(p.Kind, id, h); e != nil {
 		if e.outside == nil {
 			return 0
 		}
-		return e.grants.part(p, now, e.lost)
+		return e.grants.part(p, now, e.away(now, ago))
 	}
 	x := st.seen.find(hashOf(p.Kind, h))
 	if x == nil || !st.roomy(now) {

@@ -233,7 +233,7 @@ func TestBlockAndReset(t *testing.T) {
 		if d := s.Decide("k", p, 100); d.Allowed || d.Remaining != 0 || d.RetryAfter != 10*sec+sec/5 || d.ResetAfter != d.RetryAfter {
 			t.Errorf("%v: a cost of 100 while blocked: %+v", kind, d)
 		}
-		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 9, ResetAfter: 5 * sec}, 1)
+		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 9, ResetAfter: 5 * sec}, 1, 0)
 		if s.Decide("k", p, 1).Allowed {
 			t.Errorf("%v: not blocked any more by what Redis said before", kind)
 		}

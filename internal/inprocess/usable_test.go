@@ -102,9 +102,9 @@ func outage(t *testing.T, p algo.Params, n int, e float64, of traffic, demand fl
 	key := "k"
 	serve(of.before, before, 0.8, func(i int) {
 		if d := algo.Decide(p, &redis, now, 1); d.Allowed {
-			fleet[i].Observe(key, p, d, 1)
+			fleet[i].Observe(key, p, d, 1, 0)
 		} else {
-			fleet[i].Observe(key, p, d, 0)
+			fleet[i].Observe(key, p, d, 0, 0)
 		}
 	})
 	if of.fresh {
@@ -112,7 +112,7 @@ func outage(t *testing.T, p algo.Params, n int, e float64, of traffic, demand fl
 	}
 	sum := 0.0
 	for i, s := range fleet {
-		claim := e/float64(n) + (1-e)*s.Granted(key, p)
+		claim := e/float64(n) + (1-e)*s.Granted(key, p, 0)
 		sum += claim
 		own[i] = p.Scale(claim)
 		own[i].Phase = int64(math.Mod(float64(i)*0.618, 1) * (1 << 20)) // another one in each process

@@ -73,14 +73,14 @@ func TestWhatIsKept(t *testing.T) {
 	}{{nil, false}, {never, true}, {perhaps, false}, {closed, false}} {
 		b, link, local := unreachable(t)
 		p := limit(t, algo.GCRA)
-		local.Observe("k", p, algo.Decision{Allowed: true, Remaining: 500, ResetAfter: 1e9}, 8)
+		local.Observe("k", p, algo.Decision{Allowed: true, Remaining: 500, ResetAfter: 1e9}, 8, 0)
 		if got := b.kept(taken(t, link, "k", 8), c.err); got != c.kept {
 			t.Errorf("%v: kept: %v", c.err, got)
 		}
 		if got := b.waiting.Load() == 1 && len(b.credits) == 1; got != c.kept {
 			t.Errorf("%v: %d wait, %d counted", c.err, len(b.credits), b.waiting.Load())
 		}
-		if got := local.Granted("k", p) > 0; got != c.kept {
+		if got := local.Granted("k", p, 0) > 0; got != c.kept {
 			t.Errorf("%v: granted: %v", c.err, got)
 		}
 	}

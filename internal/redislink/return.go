@@ -2,6 +2,7 @@ package redislink
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
@@ -27,6 +28,17 @@ func (s *Server) Unavailable() bool {
 	return s.Breaker.Rejects() || s.Away()
 }
 
+// AwayAgo is how many µs ago the breaker was not closed last, the largest number where it always was.
+func (s *Server) AwayAgo() int64 {
+	switch back := s.back.Load(); {
+	case s.Breaker.State() != breaker.Closed:
+		return 0
+	case back != nil:
+		return time.Since(*back).Microseconds()
+	}
+	return math.MaxInt64
+}
+
 // Away reports that the server answers, and that decisions are not to be made by it yet.
 func (s *Server) Away() bool { return s.away.Load() && s.Breaker.State() == breaker.Closed }
 
@@ -45,6 +57,8 @@ func (l *Link) OnReturn(settle func(context.Context)) {
 func (l *Link) changed(srv *Server, ch breaker.Change) {
 	l.fleet.doubt(l.patience)
 	if ch.To == breaker.Closed {
+		now := time.Now()
+		srv.back.Store(&now)
 		l.fleet.turn.Later(l.Now() + l.fleet.spread())
 	}
 	switch {

@@ -172,6 +172,11 @@ func TestKept(t *testing.T) {
 			Seed: 1, Processes: 3, Callers: 1, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerMinute(240), 1)}},
 			Life: 5 * time.Minute, Think: 100 * time.Millisecond, Hasty: 0.9, Options: options{Deadlines: true},
 		},
+		"callers with little time, of keys that are asked for rarely": {
+			Seed: 1, Processes: 4, Callers: 2, Keys: 4, Limits: []Limit{{Limit: limiter.SlidingWindowLog(limiter.Per(1, 600*time.Millisecond))}},
+			Life: 4 * time.Minute, Think: 200 * time.Millisecond, Hasty: 0.8,
+			Faults: []Fault{{Kind: Refused, At: 150 * time.Second, For: 20 * time.Second}},
+		},
 		"most callers wait": {
 			Seed: 1, Processes: 3, Callers: 8, Keys: 1, Limits: []Limit{{Limit: limiter.GCRA(limiter.PerSecond(8), 10)}, {Limit: limiter.FixedWindow(limiter.PerSecond(8))}},
 			Life: 2 * time.Minute, Think: 100 * time.Millisecond, Waits: 0.9,

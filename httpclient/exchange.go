@@ -207,7 +207,6 @@ func (x *exchange) next(kind retry.Verdict, resp *http.Response, a retry.Answer)
 func (x *exchange) learn(kind retry.Verdict, resp *http.Response, a retry.Answer) {
 	if names := namesOf(resp, a); len(names) > 0 {
 		x.routes.learn(x.adm.Host.Name, x.orig, names)
-		x.adm.Scopes = x.routes.scopesOf(x.adm.Host.Name, x.adm.Key, x.orig)
 	}
 	cools := a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == retry.Rejected)
 	if cools && kind == retry.Rejected { // before it waits for what it says to be saved

@@ -42,11 +42,12 @@ func newRoutes() *routes {
 
 // scopesOf returns the keys of the quotas that a request belongs to, within a key of the
 // user's. Where no host ever named any it takes an atomic load.
-func (rs *routes) scopesOf(host, key string, req *http.Request) []string {
+func (rs *routes) scopesOf(host, key string, of any) []string {
 	family := rs.families.Get(host)
 	if family == nil || key == "" {
 		return nil
 	}
+	req := of.(*http.Request)
 	r := rs.t.Get(routeKey(host, *family, req))
 	if r == nil {
 		return nil

@@ -114,6 +114,32 @@ func TestRetryWaitsForItsQuota(t *testing.T) {
 	})
 }
 
+// TestWaitersLearnOfAQuota: requests that wait for the limiter when the first response names a quota that is
+// used up wait for that, too.
+func TestWaitersLearnOfAQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := scripted(github(403, "search", "0"), github(200, "search", "29"))
+		slow := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			defer time.Sleep(10 * time.Millisecond)
+			return base.RoundTrip(r)
+		})
+		rt := newTransport(t, slow, httpclient.WithLimiter(newLocal(t, limiter.GCRA(limiter.PerSecond(1), 1))), httpclient.WithAttempts(1))
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if resp, err := rt.RoundTrip(get(t, "http://api.test/search/issues")); err != nil {
+					t.Error(err)
+				} else {
+					resp.Body.Close()
+				}
+			})
+		}
+		wg.Wait()
+		base.wantSent(t, 10)
+		between(t, "the second request was sent after", base.gap(1), time.Minute, 90*time.Second)
+	})
+}
+
 // TestWaitForAll: a wait that is not the end of one quota is for all requests.
 func TestWaitForAll(t *testing.T) {
 	for name, p := range map[string]reply{

@@ -22,6 +22,7 @@ type Transport struct {
 	base      http.RoundTripper
 	cfg       *config
 	routes    *routes
+	scopes    func(host, key string, req any) []string // of routes
 	repeated  *repeated
 	admission *admission.Client
 	discovery *discovery.Discovery // nil without WithDiscovery
@@ -43,6 +44,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		return nil, configerr.In(pkg, err)
 	}
 	t := &Transport{base: base, cfg: cfg, admission: adm, routes: newRoutes(), repeated: newRepeated()}
+	t.scopes = t.routes.scopesOf // once: a func of each request would take memory
 	if cfg.discovery == nil {
 		return t, nil
 	}
@@ -100,7 +102,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 		discovery: t.discovery,
 	}
-	x.adm.Scopes = t.routes.scopesOf(x.adm.Host.Name, x.adm.Key, req)
+	x.adm.Scopes, x.adm.Of = t.scopes, req
 	if t.discovery != nil {
 		x.adm.Learnt = t.discovery
 	}

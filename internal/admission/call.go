@@ -17,9 +17,10 @@ import (
 // method is called.
 type Call struct {
 	Key string // of limit and cooldown; "" is none
-	// Scopes are keys for parts of Key that have cooldowns of their own, for which the
-	// call waits, too.
-	Scopes   []string
+	// Scopes, if not nil, returns the keys for parts of Key that have cooldowns of their own, for
+	// which the call waits, too. Responses to others name them: it is asked again after each wait.
+	Scopes   func(host, key string, of any) []string
+	Of       any // what is sent, for Scopes
 	Cost     int // what an attempt takes from the limiter
 	Attempts int // at most
 	Allow    wait.Allowance
@@ -39,6 +40,8 @@ type Call struct {
 	draw    float64         // of the throttle, for this attempt
 	drawn   bool
 	turn    turn // in the line in which it stood last
+	scopes  []string
+	more    bool // of them have become known since it began to stand in lines
 }
 
 // Begin returns a call of a client to a host, with a key; "" is none: then neither limit nor
@@ -62,6 +65,7 @@ func Begin(ctx context.Context, c *Client, host, key string) Call {
 // limiter again.
 func (x *Call) Admit() *Stop {
 	x.drawn = false
+	x.look()
 	for {
 		if x.gone() {
 			return &Stop{}
@@ -81,10 +85,11 @@ func (x *Call) Admit() *Stop {
 }
 
 // pass waits in the lines of the scopes and of the key, and for the turn that it gets. It
-// reports whether a cooldown has begun meanwhile.
+// reports whether that is void.
 func (x *Call) pass() (void bool, s *Stop) {
+	x.more = false
 	if x.c.block != nil || x.cooling() {
-		for _, scope := range x.Scopes {
+		for _, scope := range x.scopes {
 			if t := x.stand(lineOf{key: scope, scope: true}); t.stop != nil {
 				return false, t.stop
 			}
@@ -101,7 +106,7 @@ func (x *Call) pass() (void bool, s *Stop) {
 		}
 	}
 	if x.Learnt != nil {
-		for _, scope := range x.Scopes {
+		for _, scope := range x.scopes {
 			if t = x.stand(lineOf{key: scope, scope: true, learnt: true}); t.stop != nil || t.void {
 				return t.void, t.stop
 			}
@@ -113,15 +118,29 @@ func (x *Call) pass() (void bool, s *Stop) {
 	if x.pace != nil && !x.cooling() {
 		s = x.adapt()
 	}
-	return x.cooling(), s
+	return x.voids(), s
 }
+
+// look asks for the scopes.
+func (x *Call) look() {
+	if x.Scopes == nil {
+		return
+	}
+	scopes := x.Scopes(x.Host.Name, x.Key, x.Of)
+	x.more = x.more || len(scopes) > len(x.scopes)
+	x.scopes = scopes
+}
+
+// voids reports whether a call has no turn any more: a cooldown has begun, or a scope has become known
+// in whose line it has not stood.
+func (x *Call) voids() bool { return x.more || x.cooling() }
 
 // cooling reports whether the key or one of its scopes cools down.
 func (x *Call) cooling() bool {
 	if x.c.gates.Left(x.Key).left > 0 {
 		return true
 	}
-	for _, scope := range x.Scopes {
+	for _, scope := range x.scopes {
 		if x.c.scopes.Left(scope).left > 0 {
 			return true
 		}
@@ -282,6 +301,7 @@ func (x *Call) Wait(w Wait) *Stop {
 	if x.gone() || !x.Allow.Sleep(x.ctx, w.For, x.Canceled, nil) {
 		return &Stop{}
 	}
+	x.look()
 	return nil
 }
 

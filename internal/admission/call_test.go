@@ -68,6 +68,11 @@ func waitsOf(t *testing.T, c *Client) (*Call, *[]Wait) {
 	return &x, waits
 }
 
+// scoped is what belongs to scopes.
+func scoped(scopes ...string) func(string, string, any) []string {
+	return func(string, string, any) []string { return scopes }
+}
+
 func denied(after time.Duration, source limiter.Source) limiter.Result {
 	return limiter.Result{RetryAfter: after, Source: source, Limit: limiter.GCRA(limiter.PerSecond(1), 1)}
 }
@@ -160,7 +165,7 @@ func TestScopesAreAskedWithoutACost(t *testing.T) {
 		admit := func(l limiter.Allower) (took time.Duration) {
 			start := time.Now()
 			x := Begin(t.Context(), newClient(t, l, nil), "h", "k")
-			x.Scopes, x.Cost = []string{"k#a"}, 3
+			x.Scopes, x.Cost = scoped("k#a"), 3
 			if s := x.Admit(); s != nil {
 				t.Errorf("%+v", s)
 			}
@@ -191,7 +196,7 @@ func TestLearntIsAskedLast(t *testing.T) {
 			learnt := &script{answers: map[string][]limiter.Result{"k#a": {denied(time.Minute, limiter.SourceLocal)}}}
 			lim := &script{}
 			x := Begin(t.Context(), newClient(t, lim, nil), "h", "k")
-			x.Scopes, x.Learnt = []string{"k#a"}, blocking{learnt}
+			x.Scopes, x.Learnt = scoped("k#a"), blocking{learnt}
 			start := time.Now()
 			s := x.Admit()
 			took := time.Since(start)
@@ -210,7 +215,7 @@ func TestLearntIsAskedLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		learnt := &script{answers: map[string][]limiter.Result{"k#a": {denied(time.Hour, limiter.SourceLocal)}}}
 		x := Begin(t.Context(), newClient(t, nil, nil), "h", "k")
-		x.Scopes, x.Learnt = []string{"k#a"}, blocking{learnt}
+		x.Scopes, x.Learnt = scoped("k#a"), blocking{learnt}
 		if s := x.Admit(); s == nil || s.Reason != retry.Throttled || s.Key != "k#a" || s.Wait != time.Hour || len(learnt.asked) != 1 {
 			t.Errorf("%+v, asked %v", s, learnt.asked)
 		}
@@ -298,7 +303,7 @@ func TestCooldownOfAScope(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			x := Begin(t.Context(), c, "h", "k")
-			x.Scopes = []string{"k#a"}
+			x.Scopes = scoped("k#a")
 			if s := x.Admit(); s != nil || time.Since(start) < 11*time.Second || time.Since(start) > 16*time.Second {
 				t.Errorf("%+v after %v", s, time.Since(start))
 			}

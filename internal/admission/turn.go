@@ -67,8 +67,8 @@ func (x *Call) ask() (a wait.Answer, err error) {
 	if of.scope && !of.learnt {
 		n = 0
 	} else {
-		if x.cooling() {
-			x.turn.void = true // one of its scopes: others need not wait for that
+		if x.voids() {
+			x.turn.void = true // by one of its scopes: others need not wait for that
 			return a, errStopped
 		}
 		// What the throttle rejects must not take from a limit that others share.
@@ -216,6 +216,7 @@ func (w *waiting) Sleep(d time.Duration, called <-chan struct{}) error {
 	if w.gone() || !w.Allow.Sleep(w.ctx, d, w.Canceled, called) {
 		return w.ends(&Stop{})
 	}
+	w.look()
 	if !inLine || time.Since(start) < d {
 		return nil
 	}

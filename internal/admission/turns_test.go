@@ -54,7 +54,7 @@ func TestTurnInACooldownIsVoid(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			x := Begin(t.Context(), c, "h", "k")
-			x.Scopes = []string{"k#a"}
+			x.Scopes = scoped("k#a")
 			if s := x.Admit(); s != nil || time.Since(start) < 11*time.Second {
 				t.Errorf("%+v after %v", s, time.Since(start))
 			}
@@ -69,6 +69,26 @@ func TestTurnInACooldownIsVoid(t *testing.T) {
 	})
 }
 
+// TestScopeThatBecomesKnownVoidsTurns: a call that waits for the limiter meanwhile stands in the scope's lines first.
+func TestScopeThatBecomesKnownVoidsTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim := &script{answers: map[string][]limiter.Result{"k": {denied(2*time.Second, limiter.SourceLocal)}}}
+		learnt := &script{answers: map[string][]limiter.Result{"k#a": {denied(20*time.Second, limiter.SourceLocal)}}}
+		start := time.Now()
+		x := Begin(t.Context(), newClient(t, lim, nil), "h", "k")
+		x.Learnt = blocking{learnt}
+		x.Scopes = func(string, string, any) []string {
+			if time.Since(start) < time.Second {
+				return nil
+			}
+			return []string{"k#a"}
+		}
+		if s := x.Admit(); s != nil || time.Since(start) < 22*time.Second {
+			t.Errorf("%+v after %v", s, time.Since(start))
+		}
+	})
+}
+
 // TestVoidTurnGoesNoFurther: a call that got no turn because it cools down does not stand in
 // the line of a quota that was learnt, after which it would be sent without one.
 func TestVoidTurnGoesNoFurther(t *testing.T) {
@@ -78,7 +98,7 @@ func TestVoidTurnGoesNoFurther(t *testing.T) {
 		c := newClient(t, lim, nil)
 		begin := func(scopes ...string) *Call {
 			x := Begin(t.Context(), c, "h", "k")
-			x.Scopes, x.Learnt = scopes, blocking{learnt}
+			x.Scopes, x.Learnt = scoped(scopes...), blocking{learnt}
 			return &x
 		}
 		var wg sync.WaitGroup

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -238,4 +239,56 @@ func TestTheFleetIsBlockedOnce(t *testing.T) {
 			t.Errorf("blocks %q", b.blocks)
 		}
 	})
+}
+
+// TestLateBodyOfARejection: the key cools down by the headers while the body is waited for, and goes on when
+// that says that there is nothing to wait for.
+func TestLateBodyOfARejection(t *testing.T) {
+	for name, c := range map[string]struct {
+		body string
+		took time.Duration
+		sent int
+	}{
+		"cools down":  {`{}`, 100 * time.Millisecond, 1},
+		"comes late":  {`{}`, time.Minute, 1},
+		"is no limit": {`{"error":{"code":"insufficient_quota"}}`, 100 * time.Millisecond, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sent := 0
+				base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+					sent++
+					resp := respond(r, status(429, "Retry-After", "60", "Content-Type", "application/json"))
+					body, w := io.Pipe()
+					time.AfterFunc(c.took, func() {
+						w.Write([]byte(c.body))
+						w.Close()
+					})
+					resp.Body, resp.ContentLength = body, -1
+					return resp, nil
+				})
+				var cooled []httpclient.CooldownInfo
+				hooks := httpclient.Hooks{Cooldown: func(_ context.Context, i httpclient.CooldownInfo) { cooled = append(cooled, i) }}
+				rt := newTransport(t, base, httpclient.WithAttempts(1), httpclient.WithMaxWait(time.Millisecond), httpclient.WithHooks(hooks), httpclient.WithoutThrottle())
+				var wg sync.WaitGroup
+				ask := func() {
+					if resp, err := rt.RoundTrip(get(t, api)); err == nil {
+						resp.Body.Close()
+					}
+				}
+				wg.Go(ask)
+				synctest.Wait()
+				for range 90 {
+					time.Sleep(time.Millisecond)
+					resp := coolsDown(t, rt, get(t, api), 429)
+					between(t, "the wait is", resp.Wait, 59*time.Second, time.Minute)
+				}
+				wg.Wait()
+				ask()
+				if sent != c.sent || len(cooled) != 2-c.sent {
+					t.Errorf("%d were sent, with %d cooldowns; want %d", sent, len(cooled), c.sent)
+				}
+			})
+		})
+	}
 }

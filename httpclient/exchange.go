@@ -139,9 +139,11 @@ func (x *exchange) afterAttempt(resp *http.Response, err error) (w admission.Wai
 	kind, a := retry.Final, retry.Answer{}
 	switch {
 	case err == nil:
-		a = x.read(resp)
+		var release func()
+		a, release = x.read(resp)
 		kind = x.cfg.classify(resp, nil, a.Verdict)
 		x.learn(kind, resp, a)
+		release()
 	case x.up.broken(): // it would fail again
 	case gone(x.orig) == nil && !errors.Is(err, context.Canceled) && !permanent(err):
 		kind = x.cfg.classify(nil, err, retry.Failed)
@@ -163,17 +165,24 @@ func (x *exchange) afterAttempt(resp *http.Response, err error) (w admission.Wai
 	return w, false
 }
 
-// read returns what a response says.
-func (x *exchange) read(resp *http.Response) retry.Answer {
-	a := answerOf(resp, x.cfg.resetFormat(x.adm.Host.Name))
+// read returns what a response says. Until release, the gate is closed by what its headers say, because
+// its body may come late.
+func (x *exchange) read(resp *http.Response) (a retry.Answer, release func()) {
+	a = answerOf(resp, x.cfg.resetFormat(x.adm.Host.Name))
 	path := x.orig.URL.Path
 	if !retry.WantsBody(resp.StatusCode, resp.Header, path, x.cfg.providers...) {
-		return a
+		return a, func() {}
+	}
+	release = func() {}
+	if a.Asked && a.Verdict == retry.Rejected {
+		x.learnNames(resp, a)
+		c, _ := x.cooldown(resp, a)
+		release = x.adm.Hold(c, peekTime)
 	}
 	if body, whole := peek(resp, retry.MaxBody); whole {
 		a = retry.ParseBody(a, resp.StatusCode, resp.Header, path, body, x.cfg.providers...)
 	}
-	return a
+	return a, release
 }
 
 // next returns the wait before the next attempt, or why there is none.
@@ -205,9 +214,7 @@ func (x *exchange) next(kind retry.Verdict, resp *http.Response, a retry.Answer)
 // learn closes the gate of the key or of one of its quotas, or slows adaptive pacing, as a
 // response says.
 func (x *exchange) learn(kind retry.Verdict, resp *http.Response, a retry.Answer) {
-	if names := namesOf(resp, a); len(names) > 0 {
-		x.routes.learn(x.adm.Host.Name, x.orig, names)
-	}
+	x.learnNames(resp, a)
 	cools := a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == retry.Rejected)
 	if cools && kind == retry.Rejected { // before it waits for what it says to be saved
 		x.cool(resp, a)
@@ -223,14 +230,27 @@ func (x *exchange) learn(kind retry.Verdict, resp *http.Response, a retry.Answer
 	}
 }
 
-// cool closes the gate of the key, or of one of its quotas.
-func (x *exchange) cool(resp *http.Response, a retry.Answer) {
-	c := admission.Cooldown{For: a.Wait, Source: a.Source, Said: saidBy(resp)}
-	key := x.adm.Key
+// learnNames remembers which quotas a response is about.
+func (x *exchange) learnNames(resp *http.Response, a retry.Answer) {
+	if names := namesOf(resp, a); len(names) > 0 {
+		x.routes.learn(x.adm.Host.Name, x.orig, names)
+	}
+}
+
+// cooldown returns what a response asks for, and of which key.
+func (x *exchange) cooldown(resp *http.Response, a retry.Answer) (c admission.Cooldown, key string) {
+	c = admission.Cooldown{For: a.Wait, Source: a.Source, Said: saidBy(resp)}
+	key = x.adm.Key
 	if a.Scope != "" && key != "" {
 		c.Scope = scopeKey(key, a.Scope, x.orig)
 		key = c.Scope
 	}
+	return c, key
+}
+
+// cool closes the gate of the key, or of one of its quotas.
+func (x *exchange) cool(resp *http.Response, a retry.Answer) {
+	c, key := x.cooldown(resp, a)
 	d := x.adm.Cool(c)
 	if f := x.cfg.hooks.Cooldown; f != nil && d > 0 {
 		f(x.orig.Context(), CooldownInfo{key, d, a.Source})

@@ -224,10 +224,7 @@ func (x *Call) Cool(c Cooldown) time.Duration {
 	if x.Key == "" || c.For <= 0 {
 		return 0
 	}
-	key, gates := x.Key, x.c.gates
-	if c.Scope != "" {
-		key, gates = c.Scope, x.c.scopes
-	}
+	key, gates := x.gateOf(c)
 	d := min(c.For, Max)
 	wasOpen, longer := gates.Close(key, c.For, c.Said)
 	if longer <= 0 {
@@ -242,6 +239,23 @@ func (x *Call) Cool(c Cooldown) time.Duration {
 	}
 	x.tell(key, d)
 	return d
+}
+
+// Hold lets the key, or one of its scopes, cool down in this process for at most d, until it is known what
+// the server asks for. It ends with release, unless Cool was called meanwhile.
+func (x *Call) Hold(c Cooldown, d time.Duration) (release func()) {
+	if x.Key == "" || c.For <= 0 {
+		return func() {}
+	}
+	key, gates := x.gateOf(c)
+	return gates.Hold(key, c.For, d, c.Said)
+}
+
+func (x *Call) gateOf(c Cooldown) (key string, gates *Gates) {
+	if c.Scope != "" {
+		return c.Scope, x.c.scopes
+	}
+	return x.Key, x.c.gates
 }
 
 // tell lets the fleet know that a key cools down, also when the caller leaves meanwhile. When Redis

@@ -30,6 +30,8 @@ type gate struct {
 	until time.Time
 	// asked is until when the server asked to be left alone: not before until.
 	asked time.Time
+	// held is until, where that is only how long an answer is waited for.
+	held time.Time
 	// spread is the time after until over which waiters come back.
 	spread time.Duration
 	// said is what the server answered.
@@ -73,7 +75,7 @@ func (gs *Gates) Close(key string, asked time.Duration, said any) (wasOpen bool,
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	old := max(0, g.until.Sub(now))
+	old := g.cools(now)
 	if until := now.Add(asked); old == 0 || until.After(g.asked) {
 		g.asked = until
 	}
@@ -89,6 +91,39 @@ func (gs *Gates) Close(key string, asked time.Duration, said any) (wasOpen bool,
 		g.spread = d / 2
 	}
 	return old == 0, d - old
+}
+
+// Hold closes the gate of key for d, and at most for the time that its server asked for, unless it cools
+// down already. A Close counts it as open. release opens it again if nothing else has closed it.
+func (gs *Gates) Hold(key string, asked, d time.Duration, said any) (release func()) {
+	g := gs.t.GetOrAdd(key, func() *gate { return new(gate) })
+	if g == nil {
+		return func() {}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	if g.cools(now) > 0 {
+		return func() {}
+	}
+	d = min(asked, d)
+	until := now.Add(d)
+	g.until, g.held, g.asked, g.spread, g.said = until, until, now.Add(asked), d/2, said
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.until.Equal(until) {
+			g.until, g.asked = time.Time{}, time.Time{}
+		}
+	}
+}
+
+// cools returns how long a cooldown lasts, which a Hold is not. mu is held.
+func (g *gate) cools(now time.Time) time.Duration {
+	if g.until.Equal(g.held) {
+		return 0
+	}
+	return max(0, g.until.Sub(now))
 }
 
 func (g *gate) cooling() cooling {

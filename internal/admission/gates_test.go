@@ -130,3 +130,32 @@ func TestGateKnowsWhatWasAsked(t *testing.T) {
 		check(3*time.Second, 3*time.Second)
 	})
 }
+
+// TestHeldGate is closed for a while, counts as open for what closes it, and never ends a cooldown.
+func TestHeldGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gs := newGates(1)
+		release := gs.Hold("k", time.Minute, time.Second, "headers")
+		if c := gs.Left("k"); c.left != time.Second || c.asked != time.Minute || c.said != "headers" || c.spread != time.Second/2 {
+			t.Errorf("held: %+v", c)
+		}
+		gs.Hold("other", time.Minute, time.Second, nil)() // without room
+		if wasOpen, longer := gs.Close("k", 10*time.Second, "body"); !wasOpen || longer != 10*time.Second {
+			t.Errorf("closed: %v %v", wasOpen, longer)
+		}
+		release()
+		gs.Hold("k", time.Minute, time.Second, nil)()
+		if c := gs.Left("k"); c.left != 10*time.Second || c.asked != 10*time.Second || c.said != "body" {
+			t.Errorf("released after it was closed: %+v", c)
+		}
+		time.Sleep(10 * time.Second)
+		release = gs.Hold("k", 500*time.Millisecond, time.Second, nil)
+		if c := gs.Left("k"); c.left != 500*time.Millisecond {
+			t.Errorf("held for longer than was asked for: %+v", c)
+		}
+		release()
+		if c := gs.Left("k"); c.left > 0 || c.asked > 0 {
+			t.Errorf("released: %+v", c)
+		}
+	})
+}

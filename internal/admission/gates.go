@@ -68,10 +68,20 @@ func (gs *Gates) Left(key string) cooling {
 // When every gate in the table is closed the new cooldown is lost: the request
 // that met it waits, others find out for themselves.
 func (gs *Gates) Close(key string, asked time.Duration, said any) (wasOpen bool, longer time.Duration) {
-	g := gs.t.GetOrAdd(key, func() *gate { return new(gate) })
-	if g == nil {
-		return false, 0
+	for {
+		g := gs.t.GetOrAdd(key, func() *gate { return new(gate) })
+		if g == nil {
+			return false, 0
+		}
+		wasOpen, longer = g.close(asked, said)
+		if gs.t.Get(key) == g {
+			return wasOpen, longer
+		}
+		// It made room for another key before it was in force.
 	}
+}
+
+func (g *gate) close(asked time.Duration, said any) (wasOpen bool, longer time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()

@@ -3,6 +3,7 @@ package admission
 import (
 	"fmt"
 	"math"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,4 +159,22 @@ func TestHeldGate(t *testing.T) {
 			t.Errorf("released: %+v", c)
 		}
 	})
+}
+
+// TestCooldownThatBeginsIsNotLost when its gate makes room for another key before it is closed.
+func TestCooldownThatBeginsIsNotLost(t *testing.T) {
+	gs := newGates(2)
+	g := gs.t.GetOrAdd("k", func() *gate { return new(gate) })
+	g.mu.Lock()
+	var wg sync.WaitGroup
+	wg.Go(func() { gs.Close("k", time.Minute, nil) })
+	time.Sleep(10 * time.Millisecond) // it has found the gate
+	gs.t.mu.Lock()
+	delete(gs.t.m, "k")
+	gs.t.mu.Unlock()
+	g.mu.Unlock()
+	wg.Wait()
+	if gs.Left("k").left <= 0 {
+		t.Error("the cooldown is lost")
+	}
 }

@@ -1,6 +1,7 @@
 package httpclient
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net/http"
@@ -59,17 +60,17 @@ func (t *Transport) Close() error {
 }
 
 // discover learns the quotas that a response says, and reports whether requests are paced by
-// them from now on.
-func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Answer) (paced bool) {
+// them from now on. saves are to be called then, which may wait for Redis.
+func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Answer) (paced bool, saves []func(context.Context)) {
 	key := x.adm.Key
 	if x.discovery == nil || key == "" {
-		return false
+		return false, nil
 	}
 	said := retry.ParseQuotas(resp.Header, time.Time{}, x.cfg.resetFormat(x.adm.Host.Name))
 	if len(said) == 0 && resp.StatusCode >= 500 {
-		return false // it may come from a proxy
+		return false, nil // it may come from a proxy
 	}
-	ctx, rejected := x.orig.Context(), kind == retry.Rejected && resp.StatusCode == http.StatusTooManyRequests
+	rejected := kind == retry.Rejected && resp.StatusCode == http.StatusTooManyRequests
 	paced = len(said) > 0
 	byScope := map[string][]retry.Quota{"": nil} // also where nothing is said
 	for _, q := range said {
@@ -80,8 +81,11 @@ func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Ans
 		if scope != "" {
 			at = scopeKey(key, scope, x.orig)
 		}
-		ok := x.discovery.Observe(ctx, at, byScope[scope], rejected && scope == a.Scope, x.began)
+		ok, save := x.discovery.Learn(at, byScope[scope], rejected && scope == a.Scope, x.began)
 		paced = paced && (ok || len(byScope[scope]) == 0)
+		if save != nil {
+			saves = append(saves, save)
+		}
 	}
-	return paced
+	return paced, saves
 }

@@ -298,32 +298,44 @@ func TestPacedQuotaOfAPartClosesNoGate(t *testing.T) {
 	}
 }
 
-// TestCoolsDownBeforeRedisKnows: a process sends nothing more once a host has asked it to wait, also while what the host
-// said of its quota is being saved in a Redis that does not answer.
+// TestCoolsDownBeforeRedisKnows: a process sends nothing more once a host has asked it to wait, or has said that nothing
+// is left, also while what the host said of its quota is being saved in a Redis that does not answer.
 func TestCoolsDownBeforeRedisKnows(t *testing.T) {
-	sim.Test(t, func(t *testing.T, r *sim.Redis) {
-		rdb := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1})
-		defer rdb.Close()
-		sent := 0
-		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			if sent++; sent > 1 {
-				r.SetPath("a", func(p *sim.Path) { p.Lost = true })
-				time.Sleep(20 * time.Millisecond)
-			}
-			return respond(req, status(map[bool]int{true: 200, false: 429}[sent == 1], "RateLimit-Policy", `"q";q=100;w=10`, "RateLimit", `"q";r=90;t=10`, "Retry-After", "10")), nil
+	for name, last := range map[string]reply{
+		"a rejection":     status(429, "RateLimit-Policy", `"q";q=100;w=10`, "RateLimit", `"q";r=90;t=10`, "Retry-After", "10"),
+		"nothing is left": status(200, "RateLimit-Policy", `"q";q=4000;w=10`, "RateLimit", `"q";r=0;t=10`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim.Test(t, func(t *testing.T, r *sim.Redis) {
+				rdb := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1})
+				defer rdb.Close()
+				sent := 0
+				base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					if sent++; sent == 1 {
+						return respond(req, status(200, "RateLimit-Policy", `"q";q=5000;w=10`, "RateLimit", `"q";r=4900;t=10`)), nil
+					}
+					r.SetPath("a", func(p *sim.Path) { p.Lost = true })
+					time.Sleep(20 * time.Millisecond)
+					return respond(req, last), nil
+				})
+				rt := newTransport(t, base, httpclient.WithDiscovery(rdb, limiter.WithLogger(discard)), httpclient.WithAttempts(1), httpclient.WithMaxWait(time.Second))
+				defer rt.Close()
+				respondsWith(t, rt, get(t, "http://api.test/"), 200).Body.Close()
+				var wg sync.WaitGroup
+				wg.Go(func() { respondsWith(t, rt, get(t, "http://api.test/"), last.status).Body.Close() })
+				for range 3 { // it is sent, and the next ones decided before there is an answer
+					time.Sleep(10 * time.Millisecond)
+					wg.Go(func() {
+						if resp, err := rt.RoundTrip(get(t, "http://api.test/")); err == nil {
+							resp.Body.Close()
+						}
+					})
+				}
+				wg.Wait()
+				if sent != 2 {
+					t.Errorf("%d requests were sent", sent)
+				}
+			})
 		})
-		rt := newTransport(t, base, httpclient.WithDiscovery(rdb, limiter.WithLogger(discard)), httpclient.WithAttempts(1), httpclient.WithMaxWait(time.Second))
-		defer rt.Close()
-		respondsWith(t, rt, get(t, "http://api.test/"), 200).Body.Close()
-		var wg sync.WaitGroup
-		wg.Go(func() { respondsWith(t, rt, get(t, "http://api.test/"), 429).Body.Close() })
-		time.Sleep(10 * time.Millisecond) // it is sent, and the next one decided before there is an answer
-		if resp, err := rt.RoundTrip(get(t, "http://api.test/")); err == nil {
-			resp.Body.Close()
-		}
-		wg.Wait()
-		if sent != 2 {
-			t.Errorf("%d requests were sent", sent)
-		}
-	})
+	}
 }

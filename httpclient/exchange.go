@@ -216,17 +216,16 @@ func (x *exchange) next(kind retry.Verdict, resp *http.Response, a retry.Answer)
 func (x *exchange) learn(kind retry.Verdict, resp *http.Response, a retry.Answer) {
 	x.learnNames(resp, a)
 	cools := a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == retry.Rejected)
-	if cools && kind == retry.Rejected { // before it waits for what it says to be saved
-		x.cool(resp, a)
-		x.discover(kind, resp, a)
-		return
-	}
-	switch paced := x.discover(kind, resp, a); {
+	paced, saves := x.discover(kind, resp, a)
+	switch {
 	case paced && kind != retry.Rejected: // the next window's requests need no pause to be spread
 	case cools:
 		x.cool(resp, a)
 	case resp.StatusCode == http.StatusTooManyRequests && kind != retry.Final:
 		x.adm.Slow()
+	}
+	for _, save := range saves { // last, because it may wait
+		save(x.orig.Context())
 	}
 }
 

@@ -271,14 +271,15 @@ func (e *entry) count(now time.Time) {
 	}
 }
 
-// Observe learns what a response to a request that was sent at sent says about the quotas of
+// Learn learns what a response to a request that was sent at sent says about the quotas of
 // its key. rejected is that it rejects the request by quota. It reports whether requests are
 // paced by all that the response says, so that who reads that nothing is left need not stop
-// all of them until the reset.
-func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota, rejected bool, sent time.Time) (paced bool) {
+// all of them until the reset. save, if not nil, is the rest, which may wait for Redis: requests may have to be
+// stopped before.
+func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent time.Time) (paced bool, save func(context.Context)) {
 	e := d.entry(key)
 	if e == nil {
-		return false
+		return false, nil
 	}
 	now := time.Now()
 	e.mu.Lock()
@@ -317,27 +318,31 @@ func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota,
 			apart = e.paced(now)
 		}
 	}
-	save := changed || more || len(e.quotas) > 0 && now.Sub(e.saved) > e.life()/2
+	tell := changed || more || len(e.quotas) > 0 && now.Sub(e.saved) > e.life()/2
 	e.mu.Unlock()
-	if len(uncounted)+len(apart) == 0 && !save {
-		return paced
+	if len(uncounted)+len(apart) == 0 && !tell {
+		return paced, nil
 	}
-	admission.Whole(ctx, func(ctx context.Context) {
-		for _, q := range uncounted { // the request of this response
-			_, _ = d.pacer.Allow(ctx, quotaKey(key, q.name), q.limit)
+	return paced, func(ctx context.Context) {
+		admission.Whole(ctx, func(ctx context.Context) { d.settle(ctx, key, e, uncounted, apart, tell) })
+	}
+}
+
+// settle counts the request of a response, sets this process apart from others, and tells them.
+func (d *Discovery) settle(ctx context.Context, key string, e *entry, uncounted, apart []paces, tell bool) {
+	for _, q := range uncounted {
+		_, _ = d.pacer.Allow(ctx, quotaKey(key, q.name), q.limit)
+	}
+	for _, q := range apart {
+		// Processes that were rejected together must not come back together each time.
+		if r := q.limit.Rate(); q.limit.Algorithm() == "gcra" {
+			one := r.Per / time.Duration(r.N)
+			_ = d.pacer.Block(ctx, quotaKey(key, q.name), one+random.Below(one), q.limit)
 		}
-		for _, q := range apart {
-			// Processes that were rejected together must not come back together each time.
-			if r := q.limit.Rate(); q.limit.Algorithm() == "gcra" {
-				one := r.Per / time.Duration(r.N)
-				_ = d.pacer.Block(ctx, quotaKey(key, q.name), one+random.Below(one), q.limit)
-			}
-		}
-		if save {
-			d.save(ctx, key, e)
-		}
-	})
-	return paced
+	}
+	if tell {
+		d.save(ctx, key, e)
+	}
 }
 
 // find returns the quota of a name, nil without. mu is held.

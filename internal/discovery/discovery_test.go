@@ -14,6 +14,15 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
+// Observe learns from a response and saves that.
+func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota, rejected bool, sent time.Time) (paced bool) {
+	paced, save := d.Learn(key, said, rejected, sent)
+	if save != nil {
+		save(ctx)
+	}
+	return paced
+}
+
 // admitted counts what is admitted of n requests at once.
 func admitted(t *testing.T, d *Discovery, key string, n int) (count int) {
 	t.Helper()

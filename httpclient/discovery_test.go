@@ -208,6 +208,51 @@ func TestQuotaThatIsPacedClosesNoGate(t *testing.T) {
 	}
 }
 
+// TestNothingLeftStopsPacedRequests, also where less than all of the limit was counted here, or only a part of it is sent.
+func TestNothingLeftStopsPacedRequests(t *testing.T) {
+	said := func(code, left int, reset time.Duration) reply {
+		return status(code, "RateLimit-Policy", `"q";q=1000;w=60`, "RateLimit", fmt.Sprintf(`"q";r=%d;t=%d`, left, int(reset.Seconds())))
+	}
+	for name, part := range map[string]bool{"nearly all": false, "a part": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				ours, after := 0, 0
+				base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+					used := time.Since(start) % time.Minute
+					switch left := 1000 - ours - ours/12; { // others take a twelfth
+					case part && ours == 500:
+						ours++
+						return respond(r, said(429, 500, time.Minute-used)), nil
+					case left > 0:
+						ours++
+						return respond(r, said(200, left, time.Minute-used)), nil
+					default:
+						after++
+						return respond(r, said(200, 0, time.Minute-used)), nil
+					}
+				})
+				rt := newTransport(t, base, httpclient.WithAttempts(1), httpclient.WithDiscovery(nil), httpclient.WithMaxWait(0))
+				defer rt.Close()
+				for after == 0 {
+					if resp, err := rt.RoundTrip(get(t, api)); err == nil {
+						resp.Body.Close()
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+				for end := time.Now().Truncate(time.Minute).Add(time.Minute); time.Until(end) > time.Second; time.Sleep(20 * time.Millisecond) {
+					if resp, err := rt.RoundTrip(get(t, api)); err == nil {
+						resp.Body.Close()
+					}
+				}
+				if after > 1 {
+					t.Errorf("%d were sent after %d, when nothing was left", after-1, ours)
+				}
+			})
+		})
+	}
+}
+
 // TestSilentServerIsPaced: after a 429 of a server that says nothing, requests are sent at seven
 // tenths of the rate; a 503, which may come from a proxy, lowers nothing, and neither does a
 // rejection that waiting does not end.

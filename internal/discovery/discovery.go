@@ -306,7 +306,7 @@ func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent ti
 			e.changed = now
 		}
 		changed, more = changed || c && !unknown, more || c || m
-		paced = paced && q.logged()
+		paced = paced && q.paces(s, now)
 	}
 	for i := range e.quotas {
 		e.quotas[i].answered(now, rejected)

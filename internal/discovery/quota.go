@@ -122,6 +122,12 @@ func (q *quota) paced(now time.Time) (l limiter.Limit, ok bool) {
 // logged is whether requests are counted one by one, so that it is known how many are left.
 func (q *quota) logged() bool { return q.limit >= 1 && q.limit <= maxLogged && q.window > 0 }
 
+// paces is whether requests need not be stopped because of what a response said: where that is that nothing is
+// left, they are denied until there is.
+func (q *quota) paces(said retry.Quota, now time.Time) bool {
+	return q.logged() && (said.Remaining != 0 || q.none(now) || q.left == 0 && q.share(now) == 1)
+}
+
 // observe learns from a response, and reports whether the limit is another one and whether the
 // fleet should know more. The request was sent at sent; stale is that this was before the present
 // limit was known.

@@ -56,6 +56,10 @@ var unsendable = []string{
 	"http: nil Request.",
 	"net/http: invalid ",
 	"http: invalid ",
+	"http2: invalid ", // a header that HTTP/2 does not have, such as Upgrade
+	"http2: request header list larger than peer's advertised limit",
+	"invalid Trailer key",
+	"net/http: can't write control character in Request.URL",
 	"http: Request.ContentLength=", // with a nil body
 }
 

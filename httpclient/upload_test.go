@@ -390,3 +390,47 @@ func TestBodiesOfInnerRetries(t *testing.T) {
 		}
 	})
 }
+
+// TestUnsendableRequestsAreNotEvidence: what net/http refuses to write says nothing about the
+// host, and would be refused again. Clients of a reverse proxy choose the headers.
+func TestUnsendableRequestsAreNotEvidence(t *testing.T) {
+	for name, c := range map[string]struct {
+		proto  int
+		change func(*http.Request)
+	}{
+		"Upgrade, HTTP/2": {2, func(r *http.Request) {
+			r.Header.Set("Connection", "Upgrade")
+			r.Header.Set("Upgrade", "foo")
+		}},
+		"Transfer-Encoding, HTTP/2": {2, func(r *http.Request) { r.Header.Set("Transfer-Encoding", "foo") }},
+		"long header, HTTP/2":       {2, func(r *http.Request) { r.Header.Set("X-Long", strings.Repeat("x", 20000)) }},
+		"trailer, HTTP/2":           {2, func(r *http.Request) { r.Trailer = http.Header{"Content-Length": nil} }},
+		"trailer, HTTP/1": {1, func(r *http.Request) {
+			r.Body, r.Trailer = io.NopCloser(io.MultiReader(strings.NewReader("x"))), http.Header{"Content-Length": nil}
+		}},
+		"URL, HTTP/1": {1, func(r *http.Request) { r.URL.Opaque = "/\n" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := backend(t, c.proto)
+			s.Config.MaxHeaderBytes = 4096
+			attempts := 0
+			rt := newTransport(t, s.Client().Transport, strict(1), httpclient.WithHooks(httpclient.Hooks{
+				Attempt: func(context.Context, httpclient.AttemptInfo) { attempts++ },
+			}))
+			respondsWith(t, rt, get(t, s.URL), 200) // the limits of the server are known
+			attempts = 0
+			for range 5 {
+				r := get(t, s.URL)
+				c.change(r)
+				if resp, err := rt.RoundTrip(r); err == nil {
+					resp.Body.Close()
+					t.Error("it was sent")
+				}
+			}
+			if attempts != 5 {
+				t.Errorf("%d attempts, want 5", attempts)
+			}
+			respondsWith(t, rt, get(t, s.URL), 200)
+		})
+	}
+}

@@ -69,13 +69,13 @@ func isA[E error](err error) bool {
 }
 
 // evidenceOfStatus: a rejection by quota says nothing about the host's health, and
-// a failure nothing if it answers half a request.
+// a failure nothing if it answers half a request: one whose body failed, or did not come.
 func evidenceOfStatus(status int, up *upload) admission.Evidence {
 	switch {
 	case status == http.StatusTooManyRequests:
 		return 0
 	case status >= 500 && status != http.StatusNotImplemented && status != http.StatusHTTPVersionNotSupported:
-		if up.broken() {
+		if up.broken() || up.stalled() {
 			return 0
 		}
 		return admission.Failed

@@ -434,3 +434,28 @@ func TestUnsendableRequestsAreNotEvidence(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswersToStalledUploadsAreNotEvidence: a server that gives a body up that does not come
+// answers as if the fault were its own.
+func TestAnswersToStalledUploadsAreNotEvidence(t *testing.T) {
+	for _, code := range []int{500, 503} {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.ReadAll(r.Body); err != nil {
+				http.Error(w, err.Error(), code) // as many handlers do
+			}
+		}))
+		s.Config.ReadTimeout = 50 * time.Millisecond
+		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		s.Start()
+		rt := newTransport(t, s.Client().Transport, strict(1), httpclient.WithAttempts(1))
+		for range 3 {
+			body, w := io.Pipe()
+			r := get(t, s.URL)
+			r.Method, r.Body = http.MethodPost, body
+			respondsWith(t, rt, r, code)
+			w.Close()
+		}
+		respondsWith(t, rt, get(t, s.URL), 200)
+		s.Close()
+	}
+}

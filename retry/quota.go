@@ -53,7 +53,8 @@ func (f ResetFormat) MarshalText() ([]byte, error) { return []byte(f.String()), 
 // date, or one of RFC 3339; one that has passed is 0. If there are several
 // quotas, the one that counts is the one with nothing left whose reset is last,
 // else the one whose reset is first. What can't be parsed is as if it were not
-// there. Quotas that RateLimit-Policy says do not count requests are ignored.
+// there, and so are RateLimit and RateLimit-Policy above 8 kB and what follows their first
+// 32 members. Quotas that RateLimit-Policy says do not count requests are ignored.
 //
 // A response that a cache has kept, which has an Age above 0, says nothing: its
 // quota was that of an earlier request, perhaps of another client's.
@@ -159,19 +160,44 @@ func resetIn(s string, h http.Header, now time.Time, format ResetFormat) (time.D
 	return d, err == nil && d >= 0
 }
 
+// A server chooses how long its fields are, up to the megabytes that net/http takes, and each
+// response is read: of a structured field that is longer than maxField nothing counts, and of
+// a list its first members.
+const (
+	maxField   = 8 << 10
+	maxMembers = 32
+)
+
+// field returns the values of a structured field.
+func field(h http.Header, name string) []string {
+	size := 0
+	for _, v := range h[name] {
+		if size += len(v) + 1; size > maxField {
+			return nil
+		}
+	}
+	return h[name]
+}
+
+// members parses a structured field that is a list.
+func members(h http.Header, name string) (httpsfv.List, error) {
+	list, err := httpsfv.UnmarshalList(field(h, name))
+	return list[:min(len(list), maxMembers)], err
+}
+
 // structured reads the RateLimit field. In the current draft it is a list of
 // items, each with what remains in r and the seconds until then in t; in older
 // ones a dictionary with remaining and reset, which may also have the limit. A field that is
 // not well-formed is ignored as a whole, as RFC 9651 demands.
 func structured(h http.Header) (hint Hint, limit int64, ok bool) {
-	fields := h["Ratelimit"]
-	list, err := httpsfv.UnmarshalList(fields)
+	said, err := members(h, "Ratelimit")
 	if err != nil {
-		return older(fields)
+		return older(field(h, "Ratelimit"))
 	}
-	for _, member := range list {
+	policies, _ := members(h, "Ratelimit-Policy") // nothing, if it is malformed
+	for _, member := range said {
 		item, is := member.(httpsfv.Item)
-		if !is || !countsRequests(h, item) {
+		if !is || !countsRequests(policies, item) {
 			continue
 		}
 		r, hasR := number(item.Params, "r")
@@ -206,11 +232,7 @@ func older(fields []string) (hint Hint, limit int64, ok bool) {
 
 // countsRequests reports whether the policy of a RateLimit item counts
 // requests: also when it does not say so, as that is the default.
-func countsRequests(h http.Header, item httpsfv.Item) bool {
-	policies, err := httpsfv.UnmarshalList(h["Ratelimit-Policy"])
-	if err != nil {
-		return true
-	}
+func countsRequests(policies httpsfv.List, item httpsfv.Item) bool {
 	for _, member := range policies {
 		policy, ok := member.(httpsfv.Item)
 		if _, bytes := item.Value.([]byte); !ok || bytes || policy.Value != item.Value {

@@ -117,10 +117,11 @@ var windows = map[string]time.Duration{"-Second": time.Second, "-Minute": time.M
 
 // structuredQuotas reads RateLimit-Policy and RateLimit.
 func structuredQuotas(all []Quota, h http.Header) []Quota {
-	policies, _ := httpsfv.UnmarshalList(h["Ratelimit-Policy"]) // nothing, if it is malformed
+	policies, _ := members(h, "Ratelimit-Policy") // nothing, if it is malformed
+	said, _ := members(h, "Ratelimit")
 	for _, member := range policies {
 		if item, ok := member.(httpsfv.Item); ok {
-			all = addQuota(all, policyQuota(h, item))
+			all = addQuota(all, policyQuota(item, said))
 		}
 	}
 	if len(policies) > 0 || h["Ratelimit"] == nil {
@@ -132,8 +133,8 @@ func structuredQuotas(all []Quota, h http.Header) []Quota {
 	return all
 }
 
-// policyQuota reads a policy, and what the RateLimit field says of it.
-func policyQuota(h http.Header, policy httpsfv.Item) Quota {
+// policyQuota reads a policy, and what the RateLimit field said of it.
+func policyQuota(policy httpsfv.Item, said httpsfv.List) Quota {
 	q := Quota{Remaining: -1, Reset: -1}
 	name, named := policy.Value.(string)
 	limit, has := number(policy.Params, "q")
@@ -148,7 +149,6 @@ func policyQuota(h http.Header, policy httpsfv.Item) Quota {
 	}
 	q.Limit, q.Name = limit, "policy "+name
 	partition, _ := policy.Params.Get("pk")
-	said, _ := httpsfv.UnmarshalList(h["Ratelimit"]) // nothing, if it is malformed
 	for _, member := range said {
 		item, _ := member.(httpsfv.Item)
 		if of, is := item.Value.(string); !is || of != name {

@@ -182,3 +182,40 @@ func FuzzQuotas(f *testing.F) {
 		}
 	})
 }
+
+// TestLongFieldsCostLittle: a server chooses how long its fields are, and each response is read.
+func TestLongFieldsCostLittle(t *testing.T) {
+	fields := func(n int) http.Header {
+		return http.Header{
+			"Ratelimit":        {`"a";r=0;t=60` + strings.Repeat(`,"b";r=1;t=1`, n)},
+			"Ratelimit-Policy": {`"a";q=1;w=60` + strings.Repeat(`,"b";q=1`, n)},
+		}
+	}
+	for _, n := range []int{600, 100_000} {
+		h := fields(n)
+		if got := testing.AllocsPerRun(1, func() {
+			retry.ParseAnswer(http.StatusOK, h, now, retry.ResetGuess)
+			retry.ParseQuotas(h, now, retry.ResetGuess)
+		}); got > 20_000 {
+			t.Errorf("%v allocations for %d members", got, n)
+		}
+	}
+	// The first members of a list count, and nothing of a field that is longer than any server's.
+	for n, want := range map[int]bool{0: true, 600: true, 1000: false} {
+		h := fields(n)
+		if a := retry.ParseAnswer(http.StatusOK, h, now, retry.ResetGuess); a.Asked != want || want && a.Wait != time.Minute {
+			t.Errorf("%d members: %+v", n, a)
+		}
+		if q := retry.ParseQuotas(h, now, retry.ResetGuess); len(q) > 0 && q[0].Name == "policy a" && (q[0].Remaining == 0) != want {
+			t.Errorf("%d members: %+v", n, q)
+		}
+	}
+	h := fields(31)
+	h["Ratelimit"][0] += `,"c";r=0;t=90`
+	if a := retry.ParseAnswer(http.StatusOK, h, now, retry.ResetGuess); a.Wait != time.Minute {
+		t.Errorf("the 33rd member counts: %+v", a)
+	}
+	if a := retry.ParseAnswer(http.StatusOK, http.Header{"Ratelimit": {"limit=1, remaining=0, reset=5", strings.Repeat("a, ", 5000) + "a"}}, now, retry.ResetGuess); a.Asked {
+		t.Errorf("a dictionary of 15 kB counts: %+v", a)
+	}
+}

@@ -57,8 +57,9 @@
 // is sent once, and the layer above decides about another one; limits, cooldowns and the
 // throttle hold for each. These say so: X-Stainless-Retry-Count (OpenAI, Anthropic and
 // others), Amz-Sdk-Request unless its max is 1, gccl-attempt-count in X-Goog-Api-Client, and
-// an Idempotency-Key that was sent in the last two minutes. With X-Stripe-Client-User-Agent
-// that holds for failures; rejections are retried here, as stripe-go does not.
+// an Idempotency-Key that was sent in the last two minutes, other than by a redirect. With
+// X-Stripe-Client-User-Agent that holds for failures; rejections are retried here, as
+// stripe-go does not.
 // Attempts of [Call] overrides that, for SDKs whose own retries are off.
 //
 // A request that is signed for AWS does not wait beyond its signature: 5 minutes, or as a

@@ -178,3 +178,20 @@ func TestSignedRequests(t *testing.T) {
 		})
 	}
 }
+
+// TestRedirectsAreNoRetries: http.Client sends the key of a request again to where it is redirected.
+func TestRedirectsAreNoRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := scripted(status(308, "Location", "/new"), status(503), status(200))
+		r := post(t, api, "x")
+		r.Header.Set("Idempotency-Key", "k")
+		resp, err := (&http.Client{Transport: newTransport(t, s)}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if s.wantSent(t, 3); resp.StatusCode != 200 {
+			t.Errorf("status %d, want 200", resp.StatusCode)
+		}
+	})
+}

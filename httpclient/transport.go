@@ -115,7 +115,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.adm.Cost = max(1, call.Cost)
 	if call.Attempts > 0 {
 		x.adm.Attempts = call.Attempts
-	} else if x.outer = repeatedAbove(req.Header); t.repeated.before(req.Header) {
+	} else if x.outer = repeatedAbove(req.Header); req.Response == nil && t.repeated.before(req.Header) { // redirects have the first request's key
 		x.outer = outerAll
 	}
 	x.adm.Allow.Until = validUntil(req)

@@ -149,7 +149,7 @@ func (x *exchange) afterAttempt(resp *http.Response, err error) (w admission.Wai
 		kind = x.cfg.classify(nil, err, retry.Failed)
 	}
 	if kind == retry.Final || x.up.broken() {
-		if err == nil && !x.up.broken() {
+		if err == nil && !x.up.broken() && evidenceOfStatus(resp.StatusCode, x.up) == admission.Accepted {
 			x.adm.Host.Budget.Deposit()
 		}
 		return w, false

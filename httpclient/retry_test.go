@@ -377,3 +377,29 @@ func TestCookiesOfRetriedResponses(t *testing.T) {
 		}
 	})
 }
+
+// TestFailuresDoNotPayForRetries, also where they are final: nothing has succeeded.
+func TestFailuresDoNotPayForRetries(t *testing.T) {
+	for name, p := range map[string]reply{
+		"a failure that the server forbids to retry": status(500, "X-Should-Retry", "false"),
+		"a failure of the proxy before the server":   status(530),
+		"a rejection": status(429, "X-Should-Retry", "false"),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b, err := retry.NewBudget(retry.BudgetSettings{Floor: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := scripted(p)
+			rt := newTransport(t, s, httpclient.WithBudget(b), httpclient.WithoutThrottle())
+			for range 100 {
+				respondsWith(t, rt, get(t, api), p.status)
+			}
+			s.replies = []reply{status(503)}
+			gaveUpFor(t, respondsWith(t, rt, get(t, api), 503), retry.BudgetSpent)
+			if n := len(s.sent()); n != 101 {
+				t.Errorf("%s: %d sent, want 101", name, n)
+			}
+		})
+	}
+}

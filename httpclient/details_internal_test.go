@@ -20,14 +20,14 @@ func TestSaidAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		req := &http.Request{URL: &url.URL{}}
 		for status, want := range map[int]int{200: 429, 399: 429, 400: 400, 403: 403, 503: 503} {
-			resp := saidBy(&http.Response{StatusCode: status}).again(req, &Error{Reason: retry.CoolingDown})
+			resp := saidBy(retry.Rejected, &http.Response{StatusCode: status}).again(req, &Error{Reason: retry.CoolingDown})
 			if resp.StatusCode != want || resp.Header.Get("Retry-After") != "1" || resp.ProtoMajor != 1 || resp.ProtoMinor != 1 {
 				t.Errorf("%d: %+v", status, resp)
 			}
 		}
 		at := strconv.FormatInt(time.Now().Add(7*time.Second).Unix(), 10)
 		for said, want := range map[string]string{"999999999": "7", "1000000000": at, "2000000000": at, "soon": "7"} {
-			s := saidBy(&http.Response{StatusCode: 429, Header: http.Header{"X-Ratelimit-Reset": {said}}})
+			s := saidBy(retry.Rejected, &http.Response{StatusCode: 429, Header: http.Header{"X-Ratelimit-Reset": {said}}})
 			if got := s.again(req, &Error{Wait: 7 * time.Second}).Header.Get("X-Ratelimit-Reset"); got != want {
 				t.Errorf("%s: %s, want %s", said, got, want)
 			}

@@ -47,8 +47,8 @@
 // several quotas for one caller, only the requests that belong to that quota wait. A 429
 // for an account without credit stops no other request: docs/providers.md has what is
 // understood. Requests to that key wait until the cooldown ends. When the wait does not fit,
-// they get at once a response like the one by which the server asked for it, with Retry-After and the header
-// Holdfast-Not-Sent, or with [WithCooldownErrors] an [*Error]. After the cooldown, requests start
+// they get at once a response like the one by which the server asked for it, a 429 if that was
+// no rejection, with Retry-After and the header Holdfast-Not-Sent, or with [WithCooldownErrors] an [*Error]. After the cooldown, requests start
 // again spread over half of its length.
 //
 // # Layers above that retry

@@ -176,7 +176,7 @@ func (x *exchange) read(resp *http.Response) (a retry.Answer, release func()) {
 	release = func() {}
 	if a.Asked && a.Verdict == retry.Rejected {
 		x.learnNames(resp, a)
-		c, _ := x.cooldown(resp, a)
+		c, _ := x.cooldown(retry.Rejected, resp, a)
 		release = x.adm.Hold(c, peekTime)
 	}
 	if body, whole := peek(resp, retry.MaxBody); whole {
@@ -220,7 +220,7 @@ func (x *exchange) learn(kind retry.Verdict, resp *http.Response, a retry.Answer
 	switch {
 	case paced && kind != retry.Rejected: // the next window's requests need no pause to be spread
 	case cools:
-		x.cool(resp, a)
+		x.cool(kind, resp, a)
 	case resp.StatusCode == http.StatusTooManyRequests && kind != retry.Final:
 		x.adm.Slow()
 	}
@@ -237,8 +237,8 @@ func (x *exchange) learnNames(resp *http.Response, a retry.Answer) {
 }
 
 // cooldown returns what a response asks for, and of which key.
-func (x *exchange) cooldown(resp *http.Response, a retry.Answer) (c admission.Cooldown, key string) {
-	c = admission.Cooldown{For: a.Wait, Source: a.Source, Said: saidBy(resp)}
+func (x *exchange) cooldown(kind retry.Verdict, resp *http.Response, a retry.Answer) (c admission.Cooldown, key string) {
+	c = admission.Cooldown{For: a.Wait, Source: a.Source, Said: saidBy(kind, resp)}
 	key = x.adm.Key
 	if a.Scope != "" && key != "" {
 		c.Scope = scopeKey(key, a.Scope, x.orig)
@@ -248,8 +248,8 @@ func (x *exchange) cooldown(resp *http.Response, a retry.Answer) (c admission.Co
 }
 
 // cool closes the gate of the key, or of one of its quotas.
-func (x *exchange) cool(resp *http.Response, a retry.Answer) {
-	c, key := x.cooldown(resp, a)
+func (x *exchange) cool(kind retry.Verdict, resp *http.Response, a retry.Answer) {
+	c, key := x.cooldown(kind, resp, a)
 	d := x.adm.Cool(c)
 	if f := x.cfg.hooks.Cooldown; f != nil && d > 0 {
 		f(x.orig.Context(), CooldownInfo{key, d, a.Source})

@@ -61,7 +61,7 @@ func FuzzSaid(f *testing.F) {
 	f.Add(403, "1e400", int64(1<<62))
 	f.Fuzz(func(t *testing.T, status int, reset string, wait int64) {
 		req := &http.Request{Method: http.MethodGet, URL: new(url.URL)}
-		s := saidBy(&http.Response{StatusCode: status, Header: http.Header{"X-Ratelimit-Reset": {reset}}})
+		s := saidBy(retry.Rejected, &http.Response{StatusCode: status, Header: http.Header{"X-Ratelimit-Reset": {reset}}})
 		resp := s.again(req, &Error{Reason: retry.CoolingDown, Wait: time.Duration(max(0, wait))})
 		after, err := strconv.ParseInt(resp.Header.Get("Retry-After"), 10, 64)
 		if resp.StatusCode < 400 || err != nil || after < 1 {

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // notSent is the header of a response that no server has sent. Its value is the reason.
@@ -17,7 +19,7 @@ const notSent = "Holdfast-Not-Sent"
 // said is what is kept of the response that made a key cool down, to answer requests that
 // are not sent meanwhile.
 type said struct {
-	status int
+	status int         // 0 unless the response was a rejection: what else is wrong with a request is its own
 	header http.Header // those of quotas that hold as long as the cooldown
 	epoch  bool        // X-RateLimit-Reset was a Unix time
 }
@@ -29,8 +31,11 @@ var quotaHeaders = [...]string{
 }
 
 // saidBy keeps what a response says.
-func saidBy(resp *http.Response) *said {
-	s := &said{status: resp.StatusCode}
+func saidBy(kind retry.Verdict, resp *http.Response) *said {
+	s := new(said)
+	if kind == retry.Rejected {
+		s.status = resp.StatusCode
+	}
 	for _, name := range quotaHeaders {
 		if v := resp.Header[name]; len(v) > 0 {
 			if s.header == nil {

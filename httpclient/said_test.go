@@ -28,6 +28,9 @@ func TestResponseInPlace(t *testing.T) {
 		"403 by time": {status(403, "X-RateLimit-Remaining", "0", "X-RateLimit-Resource", "core", "X-RateLimit-Reset", "2000000000", "X-RateLimit-Reset-After", "300"), 403, 2000000000},
 		"403 delta":   {status(403, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "300"), 403, 1},
 		"success":     {status(200, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "300"), 429, 1},
+		// What is wrong with one request is not wrong with others.
+		"not found": {status(404, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "300"), 429, 1},
+		"failure":   {status(500, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "300"), 429, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"log"
 	"net/http"
 	"net/http/httputil"
 	"strconv"
@@ -10,11 +11,14 @@ import (
 // itself p adds the upstream's headers to those of the middleware, so that X-RateLimit-Limit,
 // -Remaining and -Reset, which are about one limit, would be there twice; so would those of
 // RateLimitDraft6. With ReverseProxy they are there once, for the limit that denied, or else for the one that has less left.
-// RateLimit is a list, and has both. p is not changed.
+// RateLimit is a list, and has both. They are there also after an early hint (103) of the
+// upstream, where by itself p forgets what was set before. p is not changed.
 func ReverseProxy(p *httputil.ReverseProxy) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		before := w.Header().Clone()
 		one := *p
 		one.ModifyResponse = func(resp *http.Response) error {
+			putBack(w.Header(), before)
 			if p.ModifyResponse != nil {
 				if err := p.ModifyResponse(resp); err != nil {
 					return err
@@ -23,8 +27,34 @@ func ReverseProxy(p *httputil.ReverseProxy) http.Handler {
 			keepOne(w.Header(), resp)
 			return nil
 		}
+		one.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) {
+			putBack(w.Header(), before)
+			if p.ErrorHandler != nil {
+				p.ErrorHandler(w, r, err)
+				return
+			}
+			badGateway(w, p.ErrorLog, err)
+		}
 		one.ServeHTTP(w, r)
 	})
+}
+
+// putBack sets what is missing of the headers that were there before.
+func putBack(h, before http.Header) {
+	for name, v := range before {
+		if _, ok := h[name]; !ok {
+			h[name] = v
+		}
+	}
+}
+
+// badGateway is what httputil.ReverseProxy does at an error by itself.
+func badGateway(w http.ResponseWriter, to *log.Logger, err error) {
+	if to == nil {
+		to = log.Default()
+	}
+	to.Printf("http: proxy error: %v", err)
+	w.WriteHeader(http.StatusBadGateway)
 }
 
 // keepOne drops ours or those of the upstream, where both have the headers of one limit.

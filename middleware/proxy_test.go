@@ -78,3 +78,47 @@ func testReverseProxy(t *testing.T, prefix string) {
 		upstream.Close()
 	}
 }
+
+// TestReverseProxyKeepsHeaders: after an early hint httputil.ReverseProxy forgets what was set before it.
+func TestReverseProxyKeepsHeaders(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</a.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		if r.URL.Path == "/fails" {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	defer upstream.Close()
+	u, _ := url.Parse(upstream.URL)
+	mw, err := middleware.New(local(t, limiter.FixedWindow(limiter.PerHour(5))), middleware.Everyone())
+	if err != nil {
+		t.Fatal(err)
+	}
+	handles := func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusTeapot) }
+	for name, c := range map[string]struct {
+		path    string
+		handler func(http.ResponseWriter, *http.Request, error)
+		status  int
+	}{
+		"a response":           {"/", handles, 200},
+		"an error":             {"/fails", nil, 502},
+		"an error, handled":    {"/fails", handles, 418},
+		"a response, as it is": {"/", nil, 200},
+	} {
+		rp := &httputil.ReverseProxy{
+			Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(u) },
+			ErrorLog:     log.New(io.Discard, "", 0),
+			ErrorHandler: c.handler,
+		}
+		front := httptest.NewServer(mw(middleware.ReverseProxy(rp)))
+		resp, err := front.Client().Get(front.URL + c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != c.status || resp.Header.Get("RateLimit") == "" || resp.Header.Get("X-RateLimit-Limit") != "5" {
+			t.Errorf("%s: %d %v", name, resp.StatusCode, resp.Header)
+		}
+		front.Close()
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -289,6 +290,19 @@ func TestLateBodyOfARejection(t *testing.T) {
 					t.Errorf("%d were sent, with %d cooldowns; want %d", sent, len(cooled), c.sent)
 				}
 			})
+		})
+	}
+}
+
+// TestNothingLeftBesideRetryAfter: a shorter wait of one request does not hide that the quota of all is used up.
+func TestNothingLeftBesideRetryAfter(t *testing.T) {
+	for code, want := range map[int]time.Duration{401: time.Minute, 404: time.Minute, 500: time.Minute, 429: time.Second, 503: time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s := scripted(status(code, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60", "Retry-After", "1"), status(200))
+			rt := newTransport(t, s)
+			respondsWith(t, rt, once(get(t, api)), code)
+			respondsWith(t, rt, get(t, api), 200)
+			between(t, strconv.Itoa(code), s.gap(1), want, want*3/2)
 		})
 	}
 }

@@ -27,7 +27,7 @@ type Answer struct {
 // from a proxy behind which the work was done; a 403 with a wait is how some reject by quota); 408, 500, 502, 504 and other 503
 // are failures; the rest is final. The wait is that of [ParseRetryAfter], which is about
 // the request. That of [ParseQuota], which many servers send with every response, counts
-// only after 429 or where nothing is left. now and format are those of ParseQuota.
+// only after 429 or where nothing is left, also beside a shorter one of what is no rejection. now and format are those of ParseQuota.
 //
 // On top of that there are dialects, listed in docs/providers.md: X-Should-Retry,
 // Stripe-Should-Retry, X-Amz-Retry-After, and the statuses 425, 520 to 524 and 529. A
@@ -61,7 +61,9 @@ func waitOf(status int, h http.Header, now time.Time, format ResetFormat) (hint 
 		used = quota.Source
 	}
 	if status >= 400 {
-		if hint, ok := ParseRetryAfter(h, now); ok {
+		hint, ok := ParseRetryAfter(h, now)
+		// What is no rejection may say when to repeat it, and that its quota is used up for longer.
+		if ok && (used == "" || hint.Wait >= quota.Wait || rejects(status)) {
 			return hint, true, used
 		}
 	}
@@ -69,6 +71,11 @@ func waitOf(status int, h http.Header, now time.Time, format ResetFormat) (hint 
 		return Hint{}, false, ""
 	}
 	return quota, true, used
+}
+
+// rejects reports whether a response that names a wait is a rejection.
+func rejects(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusForbidden || status == http.StatusServiceUnavailable
 }
 
 // byStatus sorts responses as RFC 9110 does, by the wait that the server named.

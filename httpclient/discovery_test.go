@@ -253,6 +253,37 @@ func TestNothingLeftStopsPacedRequests(t *testing.T) {
 	}
 }
 
+// TestPolicyThatIsNotNamedIsForgotten: two windows after the last response that named it, it paces no more.
+func TestPolicyThatIsNotNamedIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			if time.Since(start) < 5*time.Second {
+				return respond(r, status(200, "RateLimit-Policy", `"free";q=10;w=90`, "RateLimit", `"free";r=9;t=90`)), nil
+			}
+			return respond(r, status(200, "RateLimit-Policy", `"pro";q=1000;w=10`, "RateLimit", `"pro";r=999;t=10`)), nil
+		})
+		rt := newTransport(t, base, httpclient.WithAttempts(1), httpclient.WithDiscovery(nil), httpclient.WithMaxWait(0))
+		defer rt.Close()
+		sends := func(d time.Duration) (n int) {
+			for start := time.Now(); time.Since(start) < d; time.Sleep(time.Second) {
+				if resp, err := rt.RoundTrip(get(t, api)); err == nil {
+					resp.Body.Close()
+					n++
+				}
+			}
+			return n
+		}
+		if n := sends(3 * time.Minute); n > 30 {
+			t.Errorf("%d were sent in two windows of ten", n)
+		}
+		sends(2 * time.Minute)
+		if n := sends(time.Minute); n != 60 {
+			t.Errorf("%d of 60 were sent under a limit of 1000 in 10 s", n)
+		}
+	})
+}
+
 // TestSilentServerIsPaced: after a 429 of a server that says nothing, requests are sent at seven
 // tenths of the rate; a 503, which may come from a proxy, lowers nothing, and neither does a
 // rejection that waiting does not end.

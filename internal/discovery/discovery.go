@@ -286,6 +286,9 @@ func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent ti
 	e.answered = true
 	changed, more := false, false
 	stale := sent.Before(e.changed)
+	if len(said) > 0 && e.drop(said, now) {
+		e.changed, more = now, true
+	}
 	paced = len(said) > 0
 	var uncounted []paces
 	for _, s := range said {
@@ -294,6 +297,7 @@ func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent ti
 			paced = false
 			continue
 		}
+		q.named = now
 		unknown := q.limit == 0
 		c, m := q.observe(s, sent, now, stale)
 		if l, ok := q.paced(now); ok && q.uncounted(sent, now) {
@@ -352,6 +356,17 @@ func (e *entry) find(name int64) *quota {
 		return nil
 	}
 	return &e.quotas[i]
+}
+
+// drop forgets the quotas that responses do not name any more, such as those of another policy, or of something
+// before the server that answered once. mu is held.
+func (e *entry) drop(said []retry.Quota, now time.Time) (dropped bool) {
+	n := len(e.quotas)
+	e.quotas = slices.DeleteFunc(e.quotas, func(q quota) bool {
+		return now.Sub(q.named) > unnamed*max(q.window, calm) &&
+			!slices.ContainsFunc(said, func(s retry.Quota) bool { return hash(s.Name) == q.name })
+	})
+	return len(e.quotas) < n
 }
 
 // quota is find, which makes the quota if there is room. mu is held.

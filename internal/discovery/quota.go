@@ -30,6 +30,9 @@ const (
 	// such windows have room for, it has become shorter.
 	forgetWindows   = 4
 	forgetResponses = 20
+	// unnamed is after how many windows, of at least a minute, a quota is forgotten that responses do not name
+	// any more while they name others.
+	unnamed = 2
 )
 
 // guess names the quota of a server that says none.
@@ -45,6 +48,7 @@ type quota struct {
 	// rate grows until there is one.
 	guessed bool
 
+	named     time.Time     // when a response did so last, or Redis first
 	since     time.Time     // when requests began to be counted
 	known     time.Duration // the window that the fleet knows
 	peak      time.Duration // the longest time until a reset since peakSince
@@ -334,6 +338,9 @@ func (q *quota) adopt(r lua.LearntQuota, now time.Time) {
 	q.name, q.limit, q.window = r.Name, r.Limit, algo.Duration(r.Window)
 	if q.since.IsZero() {
 		q.since = now
+	}
+	if q.named.IsZero() {
+		q.named = now
 	}
 	q.known, q.guessed = q.window, r.Name == guess
 	if r.Stretch <= 0 {

@@ -20,7 +20,8 @@ import (
 // by them before the first 429: for each key, and within it for each quota that a server
 // counts apart. Where a server says nothing, the rate after a 429 is 0.7 of what it was, and
 // grows again. A change of a limit counts from the next response on; what is learnt is
-// forgotten after four windows, and at least ten minutes, without a request.
+// forgotten after four windows, and at least ten minutes, without a request, and a quota that responses do
+// not name any more, after two.
 //
 // With rdb, all processes with that Redis and prefix, by default "holdfast-learnt", share
 // what is learnt and keep the limits together; while Redis is unavailable each keeps to its

@@ -403,7 +403,7 @@ func TestUnsendableRequestsAreNotEvidence(t *testing.T) {
 			r.Header.Set("Upgrade", "foo")
 		}},
 		"Transfer-Encoding, HTTP/2": {2, func(r *http.Request) { r.Header.Set("Transfer-Encoding", "foo") }},
-		"long header, HTTP/2":       {2, func(r *http.Request) { r.Header.Set("X-Long", strings.Repeat("x", 20000)) }},
+		"long header, HTTP/2":       {2, func(r *http.Request) { r.Header.Set("X-Long", strings.Repeat("x", 2<<20)) }},
 		"trailer, HTTP/2":           {2, func(r *http.Request) { r.Trailer = http.Header{"Content-Length": nil} }},
 		"trailer, HTTP/1": {1, func(r *http.Request) {
 			r.Body, r.Trailer = io.NopCloser(io.MultiReader(strings.NewReader("x"))), http.Header{"Content-Length": nil}
@@ -412,7 +412,6 @@ func TestUnsendableRequestsAreNotEvidence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := backend(t, c.proto)
-			s.Config.MaxHeaderBytes = 4096
 			attempts := 0
 			rt := newTransport(t, s.Client().Transport, strict(1), httpclient.WithHooks(httpclient.Hooks{
 				Attempt: func(context.Context, httpclient.AttemptInfo) { attempts++ },

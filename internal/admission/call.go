@@ -58,10 +58,9 @@ func Begin(ctx context.Context, c *Client, host, key string) Call {
 	return x
 }
 
-// Admit waits until an attempt may be sent: cooldown, throttle, what is learnt, adaptive pacing,
-// limiter, in this order, so that a call never takes from the limit only to find the key cooling
-// down, or that it is not sent. The limiter is last: those that wait for anything else after they took from it
-// would leave together. Calls of a key pass in the order in which they came. A turn that falls into a
+// Admit waits until an attempt may be sent: cooldown, throttle, limiter, in this order,
+// so that a call never takes from the limit only to find the key cooling down, or that
+// it is not sent. Calls of a key pass in the order in which they came. A turn that falls into a
 // cooldown is void: those who had one do not come back together at its end, but by the
 // limiter again.
 func (x *Call) Admit() *Stop {
@@ -91,14 +90,9 @@ func (x *Call) pass() (void bool, s *Stop) {
 	x.more = false
 	if x.c.block != nil || x.cooling() {
 		for _, scope := range x.scopes {
-			if t := x.stand(lineOf{key: scope, scope: true, kind: ofGate}); t.stop != nil {
+			if t := x.stand(lineOf{key: scope, scope: true}); t.stop != nil {
 				return false, t.stop
 			}
-		}
-	}
-	if x.paced() {
-		if void, s = x.passPaces(); void || s != nil {
-			return void, s
 		}
 	}
 	t := x.stand(lineOf{key: x.Key})
@@ -111,30 +105,17 @@ func (x *Call) pass() (void bool, s *Stop) {
 			return false, s
 		}
 	}
-	return x.voids(), nil
-}
-
-// paced reports whether more than the limiter paces the call.
-func (x *Call) paced() bool { return x.Learnt != nil || x.pace != nil }
-
-// passPaces waits for the cooldown of the key, in the lines of what is learnt, and for the turn of
-// adaptive pacing.
-func (x *Call) passPaces() (void bool, s *Stop) {
-	t := x.stand(lineOf{key: x.Key, kind: ofGate})
-	if t.stop != nil {
-		return false, t.stop
-	}
 	if x.Learnt != nil {
 		for _, scope := range x.scopes {
-			if t = x.stand(lineOf{key: scope, scope: true, kind: ofLearnt}); t.stop != nil || t.void {
+			if t = x.stand(lineOf{key: scope, scope: true, learnt: true}); t.stop != nil || t.void {
 				return t.void, t.stop
 			}
 		}
-		if t = x.stand(lineOf{key: x.Key, kind: ofLearnt}); t.stop != nil || t.void {
+		if t = x.stand(lineOf{key: x.Key, learnt: true}); t.stop != nil || t.void {
 			return t.void, t.stop
 		}
 	}
-	if x.pace != nil && !x.voids() {
+	if x.pace != nil && !x.cooling() {
 		s = x.adapt()
 	}
 	return x.voids(), s

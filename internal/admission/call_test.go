@@ -187,9 +187,9 @@ func TestScopesAreAskedWithoutACost(t *testing.T) {
 	})
 }
 
-// TestLearntIsAskedBeforeTheLimiter: for the scopes and for the key, each at the call's cost. Those who wait
+// TestLearntIsAskedLast: for the scopes and for the key, each at the call's cost. Those who wait
 // for the end of a window come back within a quarter of it; one that cannot wait ends.
-func TestLearntIsAskedBeforeTheLimiter(t *testing.T) {
+func TestLearntIsAskedLast(t *testing.T) {
 	longest := time.Duration(0)
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
@@ -214,11 +214,10 @@ func TestLearntIsAskedBeforeTheLimiter(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		learnt := &script{answers: map[string][]limiter.Result{"k#a": {denied(time.Hour, limiter.SourceLocal)}}}
-		lim := &script{}
-		x := Begin(t.Context(), newClient(t, lim, nil), "h", "k")
+		x := Begin(t.Context(), newClient(t, nil, nil), "h", "k")
 		x.Scopes, x.Learnt = scoped("k#a"), blocking{learnt}
-		if s := x.Admit(); s == nil || s.Reason != retry.Throttled || s.Key != "k#a" || s.Wait != time.Hour || len(learnt.asked) != 1 || len(lim.asked) != 0 {
-			t.Errorf("%+v, asked %v and %v", s, learnt.asked, lim.asked)
+		if s := x.Admit(); s == nil || s.Reason != retry.Throttled || s.Key != "k#a" || s.Wait != time.Hour || len(learnt.asked) != 1 {
+			t.Errorf("%+v, asked %v", s, learnt.asked)
 		}
 		learnt.err = errors.New("down") // of a quota that nobody has configured
 		if s := x.Admit(); s != nil {

@@ -1,7 +1,7 @@
 // Package admission decides when a call may leave: what package httpclient and the client
-// of gRPC share. A call waits for the cooldown of its key, the throttle of its host, what
-// is learnt, adaptive pacing and the limiter, in this order, and again before another attempt; a
-// wait that does not fit ends it. Errors, hooks and what a server's answer means are those of
+// of gRPC share. A call waits for the cooldown of its key, the throttle of its host, the
+// limiter and adaptive pacing, in this order, and again before another attempt; a wait
+// that does not fit ends it. Errors, hooks and what a server's answer means are those of
 // the two packages.
 package admission
 

@@ -18,21 +18,13 @@ const (
 	maxJitter = 50 * time.Millisecond
 )
 
-// lineOf names a line of calls: those of a key, or those that wait for a scope within it.
+// lineOf names a line of calls: those of a key, or those that wait for a scope within it; for the
+// limiter, or for what is learnt.
 type lineOf struct {
-	key   string
-	scope bool
-	kind  kind
+	key    string
+	scope  bool
+	learnt bool
 }
-
-// kind is what the calls of a line wait for.
-type kind uint8
-
-const (
-	ofLimiter kind = iota
-	ofGate         // the end of a cooldown
-	ofLearnt       // what is learnt
-)
 
 // errStopped ends a wait of a turn that has a Stop.
 var errStopped = errors.New("stopped")
@@ -68,13 +60,11 @@ func (x *Call) stand(of lineOf) turn {
 // ask asks the gate, the throttle and the limiter. That another process has made a scope
 // cool down is a block of the scope, which is asked about without taking anything.
 func (x *Call) ask() (a wait.Answer, err error) {
-	of := x.turn.of
-	// Who was paced before it came to the limiter is paced again after a cooldown: its turn is void.
-	if (of.kind != ofLimiter || !x.paced()) && x.closed() {
+	if x.closed() {
 		return wait.Answer{After: x.turn.cool.left, Over: x.turn.cool.spread, Most: x.Allow.Most(x.ctx)}, nil
 	}
-	n := x.Cost
-	if of.kind == ofGate {
+	n, of := x.Cost, x.turn.of
+	if of.scope && !of.learnt {
 		n = 0
 	} else {
 		if x.voids() {
@@ -87,26 +77,26 @@ func (x *Call) ask() (a wait.Answer, err error) {
 		}
 	}
 	lim := x.c.s.Limiter
-	if of.kind == ofLearnt {
+	if of.learnt {
 		lim = x.Learnt
 	}
-	if lim == nil || of.kind == ofGate && (!of.scope || x.c.block == nil) {
+	if lim == nil || of.scope && !of.learnt && x.c.block == nil {
 		return wait.Answer{Go: true}, nil
 	}
 	ctx := x.ctx
-	if of.kind == ofLimiter && x.c.mayShape() {
+	if n > 0 && !of.learnt && x.c.mayShape() {
 		ctx = wait.WithMostDelay(ctx, x.Allow.Most(ctx)) // a place that comes later is not taken
 	}
 	res, err := lim.AllowN(ctx, of.key, n)
 	switch {
 	case err != nil && x.gone():
 		return a, x.ends(&Stop{})
-	case err != nil && of.kind == ofLearnt: // a quota that is not configured must not stop a call
+	case err != nil && of.learnt: // a quota that is not configured must not stop a call
 		return wait.Answer{Go: true}, nil
 	case err != nil:
 		return a, x.ends(&Stop{Reason: retry.LimiterFailed, Key: x.turn.of.key, Err: err})
 	}
-	if of.kind != ofLearnt && shaping(res.Limit) && !x.c.shapes.Load() {
+	if !of.learnt && shaping(res.Limit) && !x.c.shapes.Load() {
 		x.c.shapes.Store(true)
 	}
 	shared := res.Source != limiter.SourceLocal
@@ -126,7 +116,7 @@ func (x *Call) ask() (a wait.Answer, err error) {
 		return a, err
 	}
 	a.Over, a.Most = wait.Crowd(a.After, rate.N, rate.Per, n), x.Allow.Most(x.ctx)
-	if of.kind == ofLearnt { // they meet at a limiter of ours, not at the server
+	if of.learnt { // they meet at a limiter of ours, not at the server
 		a.Over = min(a.Over, rate.Per/4)
 	}
 	if a.Aside = res.BeyondClaim; res.Claim > 0 {

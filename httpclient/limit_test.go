@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -245,41 +244,4 @@ func TestAdaptive(t *testing.T) {
 			t.Errorf("%d of %d possible requests were admitted", admitted, 120*50)
 		}
 	})
-}
-
-// TestLimiterIsLastBeforeSending: requests that waited for what was learnt, or for adaptive pacing, do not
-// leave faster than the limiter admits.
-func TestLimiterIsLastBeforeSending(t *testing.T) {
-	for name, c := range map[string]struct {
-		option httpclient.Option
-		first  reply
-	}{
-		"discovery": {httpclient.WithDiscovery(nil), status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60")},
-		"adaptive":  {httpclient.WithAdaptive(), status(429)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := scripted(append(slices.Repeat([]reply{status(200)}, 40), c.first, status(200))...)
-				rt := newTransport(t, s, c.option, httpclient.WithLimiter(newLocal(t, limiter.GCRA(limiter.PerSecond(20), 1))), httpclient.WithAttempts(1), httpclient.WithMaxWait(time.Hour))
-				defer rt.Close()
-				var wg sync.WaitGroup
-				for range 400 {
-					wg.Go(func() {
-						if resp, err := rt.RoundTrip(get(t, api)); err != nil {
-							t.Error(err)
-						} else {
-							resp.Body.Close()
-						}
-					})
-				}
-				wg.Wait()
-				s.wantSent(t, 400)
-				for i := 1; i < 400; i++ {
-					if d := s.gap(i); d < 49*time.Millisecond {
-						t.Fatalf("request %d was sent %v after the one before it", i+1, d)
-					}
-				}
-			})
-		})
-	}
 }

@@ -95,41 +95,6 @@ func (x *Call) pass() (void bool, s *Stop) {
 			}
 		}
 	}
-	if void, s = x.limited(); void || s != nil {
-		return void, s
-	}
-	waited := false
-	if x.Learnt != nil {
-		for _, scope := range x.scopes {
-			t := x.stand(lineOf{key: scope, scope: true, learnt: true})
-			if t.stop != nil || t.void {
-				return t.void, t.stop
-			}
-			waited = waited || t.waited
-		}
-		t := x.stand(lineOf{key: x.Key, learnt: true})
-		if t.stop != nil || t.void {
-			return t.void, t.stop
-		}
-		waited = waited || t.waited
-	}
-	if x.pace != nil && !x.voids() {
-		paced, stop := x.adapt()
-		if stop != nil {
-			return false, stop
-		}
-		waited = waited || paced
-	}
-	if waited && x.c.s.Limiter != nil && !x.voids() { // its turn is long past: those that waited would leave together
-		if void, s = x.limited(); void || s != nil {
-			return void, s
-		}
-	}
-	return x.voids(), nil
-}
-
-// limited waits in the line of the limiter, and for the turn that it gives.
-func (x *Call) limited() (void bool, s *Stop) {
 	t := x.stand(lineOf{key: x.Key})
 	if t.stop != nil || t.void {
 		return t.void, t.stop
@@ -140,7 +105,20 @@ func (x *Call) limited() (void bool, s *Stop) {
 			return false, s
 		}
 	}
-	return false, nil
+	if x.Learnt != nil {
+		for _, scope := range x.scopes {
+			if t = x.stand(lineOf{key: scope, scope: true, learnt: true}); t.stop != nil || t.void {
+				return t.void, t.stop
+			}
+		}
+		if t = x.stand(lineOf{key: x.Key, learnt: true}); t.stop != nil || t.void {
+			return t.void, t.stop
+		}
+	}
+	if x.pace != nil && !x.cooling() {
+		s = x.adapt()
+	}
+	return x.voids(), s
 }
 
 // look asks for the scopes.
@@ -366,14 +344,14 @@ func (x *Call) throttle() *Stop {
 	return &Stop{Reason: retry.HostFailing, Wait: th.Wait()}
 }
 
-// adapt waits for the turn of adaptive pacing, and reports whether it had to.
-func (x *Call) adapt() (waited bool, s *Stop) {
+// adapt waits for the turn of adaptive pacing.
+func (x *Call) adapt() *Stop {
 	d, ok := x.pace.delay(x.Allow.Most(x.ctx))
 	if ok && d == 0 {
-		return false, nil
+		return nil
 	}
 	// If it did not get the turn, neither does the wait fit.
-	return true, x.pause(d, retry.WaitAdaptive, retry.Throttled)
+	return x.pause(d, retry.WaitAdaptive, retry.Throttled)
 }
 
 // pause waits for d; where d does not fit, it returns the reason at once.

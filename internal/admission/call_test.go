@@ -188,7 +188,7 @@ func TestScopesAreAskedWithoutACost(t *testing.T) {
 }
 
 // TestLearntIsAskedLast: for the scopes and for the key, each at the call's cost. Those who wait
-// for the end of a window come back within a quarter of it, by the limiter again; one that cannot wait ends.
+// for the end of a window come back within a quarter of it; one that cannot wait ends.
 func TestLearntIsAskedLast(t *testing.T) {
 	longest := time.Duration(0)
 	for range 50 {
@@ -203,7 +203,7 @@ func TestLearntIsAskedLast(t *testing.T) {
 			if s != nil || took < time.Minute || took > time.Minute+250*time.Millisecond {
 				t.Fatalf("%+v after %v", s, took)
 			}
-			if got := strings.Join(learnt.asked, ", "); got != "k#a 1, k#a 1, k 1" || strings.Join(lim.asked, ", ") != "k 1, k 1" {
+			if got := strings.Join(learnt.asked, ", "); got != "k#a 1, k#a 1, k 1" || strings.Join(lim.asked, ", ") != "k 1" {
 				t.Fatalf("asked %s and %v", got, lim.asked)
 			}
 			longest = max(longest, took)

@@ -36,8 +36,6 @@ type turn struct {
 	delay time.Duration // after which the limiter lets it start
 	void  bool          // it has no turn, but is not stopped
 	stop  *Stop
-	// waited is that it did not get its turn at once.
-	waited bool
 }
 
 // stand waits in a line until the call may pass, or stops.
@@ -56,7 +54,6 @@ func (x *Call) stand(of lineOf) turn {
 	w := &waiting{Call: *x}
 	_ = w.c.lines.Stand(of, max(1, w.Cost), first, ahead, a, w)
 	*x = w.Call
-	x.turn.waited = true
 	return x.turn
 }
 

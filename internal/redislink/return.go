@@ -28,10 +28,15 @@ func (s *Server) Unavailable() bool {
 	return s.Breaker.Rejects() || s.Away()
 }
 
-// AwayAgo is how many µs ago the breaker was not closed last, the largest number where it always was.
+func (s *Server) isBack() {
+	now := time.Now()
+	s.back.Store(&now)
+}
+
+// AwayAgo is how many µs ago decisions were not made by the server last, the largest number where they always were.
 func (s *Server) AwayAgo() int64 {
 	switch back := s.back.Load(); {
-	case s.Breaker.State() != breaker.Closed:
+	case s.Breaker.State() != breaker.Closed, s.away.Load():
 		return 0
 	case back != nil:
 		return time.Since(*back).Microseconds()
@@ -57,8 +62,7 @@ func (l *Link) OnReturn(settle func(context.Context)) {
 func (l *Link) changed(srv *Server, ch breaker.Change) {
 	l.fleet.doubt(l.patience)
 	if ch.To == breaker.Closed {
-		now := time.Now()
-		srv.back.Store(&now)
+		srv.isBack()
 		l.fleet.turn.Later(l.Now() + l.fleet.spread())
 	}
 	switch {
@@ -159,6 +163,7 @@ func (l *Link) comeBack(ctx context.Context, srv *Server, lost int64, patience t
 	}
 	l.fleet.turn.Later(l.Now() + l.fleet.spread())
 	srv.unaware.Store(0)
+	srv.isBack() // before decisions are made by it
 	srv.away.Store(false)
 	l.settle(ctx)
 }

@@ -20,11 +20,12 @@ type Server struct {
 	Addr    string // "" where there is but one, or it is not known yet
 	Breaker *breaker.Breaker
 	queue   *queue
-	// back is when its breaker closed last, nil until then. away is that decisions are not made by it since
-	// that opened, and lost when it failed last. heard is when the last heartbeat was answered, 0 until then, and unaware until when this
-	// process may learn of an outage that it did not see. They are by Link.Now.
+	// back is when decisions were made by it again after it was lost, nil until then.
+	back atomic.Pointer[time.Time]
+	// away is that decisions are not made by it since its breaker opened, and lost when it failed
+	// last. heard is when the last heartbeat was answered, 0 until then, and unaware until when this
+	// process may learn of an outage that it did not see. All are by Link.Now.
 	away                 atomic.Bool
-	back                 atomic.Pointer[time.Time]
 	lost, heard, unaware atomic.Int64
 	awayTurn             Every       // of heartbeats while it cannot be reached
 	beatsAway            atomic.Bool // one of these is under way

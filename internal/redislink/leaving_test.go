@@ -390,6 +390,40 @@ func turnsInOrder(t *testing.T) {
 	q.flights = nil
 }
 
+// TestWithdrawnForAll: callers of one call who leave together, before it was written, all know that it never is.
+func TestWithdrawnForAll(t *testing.T) {
+	for _, written := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := unused(t, 128)
+			q, ctx := only(l), t.Context()
+			ops := []*Op{decision(gcraArgs, "a", 1), decision(gcraArgs, "b", 1), decision(gcraArgs, "c", 1)}
+			q.mu.Lock()
+			q.waiting.push(ops[1])
+			q.waiting.push(ops[2])
+			f := q.gather(ops[0])
+			f.ticket, _ = q.breaker.Acquire()
+			f.sent = time.Now()
+			if written {
+				f.sending.state.Store(sent)
+			}
+			for i, o := range ops {
+				o.ctx, o.done, o.deadline = ctx, make(chan struct{}, 1), f.sent.Add(l.wire.budget+time.Duration(i)*l.wire.budget/(2*soon))
+				q.wakeAt(o.deadline)
+			}
+			q.mu.Unlock()
+			for i, o := range ops {
+				<-o.done
+				if class, err := o.result(); NeverExecuted(err) == written || class != breaker.ClassUnavailable && class != breaker.ClassSlow {
+					t.Errorf("caller %d of a call that was written (%v): %v, %v", i, written, class, err)
+				}
+			}
+			q.mu.Lock()
+			q.flights = nil
+			q.mu.Unlock()
+		})
+	}
+}
+
 // TestCallsThatAreNotMade: where the breaker is open, or all callers have left, nothing is sent, and the breaker learns nothing.
 func TestCallsThatAreNotMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -34,6 +34,9 @@ const (
 	// that was checked, none is checked again.
 	together = 1000
 	rest     = 100 * time.Nanosecond
+	// soon is the part of the budget by which a time may be over before its end, when others leave: those who came
+	// together leave together, so that the call of theirs can be withdrawn for all of them.
+	soon = 64
 	// calls is in how many calls all who wait may leave, if these have at most largeKeys, take at
 	// most about a quick part of the time that an answer may take, and are one command.
 	calls, quick = 4, 8
@@ -194,7 +197,7 @@ func (q *queue) wakeAt(t time.Time) {
 
 // sendHome is called by the timer, for those whose time is over.
 func (q *queue) sendHome() {
-	now := time.Now()
+	now := time.Now().Add(min(q.wire.budget/soon, time.Millisecond))
 	q.dismiss(errBudget, func(o *Op) bool { return !o.deadline.After(now) })
 }
 
@@ -227,10 +230,15 @@ func (q *queue) dismiss(why error, meant func(*Op) bool) {
 		}
 	}
 	q.waiting.keep(stays)
+	for i := range gone {
+		if f := gone[i].op.flight; f != nil && f.callers == 0 && gone[i].why == errBudget && f.sending.state.Load() == withdrawn { //nolint:errorlint // it is not wrapped
+			gone[i].why = errUnsent // as for the last one
+		}
+	}
 	q.wake = time.Time{}
 	if !first.IsZero() {
-		if soon := time.Now().Add(checked * rest); checked >= together && first.Before(soon) {
-			first = soon
+		if next := time.Now().Add(checked * rest); checked >= together && first.Before(next) {
+			first = next
 		}
 		q.wakeAt(first)
 	}

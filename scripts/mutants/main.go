@@ -42,7 +42,7 @@ var (
 	tests = flag.Bool("tests", false, "run the tests that are named, too")
 	once  = flag.Bool("together", false, "take all of them out at once, for the simulator")
 	out   = flag.String("out", "", "also write the whole table to this file")
-	found = flag.String("found", "mutants/found.jsonl", "what was found before, which is not tried again while the changed files are what they were")
+	found = flag.String("found", "mutants/found.jsonl", "what was found before, which is not tried again while the changed functions are what they were")
 	root  = flag.String("root", "..", "the root of the module")
 )
 

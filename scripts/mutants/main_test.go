@@ -158,7 +158,7 @@ func TestEachRowIsTakenOut(t *testing.T) {
 	}
 }
 
-// TestWhatWasFoundIsTriedAgain: only once the file, the change or what has to find it is another.
+// TestWhatWasFoundIsTriedAgain: only once the function, the change or what has to find it is another.
 func TestWhatWasFoundIsTriedAgain(t *testing.T) {
 	was := *root
 	t.Cleanup(func() { *root = was })
@@ -208,6 +208,25 @@ func TestWhatWasFoundIsTriedAgain(t *testing.T) {
 	}
 	if line, err := m.line(result{Simulator: "P1", Passed: true}); err == nil || !strings.Contains(line, "**not by** `p TestB`") {
 		t.Errorf("not found by its tests: %s (%v)", line, err)
+	}
+}
+
+// TestAround: what a change elsewhere in a file does not concern is not tried again.
+func TestAround(t *testing.T) {
+	const src = "package p\n\nimport \"fmt\"\n\nconst a = 1\n\n// f prints.\nfunc f() {\n\tfmt.Println(a)\n}\n\nfunc g() {\n\tf()\n}\n"
+	for old, want := range map[string]string{
+		"\tfmt.Println(a)\n":                  "func f() {\n\tfmt.Println(a)\n}",
+		"func g() {\n\tf()\n}\n":              "func g() {\n\tf()\n}",
+		"const a = 1\n":                       "const a = 1",
+		"\tfmt.Println(a)\n}\n\nfunc g() {\n": src, // of two
+		"no such line\n":                      src,
+	} {
+		if got := around(edit{"a.go", old, ""}, src); got != want {
+			t.Errorf("%q is in %q", old, got)
+		}
+	}
+	if got := around(edit{"a.lua", "x\n", ""}, "x\ny\n"); got != "x\ny\n" {
+		t.Errorf("a line of a script is in %q", got)
 	}
 }
 

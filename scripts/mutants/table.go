@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/parser"
+	"go/token"
 	"maps"
 	"os"
 	"os/exec"
@@ -179,7 +181,7 @@ func (m *mutant) line(r result) (string, error) {
 	return fmt.Sprintf("| %s | %s | %s |\n", m.name, seen, by), err
 }
 
-// key is the same as long as the lines that are changed, their files, and what has to find that are.
+// key is the same as long as the lines that are changed, the functions around them, and what has to find that are.
 func (m *mutant) key() (string, error) {
 	h := sha256.New()
 	for _, e := range m.edits {
@@ -187,10 +189,25 @@ func (m *mutant) key() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(h, "%s\x00%s\x00%s\x00%s\x00", e.file, e.old, e.new, src)
+		fmt.Fprintf(h, "%s\x00%s\x00%s\x00%s\x00", e.file, e.old, e.new, around(e, string(src)))
 	}
 	fmt.Fprintf(h, "%s\x00%s\x00%s", m.tests, m.module, m.fleet)
 	return fmt.Sprintf("%x", h.Sum(nil)[:16]), nil
+}
+
+// around is the function, or other declaration, that contains all lines of an edit, or the whole file.
+func around(e edit, src string) string {
+	from := strings.Index(src, e.old)
+	file, err := parser.ParseFile(token.NewFileSet(), e.file, src, parser.SkipObjectResolution)
+	if from < 0 || err != nil { // of a script
+		return src
+	}
+	for _, d := range file.Decls {
+		if begin, end := int(d.Pos())-1, int(d.End())-1; begin <= from && from+len(e.old) <= end+1 {
+			return src[begin:end]
+		}
+	}
+	return src
 }
 
 // results are what was found before, one line each.
@@ -282,7 +299,7 @@ func document(list []mutant, rows []result) string {
 Written by `+"`make mutants`"+`, which takes out each protection of the table in [CONTRIBUTING.md](../CONTRIBUTING.md), some of them in several
 ways, two at a time, and looks whether the simulator finds that, in the kept fleets and then in others for a minute, and whether the
 tests that are named do. The time includes what it takes to compile the change. What was found at an earlier commit is not tried again while the changed
-files are what they were (`+"`scripts/mutants/found.jsonl`"+`). Last written on %s at commit %s.
+functions are what they were (`+"`scripts/mutants/found.jsonl`"+`). Last written on %s at commit %s.
 
 Of %d, the simulator found %d, and does not contain what %d change. Of %d the table says why it cannot find them; it looked for %d of these as
 well, and found none. The tests found %d. Of %d no line can be changed.

@@ -430,14 +430,22 @@ func (d *decider) charge(ctx context.Context, rc *receipt, n int) error {
 // refund gives units of a key back that were taken by any process, and returns how many.
 func (d *decider) refund(ctx context.Context, budget time.Duration, s *spec, key string, n int64) (int64, error) {
 	id := lua.EncodeID(key)
-	d.local.Refund(id, s.local(d.claim(d.redis.Server(id), s, id), d.phase), n)
 	defer d.denials.Forget(id)
 	o := &redislink.Op{ID: id, Taken: &lua.Taken{Keys: d.redis.Names.KeysOf(s.args.Kind, id), Params: s.args, Units: n}}
-	if err := d.redis.Ask(ctx, d.redis.Server(id), o, budget); err != nil {
+	err := d.redis.Ask(ctx, d.redis.Server(id), o, budget)
+	most := n // what Redis has given back, or may have, is owed as before
+	switch {
+	case err == nil:
+		most -= o.Given
+	case !redislink.NeverExecuted(err):
+		most = 0
+	}
+	forgiven := d.local.Refund(id, s.local(d.claim(d.redis.Server(id), s, id), d.phase), n, most)
+	if err != nil {
 		return 0, redislink.CallerError(ctx, key, err)
 	}
 	d.local.Returned(s.args.Kind, id, o.Given)
-	return o.Given, nil
+	return o.Given + forgiven, nil
 }
 
 // block denies a key for us microseconds.

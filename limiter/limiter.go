@@ -266,7 +266,8 @@ func (l *Limiter) decide(ctx context.Context, c *call, key string, rc *receipt, 
 // their place.
 //
 // When Redis cannot be reached, the units are given back in this process only, and the error
-// is ErrUnavailable. Other errors are those of Allow.
+// is ErrUnavailable. Of units of an outage that Redis is still to be charged with, those that
+// it does not give back are not charged. Other errors are those of Allow.
 func (l *Limiter) Refund(ctx context.Context, key string, n int, limit ...Limit) error {
 	s, err := l.enter(ctx, key, n, l.limits.choose(ctx, key, last(limit)))
 	if err != nil || n == 0 {

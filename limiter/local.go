@@ -82,7 +82,7 @@ func (e *local) charge(_ context.Context, rc *receipt, n int) error {
 }
 
 func (e *local) refund(_ context.Context, s *spec, key string, n int64) error {
-	e.store.Refund(key, s.args.Params, n)
+	e.store.Refund(key, s.args.Params, n, 0)
 	return nil
 }
 

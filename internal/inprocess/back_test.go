@@ -33,7 +33,7 @@ func TestGiveBackAfterwards(t *testing.T) {
 				s.Decide("k", p, 0)
 			}, 3},
 			"reset, then used":     {func(s *Store) { s.Reset("k"); s.Decide("k", p, 4) }, 6},
-			"all given back":       {func(s *Store) { s.Refund("k", p, 10) }, 10},
+			"all given back":       {func(s *Store) { s.Refund("k", p, 10, 10) }, 10},
 			"charged beyond limit": {func(s *Store) { s.Charge("k", p, 50, nil) }, 5},
 		} {
 			now := int64(start)

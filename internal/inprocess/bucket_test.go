@@ -174,7 +174,7 @@ func TestRefundOfABlockedKey(t *testing.T) {
 		now := t0
 		s := storeAt(t, 10, &now)
 		s.Block("k", p, sec)
-		s.Refund("k", p, 3)
+		s.Refund("k", p, 3, 3)
 		now += sec
 		if d := s.Decide("k", p, 0); !d.Allowed || d.Remaining != 10 {
 			t.Errorf("%v: %+v", kind, d)

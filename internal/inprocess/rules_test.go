@@ -150,17 +150,17 @@ func TestRefundsOfAKey(t *testing.T) {
 		p := mustParams(t, algo.Limit{Kind: kind, N: 10, Per: 3600 * sec, Burst: 10})
 		now := t0
 		s := storeAt(t, 10, &now)
-		s.Refund("k", p, 3)
+		s.Refund("k", p, 3, 3)
 		if s.Len() != 0 {
 			t.Errorf("%v: a refund makes a key", kind)
 		}
 		s.Decide("k", p, 7)
-		s.Refund("k", p, 3)
+		s.Refund("k", p, 3, 3)
 		if d := s.Decide("k", p, 0); d.Remaining != 6 {
 			t.Errorf("%v: %d left", kind, d.Remaining)
 		}
 		s.Observe("k", p, algo.Decision{Allowed: true, Remaining: 5, ResetAfter: 1800 * sec}, 1, 0)
-		s.Refund("k", p, 3)
+		s.Refund("k", p, 3, 3)
 		if d := s.Decide("k", p, 0); d.Remaining != 5 {
 			t.Errorf("%v: %d left after Redis said 5", kind, d.Remaining)
 		}

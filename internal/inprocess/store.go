@@ -165,12 +165,14 @@ func (s *Store) GiveBack(id string, rc *Receipt, n int64) int64 {
 	return e.giveBack(&rc.params, now, rc.at, rc.units, n)
 }
 
-// Refund returns n units of id, under p, that were taken just now by any caller.
-func (s *Store) Refund(id string, p algo.Params, n int64) {
+// Refund returns n units of id, under p, that were taken just now by any caller. Up to most of them
+// are not owed any more: it returns how many were.
+func (s *Store) Refund(id string, p algo.Params, n, most int64) (forgiven int64) {
 	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
-	if d := st.debts[debtKey{p.Kind, id}]; d != nil {
-		d.forgive(now, now, n, n)
+	if d := st.debts[debtKey{p.Kind, id}]; d != nil && most > 0 {
+		forgiven = min(most, d.units)
+		d.forgive(now, now, most, most)
 	}
 	e := st.get(p.Kind, id, h)
 	switch {
@@ -180,6 +182,7 @@ func (s *Store) Refund(id string, p algo.Params, n int64) {
 	default:
 		algo.Refund(p, e.state, now, n)
 	}
+	return forgiven
 }
 
 // Charge takes up to n units of id, as many as there is room for, whatever they

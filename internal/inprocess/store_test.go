@@ -420,7 +420,7 @@ func TestRefundForgivesADebt(t *testing.T) {
 		if d := s.Take("k", &p, 7, &p, nil); !d.Allowed {
 			t.Fatalf("%v: %+v", kind, d)
 		}
-		s.Refund("k", p, 3)
+		s.Refund("k", p, 3, 3)
 		of := s.Debtors()
 		if len(of) != 1 {
 			t.Fatalf("%v: %d debts", kind, len(of))

@@ -125,6 +125,9 @@ func (b *Outbox) Reconcile(ctx context.Context) {
 	debtors := b.local.Debtors()
 	for _, srv := range b.link.Servers() {
 		mine := slices.DeleteFunc(slices.Clone(debtors), func(d inprocess.Debtor) bool { return b.link.Server(d.ID()) != srv })
+		if len(mine) == 0 || !b.answers(ctx, srv) {
+			continue
+		}
 		for batch := range slices.Chunk(mine, callKeys) {
 			if ctx.Err() != nil || !srv.Answers() {
 				break
@@ -144,9 +147,18 @@ func (b *Outbox) Reconcile(ctx context.Context) {
 	}
 }
 
+// answers reports whether srv does. If that is not known it is asked, as nothing else may ask it: the first part of
+// a Multi asks for the later ones. What is sent must not be the probe, for what is lost with a reply is not sent again.
+func (b *Outbox) answers(ctx context.Context, srv *redislink.Server) bool {
+	return srv.Answers() || ctx.Err() == nil && b.link.Probe(ctx, srv)
+}
+
 // returnAll gives back what waits for that.
 func (b *Outbox) returnAll(ctx context.Context) {
 	for _, srv := range b.link.Servers() {
+		if !b.waitsFor(srv) || !b.answers(ctx, srv) {
+			continue
+		}
 		for ctx.Err() == nil && srv.Answers() {
 			back := b.take(srv)
 			if len(back) == 0 || !b.GiveBack(back) {
@@ -264,6 +276,13 @@ func (b *Outbox) keep(t lua.Taken) bool {
 	b.credits = append(b.credits, t)
 	b.waiting.Store(int64(len(b.credits)))
 	return true
+}
+
+// waitsFor reports whether there are units to be given back to a server.
+func (b *Outbox) waitsFor(srv *redislink.Server) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.credits, func(t lua.Taken) bool { return b.link.Server(t.Keys.ID()) == srv })
 }
 
 // take removes the first of the units to be given back to a server.

@@ -177,6 +177,28 @@ nothing to mend was found`, "check")
 	}
 }
 
+// TestCheckAsALimiter: a user with the permissions of a limiter, which may read neither INFO nor CONFIG, is shown what was not
+// checked.
+func TestCheckAsALimiter(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, strings.Fields("user lim on >secret ~holdfast:* -@all +hello +evalsha +evalsha_ro +eval +eval_ro +del"+
+		" +time +get +set +setrange +mget +pexpire +pttl +zcount +zadd +zrem +zcard"+
+		" +zscore +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"))
+	s := shell{t: t, env: map[string]string{"REDIS_URL": "redis://" + srv.Addr(), "REDIS_USER": "lim", "REDIS_PASSWORD": "secret"}}
+	s.want(exitDone, `
+#  Redis of an unknown version, of an unknown role, round trip # (slowest of 30 #)
+
+note    INFO cannot be read: NOPERM this user has no permissions to run the 'info' command
+        so: the version, the role, memory and what was evicted are not known, and were not checked
+        do: check with a user that has +info and +config|get; limiters need neither
+
+note    CONFIG cannot be read: NOPERM this user has no permissions to run the 'config|get' command
+        so: persistence, replicas and timeouts were not checked
+        do: check with a user that has +config|get; managed servers often do not show it
+
+nothing to mend was found`, "check")
+}
+
 // TestPublished: what processes publish is added up, found by a key that an operator types, and used to say
 // what remains.
 func TestPublished(t *testing.T) {

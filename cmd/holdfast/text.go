@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -46,7 +47,8 @@ func short(d operator.Duration) string {
 
 func (p *program) printCheck(c *operator.Checked) {
 	for _, s := range c.Servers {
-		p.printf("%s  Redis %s, %s, round trip %s (slowest of 30 %s)\n", p.paint(bold, safe(s.Addr)), safe(s.Version), safe(s.Role), short(s.P50), short(s.P99))
+		p.printf("%s  Redis %s, %s, round trip %s (slowest of 30 %s)\n", p.paint(bold, safe(s.Addr)),
+			safe(cmp.Or(s.Version, "of an unknown version")), safe(cmp.Or(s.Role, "of an unknown role")), short(s.P50), short(s.P99))
 	}
 	color := map[operator.Level]string{operator.Failing: red, operator.Risk: yellow, operator.Note: dim}
 	for _, f := range c.Findings {

@@ -69,8 +69,8 @@ type Server struct {
 // facts are what is known of one server.
 type facts struct {
 	Server
-	info, config map[string]string
-	configErr    error
+	info, config       map[string]string
+	infoErr, configErr error
 	// scripts are the errors of trials: of each algorithm, a peek, a heartbeat.
 	scripts map[string]error
 	// remote is that the server is not on this machine; tls that the connection is one of TLS.
@@ -140,7 +140,7 @@ func (o *Operator) examine(ctx context.Context, rdb *redis.Client) (*facts, erro
 	}
 	if text, err := rdb.Info(ctx, "all").Result(); err == nil {
 		f.info = infoOf(text)
-	} else if !isReply(err) {
+	} else if f.infoErr = err; !isReply(err) {
 		return nil, err
 	}
 	if f.info["cluster_enabled"] == "1" {

@@ -149,7 +149,7 @@ func TestRejectedWrites(t *testing.T) {
 		srv := redistest.Start(t, strings.Fields("user app on >secret ~holdfast:* -@all +hello +ping +time +evalsha +eval +get"))
 		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "app", Password: "secret"})
 		defer rdb.Close()
-		expect(t, rdb, "failing:permissions", "note:config")
+		expect(t, rdb, "failing:permissions", "note:info", "note:config")
 	})
 	t.Run("commands", func(t *testing.T) {
 		t.Parallel()

@@ -140,10 +140,14 @@ var rules = []rule{
 		What:   "FLUSHDB was called ${flushdb} times since the start",
 		Effect: "each time all limits start again, and blocks and tables of limits are lost",
 		Do:     "give limits a Redis of their own"},
+	{ID: "info", Level: Note, When: func(f *facts) bool { return f.infoErr != nil },
+		What:   "INFO cannot be read: ${info_error}",
+		Effect: "the version, the role, memory and what was evicted are not known, and were not checked",
+		Do:     "check with a user that has +info and +config|get; limiters need neither"},
 	{ID: "config", Level: Note, When: func(f *facts) bool { return f.configErr != nil },
 		What:   "CONFIG cannot be read: ${config_error}",
 		Effect: "persistence, replicas and timeouts were not checked",
-		Do:     "nothing; managed servers often do not show it"},
+		Do:     "check with a user that has +config|get; managed servers often do not show it"},
 }
 
 // trials search for what must be computed from it.
@@ -154,7 +158,10 @@ func (r *rule) of(f *facts) *Finding {
 		return nil
 	}
 	what := os.Expand(r.What, func(name string) string {
-		if name == "config_error" {
+		switch name {
+		case "info_error":
+			return f.infoErr.Error()
+		case "config_error":
 			return f.configErr.Error()
 		}
 		return cmp.Or(f.info[name], f.config[name], f.calls(name))

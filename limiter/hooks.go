@@ -46,9 +46,13 @@ type DecisionInfo struct {
 type CallInfo struct {
 	// Server is the server, by the name that it has in Health.
 	Server string
-	Class  breaker.Class
-	Err    error // nil when Class is breaker.ClassOK
-	Took   time.Duration
+	// Class is that of the call itself when it ended, which may be long after its callers have left. The
+	// breaker counts what they saw: for a call that had no connection within the budget that is
+	// breaker.ClassUnavailable, which becomes the Cause of a breaker.Change, where Class is
+	// breaker.ClassSlow if the client gave up later because of the deadline.
+	Class breaker.Class
+	Err   error // nil when Class is breaker.ClassOK
+	Took  time.Duration
 }
 
 // decisionHook is a Hooks.Decision, or nil.

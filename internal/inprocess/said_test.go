@@ -239,3 +239,24 @@ func TestClockOfAStore(t *testing.T) {
 		}
 	})
 }
+
+// TestReadsOfAnotherLimitRaiseNothing: what Redis has left of a larger limit of the same key does not raise what this process has left of
+// the limit that it charged, whether or not the key has a state here.
+func TestReadsOfAnotherLimitRaiseNothing(t *testing.T) {
+	small := mustParams(t, algo.Limit{Kind: algo.FixedWindow, N: 100, Per: 3600 * sec})
+	large := mustParams(t, algo.Limit{Kind: algo.FixedWindow, N: 1000, Per: 3600 * sec})
+	for _, known := range []bool{false, true} {
+		now := t0
+		s := storeAt(t, 4, &now)
+		if known {
+			s.Decide("k", small, 1)
+		}
+		s.Observe("k", small, algo.Decision{Allowed: true, Remaining: 10, ResetAfter: 60 * sec}, 90, 0)
+		now += sec
+		s.Observe("k", large, algo.Decision{Allowed: true, Remaining: 910, ResetAfter: 59 * sec}, 0, 0)
+		now += sec
+		if d := s.Decide("k", small, 0); d.Remaining != 10 {
+			t.Errorf("known %t: %d remaining", known, d.Remaining)
+		}
+	}
+}

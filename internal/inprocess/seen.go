@@ -76,6 +76,17 @@ func (st *stripe) room(hash uint64, until int64) *seen {
 	return x
 }
 
+// said is what Redis says now: how much is left of which limit, and until when that matters. Where only lower it
+// replaces what was said before, unless that left less of its limit: a replica may be behind, and another limit may have more.
+func said(limit, left, until *int64, lower bool, p *algo.Params, d *algo.Decision, now int64) {
+	end := now + d.ResetAfter
+	if lower && float64(*left)*float64(p.Cap) < float64(d.Remaining)*float64(*limit) {
+		*until = max(*until, end)
+		return
+	}
+	*limit, *left, *until = p.Cap, d.Remaining, end
+}
+
 // see notes what Redis said of a key without an entry: see Store.Observe.
 func (st *stripe) see(hash uint64, p *algo.Params, d algo.Decision, granted, now int64) {
 	x := st.seen.find(hash)
@@ -85,11 +96,7 @@ func (st *stripe) see(hash uint64, p *algo.Params, d algo.Decision, granted, now
 		}
 		x = st.room(hash, math.MaxInt64)
 	}
-	left := d.Remaining
-	if granted <= 0 && x.until > now && x.cap == p.Cap {
-		left = min(left, x.left) // a replica may be behind
-	}
-	x.cap, x.left, x.until = p.Cap, left, now+d.ResetAfter
+	said(&x.cap, &x.left, &x.until, granted <= 0 && x.until > now, p, &d, now)
 	if granted > 0 {
 		g := x.grants()
 		g.add(*p, granted, now, 0)

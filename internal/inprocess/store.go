@@ -226,11 +226,7 @@ func (s *Store) Observe(id string, p algo.Params, d algo.Decision, granted, ago 
 	if charged && (st.debts == nil || st.debts[debtKey{p.Kind, id}] == nil) {
 		o.restart = true
 	}
-	left := d.Remaining
-	if !charged && o.restart && o.seenUntil > now && o.seenCap == p.Cap {
-		left = min(left, o.seenLeft) // a replica may be behind
-	}
-	o.seenCap, o.seenLeft, o.seenUntil = p.Cap, left, now+d.ResetAfter
+	said(&o.seenCap, &o.seenLeft, &o.seenUntil, !charged && o.restart && o.seenUntil > now, &p, &d, now)
 	e.idleAt = max(e.idleAt, now+d.ResetAfter)
 	if charged {
 		o.grants.add(p, granted, now, e.away(now, ago))

@@ -3,6 +3,7 @@ package inprocess
 import (
 	"fmt"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
@@ -599,4 +600,34 @@ func TestWhatHasPassedLowersNothing(t *testing.T) {
 			t.Errorf("local %v: %d left of 9", local, d.Remaining)
 		}
 	}
+}
+
+// TestBlockedTakesNoLock: that no key is blocked, or none any more, is known without the lock of a key's stripe, which each
+// decision of an outage would take under the policy Open.
+func TestBlockedTakesNoLock(t *testing.T) {
+	p := mustParams(t, algo.Limit{Kind: algo.GCRA, N: 10, Per: sec, Burst: 10})
+	now := t0
+	s := storeAt(t, 4, &now)
+	unlocked := func(when string) {
+		left := make(chan int64, 1)
+		s.each(func(*stripe) {
+			go func() { left <- s.Blocked(p.Kind, "k") }()
+			select {
+			case us := <-left:
+				if us != 0 {
+					t.Errorf("%s: blocked for %d", when, us)
+				}
+			case <-time.After(time.Minute):
+				t.Errorf("%s: it waits for the lock", when)
+			}
+		})
+	}
+	unlocked("before")
+	s.Block("k", p, 2*sec)
+	s.Block("other", p, sec)
+	if now += sec; s.Blocked(p.Kind, "k") != sec || s.Blocked(p.Kind, "other") != 0 {
+		t.Error("the block has ended")
+	}
+	now += sec
+	unlocked("after")
 }

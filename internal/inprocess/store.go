@@ -286,6 +286,9 @@ func (s *Store) Block(id string, p algo.Params, d int64) int64 {
 	longer := d > e.blocked(now)
 	left := algo.Block(e.blocks(), now, d)
 	e.idleAt = max(e.idleAt, now+left)
+	for end := st.totals.blocked.Load(); end < now+left && !st.totals.blocked.CompareAndSwap(end, now+left); {
+		end = st.totals.blocked.Load()
+	}
 	if longer {
 		o := e.out()
 		if o.unsent == nil {
@@ -325,8 +328,11 @@ func (s *Store) Unsent(kind algo.Kind, id string) int64 {
 	return left
 }
 
-// Blocked returns the time left of a block of id by this process.
+// Blocked returns the time left of a block of id by this process, without a lock while no key is blocked.
 func (s *Store) Blocked(kind algo.Kind, id string) int64 {
+	if end := s.totals.blocked.Load(); end == 0 || end <= s.now() {
+		return 0
+	}
 	st, h, now := s.lock(id)
 	defer st.mu.Unlock()
 	if e := st.get(kind, id, h); e != nil {

@@ -19,6 +19,8 @@ const (
 type totals struct {
 	owed   atomic.Int64 // keys with a debt
 	unsent atomic.Int64 // blocks that Redis does not know of
+	// blocked is when the last of all blocks ends, so that no lock is taken where there are none.
+	blocked atomic.Int64
 }
 
 type stripe struct {

@@ -52,7 +52,8 @@ type ServerHealth struct {
 	LastFailure breaker.Class
 	// RetryAt is when Redis is asked again while the breaker is open.
 	RetryAt time.Time
-	// Decisions counts those on its keys since New, by source.
+	// Decisions counts those on its keys since New, by source. In a cluster those made before the masters
+	// were known, or on one that has left, are counted in Health.Decisions only.
 	Decisions map[Source]uint64
 	// Overloaded counts the requests since New that were not sent because they waited for their turn
 	// until their time was over, while the server answered others: this process asks for more than

@@ -253,3 +253,24 @@ func TestDenialsOfWhatIsMissing(t *testing.T) {
 		}
 	})
 }
+
+// TestNewLimitGivesBackWhatIsHeld: units that are held under a limit are not spent under another one, and go back when that
+// is set.
+func TestNewLimitGivesBackWhatIsHeld(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		make := clients(t, r)
+		lim := newLimiter(t, make(), daily(100), patient(), limiter.WithLease(40, time.Hour))
+		other := newLimiter(t, make(), daily(100), patient())
+		_, err := lim.Allow(t.Context(), "k")
+		must(t, err)
+		time.Sleep(10 * time.Millisecond)
+		if n := left(t, other, "k"); n != 60 {
+			t.Errorf("%d are left beside a lease", n)
+		}
+		must(t, lim.SetLimit(daily(200)))
+		time.Sleep(10 * time.Millisecond)
+		if n := left(t, other, "k"); n != 99 {
+			t.Errorf("%d are left", n)
+		}
+	})
+}

@@ -116,8 +116,8 @@ func (l *Limiter) Limit() Limit { return l.limits.live.Load().limit }
 
 // SetLimit changes the limiter's limit from the next decision on, in this process.
 // What was counted stays where that is meaningful, as with a Limit of a call: a raise takes
-// effect at once, and a cut denies until use has fallen below it. The error
-// matches ErrInvalidConfig, and then nothing has changed.
+// effect at once, and a cut denies until use has fallen below it. What is held (WithLease)
+// goes back. The error matches ErrInvalidConfig, and then nothing has changed.
 //
 // Other limiters that share its counts keep their limit until they are changed, too; it
 // is not an error that they differ meanwhile. New takes the limit that was set last. After

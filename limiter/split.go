@@ -170,7 +170,12 @@ func (p *shared) reset(ctx context.Context, s *spec, key string) error {
 
 func (p *shared) answers() time.Duration { return p.redis.Budget }
 
-func (p *shared) changed(limit Limit) { p.redis.Change(limit.Algorithm(), limit) }
+func (p *shared) changed(limit Limit) {
+	p.redis.Change(limit.Algorithm(), limit)
+	if p.leases != nil {
+		p.leases.GiveBackSoon()
+	}
+}
 
 func (p *shared) health() Health {
 	link := p.redis

@@ -167,14 +167,14 @@ func TestUnusedLeasesMakeRoom(t *testing.T) {
 		t.Fatal("a second lease of one")
 	}
 	later := time.Now().Add(time.Hour)
-	b.GiveBack(table.sweep(later))
+	b.GiveBack(table.sweep(later, false))
 	if got, want := b.units(), [][2]int64{{1, 4}}; !slices.Equal(got, want) {
 		t.Errorf("%v were given back, want %v", got, want)
 	}
 	if ls := table.Find("b", args, true); ls != nil {
 		t.Error("a lease that was used until a moment ago made room")
 	}
-	table.sweep(later.Add(time.Hour))
+	table.sweep(later.Add(time.Hour), false)
 	if ls := table.Find("b", args, true); ls == nil {
 		t.Error("a lease that is not used made no room")
 	}

@@ -51,7 +51,7 @@ func TestSmallLeases(t *testing.T) {
 		}
 		var none Units
 		none.Undo(1) // of no lease
-		b.GiveBack(table.sweep(now.Add(time.Hour)))
+		b.GiveBack(table.sweep(now.Add(time.Hour), false))
 		if got, want := b.units(), [][2]int64{{7, 1}}; !slices.Equal(got, want) {
 			t.Errorf("%v were given back, want %v", got, want)
 		}
@@ -242,7 +242,7 @@ func TestNothingIsGivenBack(t *testing.T) {
 			t.Error("the outbox was asked for nothing")
 		}
 		ls.Spend(6, time.Now())
-		if back := table.sweep(time.Now().Add(time.Hour)); len(back) != 0 {
+		if back := table.sweep(time.Now().Add(time.Hour), false); len(back) != 0 {
 			t.Errorf("%v are given back of nothing", back)
 		}
 	})
@@ -256,7 +256,7 @@ func TestUndoAfterTheEnd(t *testing.T) {
 		ls := table.Find("k", args, true)
 		bring(t, ls, Answer{Units: 5, At: 1})
 		units, _ := ls.Spend(2, time.Now())
-		b.GiveBack(table.sweep(time.Now().Add(time.Hour)))
+		b.GiveBack(table.sweep(time.Now().Add(time.Hour), false))
 		units.Undo(2)
 		if got, want := b.units(), [][2]int64{{1, 3}, {1, 2}}; !slices.Equal(got, want) {
 			t.Errorf("%v were given back, want %v", got, want)

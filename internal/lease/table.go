@@ -48,7 +48,7 @@ type stripe struct {
 func New(c Config) *Table {
 	t := &Table{cfg: c, seed: maphash.MakeSeed()}
 	t.sweeps = repeat.Task{Every: max(c.Age/sweepsPerAge, sweepLeast), Start: c.Start, Run: func(context.Context) (more bool) {
-		t.cfg.Outbox.GiveBack(t.sweep(time.Now()))
+		t.cfg.Outbox.GiveBack(t.sweep(time.Now(), t.closed.Load()))
 		return t.count.Load() > 0
 	}}
 	for i := range t.stripes {
@@ -99,22 +99,29 @@ func (t *Table) Drop(id string) {
 	}
 }
 
-// sweep takes out what is over, and the leases that are not used any more.
-func (t *Table) sweep(now time.Time) (back []lua.Taken) {
+// GiveBackSoon gives back everything, without waiting for that: what is asked for from now on may be under another limit.
+func (t *Table) GiveBackSoon() {
+	if back := t.sweep(time.Now(), true); len(back) > 0 {
+		t.cfg.Outbox.GiveBackSoon(back)
+	}
+}
+
+// sweep takes out what is over, or all, and the leases that are not used any more.
+func (t *Table) sweep(now time.Time, all bool) (back []lua.Taken) {
 	for i := range t.stripes {
-		back = append(back, t.sweepStripe(&t.stripes[i], now)...)
+		back = append(back, t.sweepStripe(&t.stripes[i], now, all)...)
 	}
 	// In an order that is the same in each run.
 	slices.SortFunc(back, func(a, b lua.Taken) int { return strings.Compare(a.Keys.ID(), b.Keys.ID()) })
 	return back
 }
 
-func (t *Table) sweepStripe(st *stripe, now time.Time) (back []lua.Taken) {
+func (t *Table) sweepStripe(st *stripe, now time.Time, all bool) (back []lua.Taken) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for id, list := range st.byID {
 		kept := slices.DeleteFunc(list, func(ls *Lease) bool {
-			units, unused := ls.sweep(now, t.closed.Load())
+			units, unused := ls.sweep(now, all)
 			back = append(back, units...)
 			if !unused {
 				return false
@@ -136,5 +143,5 @@ func (t *Table) sweepStripe(st *stripe, now time.Time) (back []lua.Taken) {
 func (t *Table) Close() {
 	t.closed.Store(true)
 	t.sweeps.End()
-	t.cfg.Outbox.GiveBack(t.sweep(time.Now()))
+	t.cfg.Outbox.GiveBack(t.sweep(time.Now(), t.closed.Load()))
 }

@@ -22,7 +22,7 @@ func TestALeaseInUseIsKept(t *testing.T) {
 		ls := table.Find("k", args, true)
 		kept := func(at time.Duration, want bool) {
 			t.Helper()
-			b.GiveBack(table.sweep(now.Add(at)))
+			b.GiveBack(table.sweep(now.Add(at), false))
 			if found := table.Find("k", args, false) == ls; found != want {
 				t.Errorf("after %v: kept: %v", at, found)
 			}
@@ -158,11 +158,11 @@ func TestTwoLimitsOfAKey(t *testing.T) {
 		table.Find("k", args, true)
 		ls := table.Find("k", &other, true)
 		bring(t, ls, Answer{Units: 2, Sent: now.Add(time.Hour)})
-		table.sweep(now.Add(time.Hour))
+		table.sweep(now.Add(time.Hour), false)
 		if table.Find("k", args, false) != nil || table.Find("k", &other, false) != ls {
 			t.Error("the lease that is used is not the one that stays")
 		}
-		table.sweep(now.Add(time.Hour))
+		table.sweep(now.Add(time.Hour), false)
 		table.Drop("k")
 		if held := ls.View(now).Held; held != 0 {
 			t.Errorf("%d units are held after a reset", held)
@@ -179,7 +179,7 @@ func TestGiveBacksHaveOneOrder(t *testing.T) {
 			bring(t, table.Find(fmt.Sprint(i), args, true), Answer{Units: 2})
 		}
 		var ids []string
-		for _, back := range table.sweep(time.Now().Add(time.Hour)) {
+		for _, back := range table.sweep(time.Now().Add(time.Hour), false) {
 			ids = append(ids, back.Keys.ID())
 		}
 		if len(ids) != 50 || !slices.IsSorted(ids) {

@@ -45,6 +45,7 @@ func (x *exchange) run() (*http.Response, error) {
 		}
 		r, err := x.attempt()
 		if err != nil {
+			x.adm.GiveBack()
 			return x.stop(&admission.Stop{Reason: retry.ReplayFailed, Err: err})
 		}
 		resp, err := x.send(r)

@@ -39,7 +39,8 @@ type Call struct {
 	sentAt  time.Duration   // when the last one was sent, by pace
 	draw    float64         // of the throttle, for this attempt
 	drawn   bool
-	turn    turn // in the line in which it stood last
+	turn    turn                    // in the line in which it stood last
+	taken   []func(context.Context) // gives back what was taken of learnt limits for this attempt
 	scopes  []string
 	more    bool // of them have become known since it began to stand in lines
 }
@@ -64,6 +65,14 @@ func Begin(ctx context.Context, c *Client, host, key string) Call {
 // cooldown is void: those who had one do not come back together at its end, but by the
 // limiter again.
 func (x *Call) Admit() *Stop {
+	s := x.admit()
+	if s != nil {
+		x.GiveBack()
+	}
+	return s
+}
+
+func (x *Call) admit() *Stop {
 	x.drawn = false
 	x.look()
 	for {
@@ -80,6 +89,7 @@ func (x *Call) Admit() *Stop {
 		if !void {
 			break
 		}
+		x.GiveBack() // it is taken again with the next turn
 	}
 	return x.throttle() // the host may have failed during the waits
 }
@@ -151,10 +161,25 @@ func (x *Call) cooling() bool {
 // Send counts an attempt that is about to be sent, and returns its number, from 1.
 func (x *Call) Send() int {
 	x.sent++
+	x.taken = nil
 	if x.pace != nil {
 		x.sentAt = x.pace.start()
 	}
 	return x.sent
+}
+
+// GiveBack gives back what the attempt has of learnt limits: one that was admitted is not sent.
+func (x *Call) GiveBack() {
+	if len(x.taken) == 0 {
+		return
+	}
+	taken := x.taken
+	x.taken = nil
+	Whole(x.ctx, func(ctx context.Context) {
+		for _, back := range taken {
+			back(ctx)
+		}
+	})
 }
 
 // Sent returns how many attempts were sent.
@@ -162,7 +187,8 @@ func (x *Call) Sent() int { return x.sent }
 
 // Learnt is a limiter of what servers say of their quotas.
 type Learnt interface {
-	limiter.Allower
+	// Take asks for one request. back, if not nil, gives back what was taken, if that is not sent.
+	Take(ctx context.Context, key string) (res limiter.Result, back func(context.Context))
 	blocker
 }
 

@@ -23,6 +23,7 @@ type script struct {
 	err     error
 	asked   []string // key and cost of each question
 	blocked []string // key and time of each Block
+	back    []string // key of each request that was given back
 }
 
 func (s *script) AllowN(_ context.Context, key string, n int) (limiter.Result, error) {
@@ -45,6 +46,15 @@ type blocking struct{ *script }
 func (b blocking) Block(_ context.Context, key string, d time.Duration, _ ...limiter.Limit) error {
 	b.blocked = append(b.blocked, key+" "+d.String())
 	return nil
+}
+
+// Take is AllowN, of what is learnt.
+func (b blocking) Take(ctx context.Context, key string) (limiter.Result, func(context.Context)) {
+	res, err := b.AllowN(ctx, key, 1)
+	if err != nil || !res.Allowed {
+		return res, nil
+	}
+	return res, func(context.Context) { b.back = append(b.back, key) }
 }
 
 func newClient(t *testing.T, l limiter.Allower, change func(*Settings)) *Client {
@@ -219,11 +229,76 @@ func TestLearntIsAskedLast(t *testing.T) {
 		if s := x.Admit(); s == nil || s.Reason != retry.Throttled || s.Key != "k#a" || s.Wait != time.Hour || len(learnt.asked) != 1 {
 			t.Errorf("%+v, asked %v", s, learnt.asked)
 		}
-		learnt.err = errors.New("down") // of a quota that nobody has configured
-		if s := x.Admit(); s != nil {
-			t.Errorf("%+v", s)
-		}
 	})
+}
+
+// TestLearntUnitsOfAnUnsentCallAreGivenBack: of a call that ends at a later gate, or begins again.
+func TestLearntUnitsOfAnUnsentCallAreGivenBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer limiter.Result // of the key, for which another wait is asked after its scope
+		cool   bool
+		cancel bool
+		throws bool // by the throttle, while it waits
+		back   string
+	}{
+		"denied":     {answer: denied(time.Hour, limiter.SourceLocal), back: "k#a"},
+		"sent later": {answer: denied(2*time.Second, limiter.SourceLocal)},
+		"void":       {answer: denied(2*time.Second, limiter.SourceLocal), cool: true, back: "k#a"},
+		"canceled":   {answer: denied(2*time.Second, limiter.SourceLocal), cancel: true, back: "k#a"},
+		"throttled":  {answer: denied(2*time.Second, limiter.SourceLocal), throws: true, back: "k#a"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			learnt := &script{answers: map[string][]limiter.Result{"k": {c.answer}}}
+			cl := newClient(t, nil, func(s *Settings) {
+				s.Throttle = &retry.ThrottleSettings{MinRequests: 1, Rand: func() float64 { return 0 }}
+			})
+			canceled := make(chan struct{})
+			x := Begin(t.Context(), cl, "h", "k")
+			x.Scopes, x.Learnt, x.Canceled = scoped("k#a"), blocking{learnt}, canceled
+			time.AfterFunc(time.Second, func() {
+				other := Begin(t.Context(), cl, "h", "k")
+				if c.cool {
+					other.Cool(Cooldown{For: 10 * time.Second, Scope: "k#a"})
+				}
+				if c.cancel {
+					close(canceled)
+				}
+				for range 20 {
+					if c.throws {
+						other.Report(Failed)
+					}
+				}
+			})
+			stops := !c.cool && c.back != ""
+			if s := x.Admit(); (s != nil) != stops {
+				t.Fatalf("%s: %+v", name, s)
+			}
+			if !stops {
+				x.Send()
+				x.GiveBack() // nothing is left of what was sent
+			}
+			if got := strings.Join(learnt.back, ", "); got != c.back {
+				t.Errorf("%s: gave back %q of %v, want %q", name, got, learnt.asked, c.back)
+			}
+		})
+	}
+}
+
+// TestNotSentAfterAll: what was admitted gives back what it has of learnt limits.
+func TestNotSentAfterAll(t *testing.T) {
+	learnt := new(script)
+	x := Begin(t.Context(), newClient(t, nil, nil), "h", "k")
+	x.Scopes, x.Learnt = scoped("k#a"), blocking{learnt}
+	for range 2 {
+		if s := x.Admit(); s != nil {
+			t.Fatalf("%+v", s)
+		}
+		x.GiveBack()
+		x.GiveBack()
+	}
+	if got := strings.Join(learnt.back, ", "); got != "k#a, k, k#a, k" {
+		t.Errorf("gave back %s", got)
+	}
 }
 
 // TestAdaptiveWaitIsNamed as such.

@@ -76,23 +76,13 @@ func (x *Call) ask() (a wait.Answer, err error) {
 			return a, x.ends(s)
 		}
 	}
-	lim := x.c.s.Limiter
-	if of.learnt {
-		lim = x.Learnt
-	}
-	if lim == nil || of.scope && !of.learnt && x.c.block == nil {
+	if !of.learnt && (x.c.s.Limiter == nil || of.scope && x.c.block == nil) {
 		return wait.Answer{Go: true}, nil
 	}
-	ctx := x.ctx
-	if n > 0 && !of.learnt && x.c.mayShape() {
-		ctx = wait.WithMostDelay(ctx, x.Allow.Most(ctx)) // a place that comes later is not taken
-	}
-	res, err := lim.AllowN(ctx, of.key, n)
+	res, err := x.decide(of, n)
 	switch {
 	case err != nil && x.gone():
 		return a, x.ends(&Stop{})
-	case err != nil && of.learnt: // a quota that is not configured must not stop a call
-		return wait.Answer{Go: true}, nil
 	case err != nil:
 		return a, x.ends(&Stop{Reason: retry.LimiterFailed, Key: x.turn.of.key, Err: err})
 	}
@@ -126,6 +116,22 @@ func (x *Call) ask() (a wait.Answer, err error) {
 		a.After = wait.Spread(a.After, min(a.After/4, maxJitter), a.Most)
 	}
 	return a, nil
+}
+
+// decide asks the limiter of a line.
+func (x *Call) decide(of lineOf, n int) (limiter.Result, error) {
+	if of.learnt {
+		res, back := x.Learnt.Take(x.ctx, of.key)
+		if back != nil {
+			x.taken = append(x.taken, back)
+		}
+		return res, nil
+	}
+	ctx := x.ctx
+	if n > 0 && x.c.mayShape() {
+		ctx = wait.WithMostDelay(ctx, x.Allow.Most(ctx)) // a place that comes later is not taken
+	}
+	return x.c.s.Limiter.AllowN(ctx, of.key, n)
 }
 
 // closed reports whether the gate of the line is closed.

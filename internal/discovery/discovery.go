@@ -127,13 +127,13 @@ func (d *Discovery) Close() error {
 	return d.pacer.Close()
 }
 
-// AllowN decides on one request of a key under what is known of its quotas; where that is
-// nothing, requests wait for what the first one learns. n is not used: servers count requests.
-// Without an answer of the limiter, such as under fallback.Closed, it admits: a quota that is
-// not configured must not stop anything.
-func (d *Discovery) AllowN(ctx context.Context, key string, _ int) (limiter.Result, error) {
+// Take decides on one request of a key under what is known of its quotas; where that is
+// nothing, requests wait for what the first one learns. Without an answer of the limiter, such as
+// under fallback.Closed, it admits: a quota that is not configured must not stop anything. back, if
+// not nil, gives back what was taken, for a request that is not sent after all.
+func (d *Discovery) Take(ctx context.Context, key string) (admitted limiter.Result, back func(context.Context)) {
 	e := d.entry(key)
-	admitted := limiter.Result{Allowed: true}
+	admitted.Allowed = true
 	if e == nil {
 		return admitted, nil
 	}
@@ -149,16 +149,19 @@ func (d *Discovery) AllowN(ctx context.Context, key string, _ int) (limiter.Resu
 			return res, nil
 		}
 	default:
-		res, ok := d.take(ctx, key, e, quotas, now)
+		res, taken, ok := d.take(ctx, key, e, quotas, now)
 		if !ok && !e.asksAgain(&res, now) {
 			return res, nil
 		}
 		admitted.Remaining, admitted.Source = res.Remaining, res.Source
+		if len(taken) > 0 {
+			back = func(ctx context.Context) { e.giveBack(ctx, taken) }
+		}
 	}
 	e.mu.Lock()
 	e.count(now)
 	e.mu.Unlock()
-	return admitted, nil
+	return admitted, back
 }
 
 // asksAgain reports whether a request that is denied for long is still sent: no answer of
@@ -213,11 +216,10 @@ func (e *entry) paced(now time.Time) (all []paces) {
 }
 
 // take takes a request from all quotas, or from none.
-func (d *Discovery) take(ctx context.Context, key string, e *entry, quotas []paces, now time.Time) (res limiter.Result, ok bool) {
-	taken := make([]*limiter.Reservation, 0, len(quotas))
+func (d *Discovery) take(ctx context.Context, key string, e *entry, quotas []paces, now time.Time) (res limiter.Result, all []taken, ok bool) {
 	for _, q := range quotas {
 		if q.none {
-			return limiter.Result{Limit: q.limit, RetryAfter: q.until.Sub(now)}, false
+			return limiter.Result{Limit: q.limit, RetryAfter: q.until.Sub(now)}, nil, false
 		}
 	}
 	for _, q := range quotas {
@@ -226,23 +228,41 @@ func (d *Discovery) take(ctx context.Context, key string, e *entry, quotas []pac
 			continue
 		}
 		if r.Allowed {
-			if len(taken) == 0 || r.Remaining < res.Remaining {
+			if len(all) == 0 || r.Remaining < res.Remaining {
 				res = r.Result
 			}
-			taken = append(taken, r)
+			all = append(all, taken{q.name, r})
 			e.note(q.name, r.Remaining)
 			continue
 		}
-		for _, t := range taken {
-			_ = t.Cancel(ctx) // else it drains
-		}
+		e.giveBack(ctx, all)
 		// Others have a part of the window only until it ends.
 		if left := q.until.Sub(now); left > 0 && left < r.RetryAfter {
 			r.RetryAfter = left
 		}
-		return r.Result, false
+		return r.Result, nil, false
 	}
-	return res, true
+	return res, all, true
+}
+
+// taken is a request of one quota.
+type taken struct {
+	name int64
+	r    *limiter.Reservation
+}
+
+// giveBack gives back what was taken for a request that is not sent.
+func (e *entry) giveBack(ctx context.Context, all []taken) {
+	for _, t := range all {
+		if t.r.Cancel(ctx) != nil {
+			continue // then it drains
+		}
+		e.mu.Lock()
+		if q := e.find(t.name); q != nil {
+			q.left = min(q.left+1, q.limit)
+		}
+		e.mu.Unlock()
+	}
 }
 
 // note remembers what is left of a quota.

@@ -23,6 +23,12 @@ func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota,
 	return paced
 }
 
+// AllowN is Take for a request that is sent.
+func (d *Discovery) AllowN(ctx context.Context, key string, _ int) (limiter.Result, error) {
+	res, _ := d.Take(ctx, key)
+	return res, nil
+}
+
 // admitted counts what is admitted of n requests at once.
 func admitted(t *testing.T, d *Discovery, key string, n int) (count int) {
 	t.Helper()

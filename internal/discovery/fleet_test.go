@@ -296,3 +296,43 @@ func TestCallerLeavesWhileItIsSaved(t *testing.T) {
 		}
 	})
 }
+
+// TestUnsentRequestsAreGivenBack to each quota, which then has room for as many others, and knows it.
+func TestUnsentRequestsAreGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, err := New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		a, b := said(10, 9, time.Minute, time.Minute), said(5, 4, time.Minute, time.Minute)
+		a.Name, b.Name = "a", "b"
+		d.Observe(t.Context(), "k", []retry.Quota{a, b}, false, time.Now())
+		for range 20 {
+			res, back := d.Take(t.Context(), "k")
+			if !res.Allowed || res.Remaining != 3 || back == nil {
+				t.Fatalf("%+v", res)
+			}
+			back(t.Context())
+			back(t.Context()) // only once
+		}
+		e := d.keys.Get("k")
+		for i, left := range []int64{9, 4} {
+			if got := e.quotas[i].left; got != left {
+				t.Errorf("quota %d has %d left, want %d", i, got, left)
+			}
+		}
+		if n := admitted(t, d, "k", 20); n != 4 {
+			t.Errorf("%d were admitted, of 4", n)
+		}
+		if _, back := d.Take(t.Context(), "k"); back != nil {
+			t.Error("a denied request is given back")
+		}
+		for range 3 { // what the first quota has granted is given back where the second one denies
+			d.Take(t.Context(), "k")
+		}
+		if got := e.quotas[0].left; got != 5 {
+			t.Errorf("%d are left of the first, want 5", got)
+		}
+	})
+}

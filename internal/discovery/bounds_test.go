@@ -140,11 +140,11 @@ func TestAdopt(t *testing.T) {
 
 	e := entry{quotas: []quota{{name: 5, limit: 10, window: time.Second, left: 3}}}
 	record := []lua.LearntQuota{{Name: 5, Limit: 10, Window: 1e6}}
-	if e.adopt(record, now) || e.quotas[0].left != 3 {
+	if changed, later := e.adopt(record, now); changed || later || e.quotas[0].left != 3 {
 		t.Errorf("the same: %+v", e.quotas)
 	}
 	for _, other := range []lua.LearntQuota{{Name: 5, Limit: 11, Window: 1e6}, {Name: 5, Limit: 11, Window: 2e6}, {Name: 6, Limit: 11, Window: 2e6}} {
-		if !e.adopt([]lua.LearntQuota{other}, now) {
+		if changed, _ := e.adopt([]lua.LearntQuota{other}, now); !changed {
 			t.Errorf("%+v is no change", other)
 		}
 	}

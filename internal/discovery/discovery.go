@@ -478,13 +478,17 @@ func (d *Discovery) load(ctx context.Context, key string, e *entry) {
 	if e.changed.After(now) {
 		return // by a response, meanwhile
 	}
-	if e.adopt(all, time.Now()) {
+	changed, later := e.adopt(all, time.Now())
+	if changed {
 		e.changed, e.saved = time.Now(), time.Now()
+	}
+	if later {
+		e.saved = time.Time{} // the next response saves it: the fleet sends by one limit
 	}
 }
 
-// adopt takes what Redis has, and reports whether the limits are others. mu is held.
-func (e *entry) adopt(all []lua.LearntQuota, now time.Time) (changed bool) {
+// adopt takes what Redis has, and reports whether the limits are others, and whether some were cut later here. mu is held.
+func (e *entry) adopt(all []lua.LearntQuota, now time.Time) (changed, later bool) {
 	kept := make([]quota, 0, retry.MaxQuotas)
 	for _, r := range all[:min(len(all), retry.MaxQuotas)] {
 		q := quota{left: -1}
@@ -492,11 +496,11 @@ func (e *entry) adopt(all []lua.LearntQuota, now time.Time) (changed bool) {
 			q = *known
 		}
 		changed = changed || q.limit != r.Limit || q.window != algo.Duration(r.Window)
-		q.adopt(r, now)
+		later = q.adopt(r, now) || later
 		kept = append(kept, q)
 	}
 	e.quotas = kept
-	return changed
+	return changed, later
 }
 
 // save tells the others.

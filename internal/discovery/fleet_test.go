@@ -2,6 +2,8 @@ package discovery
 
 import (
 	"context"
+	"errors"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -20,6 +22,7 @@ type memory struct {
 	at           time.Time
 	life         time.Duration
 	loads, saves int
+	away         bool // nothing is saved
 }
 
 func (m *memory) Load(context.Context, string) ([]lua.LearntQuota, error) {
@@ -37,6 +40,9 @@ func (m *memory) Load(context.Context, string) ([]lua.LearntQuota, error) {
 func (m *memory) Save(_ context.Context, _ string, all []lua.LearntQuota, life time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.away {
+		return errors.New("away")
+	}
 	m.all, m.at, m.life = all, time.Now(), life
 	m.saves++
 	return nil
@@ -333,6 +339,46 @@ func TestUnsentRequestsAreGivenBack(t *testing.T) {
 		}
 		if got := e.quotas[0].left; got != 5 {
 			t.Errorf("%d are left of the first, want 5", got)
+		}
+	})
+}
+
+// TestCutThatWasNotSavedIsSavedLater: a process that was rejected while nothing could be saved lets the fleet know
+// once it can. Until then it and the others would send by limits of their own, together more than the server admits.
+func TestCutThatWasNotSavedIsSavedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, fleet := fleetOf(t, 2)
+		a, b := fleet[0], fleet[1]
+		ten := said(10, 9, time.Minute, time.Minute)
+		observe(t, a, ten)
+		admitted(t, b, "k", 1)
+		reject := func(d *Discovery) { d.Observe(t.Context(), "k", nil, true, time.Now()) }
+		reject(a) // that one is known to all
+		time.Sleep(10 * time.Second)
+		admitted(t, b, "k", 1)
+		m.away = true
+		reject(b)
+		m.away = false
+		for _, d := range []*Discovery{b, a} {
+			time.Sleep(2 * refresh)
+			admitted(t, d, "k", 1)
+			d.Observe(t.Context(), "k", []retry.Quota{said(10, 5, time.Minute, time.Minute)}, false, time.Now())
+		}
+		of := func(d *Discovery) float64 {
+			e := d.keys.Get("k")
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return e.quotas[0].share(time.Now())
+		}
+		if pa, pb := of(a), of(b); math.Abs(pa-pb) > 0.01 || pb == 1 { // Redis has thousandths
+			t.Errorf("they send by %v and %v of the limit", pa, pb)
+		}
+		saves := m.saves
+		time.Sleep(2 * refresh)
+		admitted(t, b, "k", 1)
+		d, more := b.Learn("k", nil, false, time.Now())
+		if more != nil || m.saves != saves {
+			t.Errorf("%v: it is saved again", d)
 		}
 	})
 }

@@ -333,8 +333,9 @@ func (q *quota) record(now time.Time) lua.LearntQuota {
 	return r
 }
 
-// adopt takes what Redis keeps.
-func (q *quota) adopt(r lua.LearntQuota, now time.Time) {
+// adopt takes what Redis keeps, and reports whether this process has cut later: Redis was away, or others have
+// saved what they knew before that.
+func (q *quota) adopt(r lua.LearntQuota, now time.Time) (later bool) {
 	q.name, q.limit, q.window = r.Name, r.Limit, algo.Duration(r.Window)
 	if q.since.IsZero() {
 		q.since = now
@@ -348,6 +349,9 @@ func (q *quota) adopt(r lua.LearntQuota, now time.Time) {
 	} else if since := now.Add(-algo.Duration(r.Cut)); q.part.of == 0 || since.After(q.part.since) {
 		q.part.set(1000/float64(r.Stretch), since, q.part.used)
 		q.part.cut = since
+	} else {
+		later = q.part.since.Sub(since) > settle
 	}
 	q.taken, q.until = r.Taken, now.Add(algo.Duration(r.Left))
+	return later
 }

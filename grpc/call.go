@@ -37,7 +37,7 @@ func (x *call) run(seen *attempt, send func() error) error {
 		if err == nil {
 			return nil
 		}
-		x.adm.Report(evidenceOf(x.ctx, status.Code(err), time.Since(start), seen.unsent()))
+		x.adm.Report(evidenceOf(x.ctx, err, time.Since(start), seen.unsent()))
 		w, again := x.afterAttempt(err, seen)
 		if !again {
 			return err

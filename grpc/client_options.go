@@ -84,8 +84,8 @@ func WithBudget(b *retry.Budget) ClientOption {
 // ([limiter.Critical]) last to be rejected; one that is down, one in 200 or, if that is
 // more, 20 in two minutes. The others end at once, with [retry.HostFailing]. See [retry.Throttle]
 // for how it is measured. codes.Unavailable, Internal and DataLoss are failures, and so is a
-// deadline that ends a unary call after a second or more; codes.ResourceExhausted, Unknown
-// and calls that their callers cancel say nothing about the target.
+// deadline that ends a unary call after a second or more; codes.ResourceExhausted, Unknown,
+// messages that cannot be encoded, and calls that their callers cancel say nothing about the target.
 // Name is set by the client. OnChange is called too.
 func WithThrottle(s retry.ThrottleSettings) ClientOption {
 	return func(c *clientConfig) { c.admission.Throttle = &s }

@@ -36,6 +36,6 @@ func (s *clientStream) ended(err error) {
 	}
 	st := status.Convert(err)
 	// The length of a stream says nothing about the target.
-	s.call.adm.Report(evidenceOf(s.call.ctx, st.Code(), 0, s.seen.unsent()))
+	s.call.adm.Report(evidenceOf(s.call.ctx, err, 0, s.seen.unsent()))
 	s.call.learn(st.Code(), hintOf(st, s.Trailer()))
 }

@@ -42,7 +42,7 @@ func TestEvidence(t *testing.T) {
 		{gone, codes.Unavailable, 0, false, 0},
 		{gone, codes.Internal, 0, true, 0},
 	} {
-		if got := evidenceOf(c.ctx, c.code, c.took, c.unsent); got != c.want {
+		if got := evidenceOf(c.ctx, status.Error(c.code, "no"), c.took, c.unsent); got != c.want {
 			t.Errorf("%v after %v, unsent %v: %v, want %v", c.code, c.took, c.unsent, got, c.want)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -70,6 +72,26 @@ func TestThrottle(t *testing.T) {
 	}
 }
 
+// encodesNothing is a codec.
+type encodesNothing struct{}
+
+func (encodesNothing) Marshal(any) ([]byte, error) { return nil, errors.New("a field has no value") }
+func (encodesNothing) Unmarshal([]byte, any) error { return nil }
+func (encodesNothing) Name() string                { return "nothing" }
+
+// compressesNothing is a compressor.
+type compressesNothing struct{}
+
+func init() { encoding.RegisterCompressor(compressesNothing{}) }
+
+func (compressesNothing) Compress(io.Writer) (io.WriteCloser, error) {
+	return nil, errors.New("no memory")
+}
+func (compressesNothing) Decompress(io.Reader) (io.Reader, error) {
+	return nil, errors.New("no memory")
+}
+func (compressesNothing) Name() string { return "nothing" }
+
 // TestThrottleIgnores: what says nothing about the target, or that it works, rejects nothing.
 func TestThrottleIgnores(t *testing.T) {
 	for _, code := range []codes.Code{codes.ResourceExhausted, codes.Canceled, codes.Unknown, codes.NotFound, codes.InvalidArgument, codes.Unimplemented, codes.Aborted, codes.DeadlineExceeded} {
@@ -89,6 +111,30 @@ func TestThrottleIgnores(t *testing.T) {
 			})
 		})
 	}
+	t.Run("not encoded", func(t *testing.T) {
+		for kind, o := range map[string]grpc.CallOption{
+			"codec": grpc.ForceCodec(encodesNothing{}), "compressor": grpc.UseCompressor(compressesNothing{}.Name()),
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				c := inMemory(t, scripted(answer{}), paced(t, strict(1)))
+				for range 20 {
+					if _, err := c.UnaryCall(t.Context(), &testgrpc.SimpleRequest{ResponseSize: 1}, o); status.Code(err) != codes.Internal {
+						t.Fatalf("%s: %v", kind, err)
+					}
+					s, err := c.FullDuplexCall(t.Context(), o)
+					if err != nil {
+						t.Fatalf("%s: %v", kind, err)
+					}
+					if err = s.Send(&testgrpc.StreamingOutputCallRequest{Payload: new(testgrpc.Payload)}); status.Code(err) != codes.Internal {
+						t.Fatalf("%s: %v", kind, err)
+					}
+					if _, err = s.Recv(); status.Code(err) != codes.Internal {
+						t.Fatalf("%s: %v", kind, err)
+					}
+				}
+			})
+		}
+	})
 	t.Run("never sent", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := scripted(answer{})

@@ -126,3 +126,28 @@ func TestPermits(t *testing.T) {
 	}
 	inFlight(0)
 }
+
+// TestPermitsOfHooksThatPanic are released: a server that recovers serves the next call.
+func TestPermitsOfHooksThatPanic(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Start(t))
+	sem, err := semaphore.New(rdb, 1, limiter.WithBudget(5*time.Second), limiter.WithShare(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sem.Close() })
+	hook := func(context.Context, holdfastgrpc.Decision) { panic("of a hook") }
+	lim := local(t, limiter.GCRA(limiter.PerHour(1000), 1000))
+	opts := append(recovering(), limited(t, lim, holdfastgrpc.Everyone(), holdfastgrpc.WithConcurrency(sem, "at a time"), holdfastgrpc.WithHook(hook))...)
+	c := dial(t, serve(t, scripted(answer{}), opts...))
+	for range 3 {
+		if err := call(t.Context(), c); status.Code(err) != codes.Internal {
+			t.Error(err)
+		}
+		if err := drain(t.Context(), c); status.Code(err) != codes.Internal {
+			t.Error(err)
+		}
+	}
+	if n, err := sem.InFlight(t.Context(), "everyone"); n != 0 || err != nil {
+		t.Errorf("%d in flight, %v", n, err)
+	}
+}

@@ -82,7 +82,14 @@ func (s *Server) admit(ctx context.Context, rpc RPC) (permit *semaphore.Permit, 
 	d := newDecision(rpc, in)
 	d.Shadow = s.shadow && d.Code != codes.OK
 	if s.hook != nil {
+		returned := false
+		defer func() {
+			if !returned && permit != nil { // it panics, and permit is not the caller's
+				_ = permit.Release()
+			}
+		}()
 		s.hook(ctx, d)
+		returned = true
 	}
 	if d.Code == codes.OK || d.Shadow {
 		return permit, in.Reservation, nil

@@ -49,7 +49,7 @@
 // understood. Requests to that key wait until the cooldown ends. When the wait does not fit,
 // they get at once a response like the one by which the server asked for it, a 429 if that was
 // no rejection, with Retry-After and the header Holdfast-Not-Sent, or with [WithCooldownErrors] an [*Error]. After the cooldown, requests start
-// again spread over half of its length.
+// again spread over half of its length, or of what is left of the longest wait ([WithMaxWait]) where that is shorter.
 //
 // # Layers above that retry
 //

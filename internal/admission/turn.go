@@ -61,7 +61,10 @@ func (x *Call) stand(of lineOf) turn {
 // cool down is a block of the scope, which is asked about without taking anything.
 func (x *Call) ask() (a wait.Answer, err error) {
 	if x.closed() {
-		return wait.Answer{After: x.turn.cool.left, Over: x.turn.cool.spread, Most: x.Allow.Most(x.ctx)}, nil
+		left := x.turn.cool.left
+		// The others of the line need the rest of the longest wait, too: they came when this one did.
+		over := min(x.turn.cool.spread, max(0, x.Allow.Each-left)/2)
+		return wait.Answer{After: left, Over: over, Most: x.Allow.Most(x.ctx)}, nil
 	}
 	n, of := x.Cost, x.turn.of
 	if of.scope && !of.learnt {

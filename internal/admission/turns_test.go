@@ -178,3 +178,34 @@ func TestWaitBehindOthersThatEnds(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// TestAllWhoCanWaitComeBack: what a server asks for is just below the longest wait, so that those who have met it
+// together come back sooner than half of it later, all of them.
+func TestAllWhoCanWaitComeBack(t *testing.T) {
+	for _, asked := range []time.Duration{60 * time.Second, 110 * time.Second, 119 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newClient(t, nil, nil)
+			first := Begin(t.Context(), c, "h", "k")
+			first.Cool(Cooldown{For: asked})
+			start := time.Now()
+			var mu sync.Mutex
+			var last time.Duration
+			var wg sync.WaitGroup
+			for range 50 {
+				wg.Go(func() {
+					x := Begin(t.Context(), c, "h", "k")
+					if s := x.Admit(); s != nil {
+						t.Errorf("%v: %+v after %v", asked, s, time.Since(start))
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					last = max(last, time.Since(start))
+				})
+			}
+			wg.Wait()
+			if least := asked + min(asked/2, 2*time.Minute-asked)/3; last < least {
+				t.Errorf("%v: the last of 50 comes back after %v: they are not spread", asked, last)
+			}
+		})
+	}
+}

@@ -241,10 +241,9 @@ func (x *Call) Cool(c Cooldown) time.Duration {
 		x.c.logger.LogAttrs(x.ctx, slog.LevelInfo, "holdfast: cooling down",
 			slog.String("host", x.Host.Name), slog.Duration("for", d), slog.Time("until", time.Now().Add(d)), slog.String("source", c.Source))
 	}
-	if longer <= d/10 {
-		return d // many requests come back with one rejection: each prolongs it by a moment
+	if gates.News(key, d) {
+		x.tell(key, d)
 	}
-	x.tell(key, d)
 	return d
 }
 

@@ -367,6 +367,29 @@ func TestCooldown(t *testing.T) {
 	})
 }
 
+// TestFleetKnowsOfACooldownThatGrows: also where each answer prolongs it by less than a tenth, what the fleet knows
+// ends at most that much too soon.
+func TestFleetKnowsOfACooldownThatGrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim := &script{}
+		x := Begin(t.Context(), newClient(t, blocking{lim}, nil), "h", "k")
+		for range 21 {
+			x.Cool(Cooldown{For: 100 * time.Second})
+			time.Sleep(6 * time.Second)
+		}
+		if got := len(lim.blocked); got != 11 { // each second time
+			t.Errorf("the fleet knows of %d of 21: %v", got, lim.blocked)
+		}
+		time.Sleep(time.Hour)
+		for range 2 {
+			x.Cool(Cooldown{For: time.Second})
+		}
+		if got := len(lim.blocked); got != 12 {
+			t.Errorf("a new one is known %d times", got-11)
+		}
+	})
+}
+
 // TestCooldownOfAScope stops the calls that belong to it, and no others; who has its turn when
 // it begins does not go.
 func TestCooldownOfAScope(t *testing.T) {

@@ -32,6 +32,8 @@ type gate struct {
 	asked time.Time
 	// held is until, where that is only how long an answer is waited for.
 	held time.Time
+	// fleet is until when the fleet knows of it.
+	fleet time.Time
 	// spread is the time after until over which waiters come back.
 	spread time.Duration
 	// said is what the server answered.
@@ -101,6 +103,23 @@ func (g *gate) close(asked time.Duration, said any) (wasOpen bool, longer time.D
 		g.spread = d / 2
 	}
 	return old == 0, d - old
+}
+
+// News reports whether the fleet is to know that key cools down for d: what it knows ends sooner, by more than a tenth
+// of d. Many requests come back with one rejection, and each prolongs the cooldown by a moment.
+func (gs *Gates) News(key string, d time.Duration) bool {
+	g := gs.t.Get(key)
+	if g == nil {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	until := time.Now().Add(d)
+	if min(d, until.Sub(g.fleet)) <= d/10 {
+		return false
+	}
+	g.fleet = until
+	return true
 }
 
 // Hold closes the gate of key for d, and at most for the time that its server asked for, unless it cools

@@ -3,7 +3,6 @@ package retry
 import (
 	"cmp"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -47,23 +46,14 @@ type Budget struct {
 	epoch time.Time
 	floor *rate.Limiter // nil is none
 
-	// pending counts successes that are in no bucket yet: reading the clock
-	// for each would be most of what a success costs.
-	pending atomic.Int64
-
 	mu      sync.Mutex
 	at      int64 // the bucket of now
 	buckets [budgetBuckets]bucket
 	sum     bucket
 }
 
-const (
-	// budgetBuckets is how finely the window moves.
-	budgetBuckets = 10
-	// budgetPending is how many successes may wait for their bucket. One that
-	// waits may count for longer than its window; fewer than this do.
-	budgetPending = 8
-)
+// budgetBuckets is how finely the window moves.
+const budgetBuckets = 10
 
 // bucket counts in one tenth of the window, and all of it in sum.
 type bucket struct{ paid, spent int }
@@ -93,12 +83,13 @@ func NewBudget(s BudgetSettings) (*Budget, error) {
 
 // Deposit pays for one success.
 func (b *Budget) Deposit() {
-	if b == nil || b.pending.Add(1)%budgetPending != 0 {
+	if b == nil {
 		return
 	}
 	b.mu.Lock()
 	b.advance()
-	b.settle()
+	b.buckets[b.at%budgetBuckets].paid++
+	b.sum.paid++
 	b.mu.Unlock()
 }
 
@@ -109,7 +100,6 @@ func (b *Budget) Withdraw() bool {
 		return true
 	}
 	b.mu.Lock()
-	b.settle() // to when the clock was last read: none came later than now
 	b.advance()
 	ok := float64(b.sum.spent+1) <= b.ratio*float64(b.sum.paid)
 	if ok {
@@ -119,13 +109,6 @@ func (b *Budget) Withdraw() bool {
 	b.mu.Unlock()
 	// What the floor pays for is not charged to the successes.
 	return ok || b.floor != nil && b.floor.Allow()
-}
-
-// settle puts what is pending into the bucket of at. mu is held.
-func (b *Budget) settle() {
-	n := int(b.pending.Swap(0))
-	b.buckets[b.at%budgetBuckets].paid += n
-	b.sum.paid += n
 }
 
 // advance forgets what has left the window. mu is held.

@@ -403,6 +403,23 @@ func TestBudgetForgets(t *testing.T) {
 	})
 }
 
+// TestBudgetCountsEachSuccess: also where there are few, after a pause.
+func TestBudgetCountsEachSuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget(t, retry.BudgetSettings{Floor: -1})
+		for range 10 {
+			time.Sleep(time.Minute)
+			for range 5 {
+				b.Deposit()
+				time.Sleep(time.Second)
+			}
+			if !b.Withdraw() || b.Withdraw() {
+				t.Error("five successes pay for one retry")
+			}
+		}
+	})
+}
+
 // TestBudgetForgetsRetries: one that was paid for leaves the window as what paid for it does.
 func TestBudgetForgetsRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

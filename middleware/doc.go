@@ -15,7 +15,7 @@
 // the draft had before, RateLimit-Limit, -Remaining and -Reset, are sent with
 // [RateLimitDraft6]. Seconds are rounded up; a window below one second is left out. Numbers have at most 15 digits. A
 // request beyond the limit gets 429 with Retry-After, in whole seconds, rounded up and at
-// least 1, and a problem document of RFC 9457.
+// least 1, also where a custom [limiter.Allower] names no time, and a problem document of RFC 9457.
 //
 // Nested middlewares, for example one per address and one per user, each add their policy
 // to RateLimit. The older headers describe one limit: the one that denied, or the one with

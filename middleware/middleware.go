@@ -65,7 +65,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, in *inbound.Deci
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	if d.Result.RetryAfter > 0 && h.headers&RetryAfter != 0 && d.Status != http.StatusBadRequest {
+	known := d.Result.RetryAfter > 0 && d.Status != http.StatusBadRequest
+	if h.headers&RetryAfter != 0 && (known || d.Status == http.StatusTooManyRequests) {
 		w.Header()["Retry-After"] = []string{strconv.FormatInt(atLeastOne(d.Result.RetryAfter), 10)}
 	}
 	if d.Status == http.StatusUnauthorized {

@@ -312,3 +312,15 @@ func TestLastTierCounts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDenialWithoutATime: a client learns the same from the header as from the body.
+func TestDenialWithoutATime(t *testing.T) {
+	resp := get(wrap(t, answers{}, middleware.Everyone()))
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "1" || !strings.Contains(string(body), "in 1 s") {
+		t.Errorf("%d, Retry-After %q: %s", resp.StatusCode, resp.Header.Get("Retry-After"), body)
+	}
+	if resp = get(wrap(t, answers{}, middleware.Everyone(), middleware.WithHeaders(middleware.RateLimit))); resp.Header["Retry-After"] != nil {
+		t.Errorf("not wanted: %v", resp.Header)
+	}
+}

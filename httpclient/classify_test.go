@@ -177,6 +177,18 @@ func TestForbiddenRetryClosesNoGate(t *testing.T) {
 	})
 }
 
+// TestForbiddenRetryOfAUsedUpQuota: that nothing is left of a quota concerns the next request, also where this one is not
+// to be sent again.
+func TestForbiddenRetryOfAUsedUpQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := scripted(status(429, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "X-Should-Retry", "false"), status(200))
+		rt := newTransport(t, s)
+		respondsWith(t, rt, get(t, api), 429)
+		respondsWith(t, rt, get(t, api), 200)
+		between(t, "waited", s.gap(1), 30*time.Second, 45*time.Second)
+	})
+}
+
 // TestClassifiedRejectionCoolsDown: what the classifier calls a rejection is one for
 // every goroutine.
 func TestClassifiedRejectionCoolsDown(t *testing.T) {

@@ -34,8 +34,8 @@ const (
 	// that was checked, none is checked again.
 	together = 1000
 	rest     = 100 * time.Nanosecond
-	// soon is the part of the budget by which a time may be over before its end, when others leave: those who came
-	// together leave together, so that the call of theirs can be withdrawn for all of them.
+	// soon is the part of the budget by which the time of those whose call is not written yet may end early, when it is
+	// over for others: who came together leave together, so that the call is withdrawn for all of them.
 	soon = 64
 	// calls is in how many calls all who wait may leave, if these have at most largeKeys, take at
 	// most about a quick part of the time that an answer may take, and are one command.
@@ -197,8 +197,14 @@ func (q *queue) wakeAt(t time.Time) {
 
 // sendHome is called by the timer, for those whose time is over.
 func (q *queue) sendHome() {
-	now := time.Now().Add(min(q.wire.budget/soon, time.Millisecond))
-	q.dismiss(errBudget, func(o *Op) bool { return !o.deadline.After(now) })
+	now := time.Now()
+	nearly := now.Add(min(q.wire.budget/soon, time.Millisecond))
+	q.dismiss(errBudget, func(o *Op) bool {
+		if o.state == flying && o.flight.sending.state.Load() == unsent {
+			return !o.deadline.After(nearly)
+		}
+		return !o.deadline.After(now)
+	})
 }
 
 // dismiss sends home those who wait or fly and are meant, and sets the timer for the others.

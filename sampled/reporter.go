@@ -26,7 +26,7 @@ const (
 // reporter reports the rates of this process to Redis, and learns those of the fleet.
 type reporter struct {
 	redis    *redislink.Link
-	number   int64         // of this process
+	number   atomic.Int64  // of this process, until it changes in an outage
 	interval time.Duration // between two reports of a small fleet
 	calls    atomic.Int64  // that a report takes
 	next     atomic.Int64  // when the next report of a large fleet is due
@@ -34,11 +34,15 @@ type reporter struct {
 }
 
 func newReporter(link *redislink.Link, interval time.Duration) *reporter {
-	r := &reporter{redis: link, number: 1 + int64(random.Uint64()>>12), interval: interval}
+	r := &reporter{redis: link, interval: interval}
+	r.number.Store(newNumber())
 	r.calls.Store(1)
 	r.reported.Store(math.MinInt64 / 2)
 	return r
 }
+
+// newNumber is one that no other process has.
+func newNumber() int64 { return 1 + int64(random.Uint64()>>12) }
 
 // pause is the time between two reports, the least and the most: so much that the fleet makes no more
 // than reportsPerSecond calls, and that processes which report together do not stay together.
@@ -66,7 +70,7 @@ func (r *reporter) stale() bool {
 // of a report also takes the dead out.
 func (r *reporter) report(ctx context.Context, asked []lua.Asked, buries bool) bool {
 	_, most := r.pause()
-	cmd := &lua.Report{Names: r.redis.Names, Process: r.number, Life: (staleReports*most + time.Second).Microseconds(), Asked: asked}
+	cmd := &lua.Report{Names: r.redis.Names, Process: r.number.Load(), Life: (staleReports*most + time.Second).Microseconds(), Asked: asked}
 	err := r.redis.Exec(ctx, lua.Sampled, cmd)
 	if err == nil {
 		r.reported.Store(int64(r.redis.Now()))
@@ -81,7 +85,9 @@ func (r *reporter) report(ctx context.Context, asked []lua.Asked, buries bool) b
 }
 
 // leave takes this process out of the sums, in as many calls as that takes.
-func (r *reporter) leave(send func(lua.Command) bool) { r.bury(r.number, true, math.MaxInt, send) }
+func (r *reporter) leave(send func(lua.Command) bool) {
+	r.bury(r.number.Load(), true, math.MaxInt, send)
+}
 
 // bury takes a process out of the sums that leaves, or dead ones, in some calls; what is left is buried
 // by others.

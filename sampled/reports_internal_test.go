@@ -231,7 +231,7 @@ func TestLeaving(t *testing.T) {
 			} else if s.tick(t.Context()) {
 				t.Error("there is another interval without a key")
 			}
-			own := fmt.Sprint(s.reporter.number, "/leaves")
+			own := fmt.Sprint(s.reporter.number.Load(), "/leaves")
 			if want := slices.Repeat([]string{own}, 31); !slices.Equal(r.buried, want) {
 				t.Errorf("closes %v: %v", closes, r.buried)
 			}
@@ -391,6 +391,49 @@ func TestIdleKeys(t *testing.T) {
 		s.turn(t.Context(), s.interval)
 		if s.table.count.Load() != 0 || r.sent[0]["k"] != 0 || len(r.sent[0]) != 1 {
 			t.Errorf("%d keys after ten intervals, %v", s.table.count.Load(), r.sent)
+		}
+	})
+}
+
+// TestUnreportedKeysAreBounded: keys that are not tracked any more are reported again until Redis knows of it, and in an outage, in
+// which there may be ever more of them, the process takes another number instead.
+func TestUnreportedKeysAreBounded(t *testing.T) {
+	r := &reports{alive: 1, fleet: 1}
+	reporting(t, r, func(t *testing.T, s *Limiter) {
+		turns := func(n int) {
+			for range n {
+				s.turn(t.Context(), s.interval)
+			}
+		}
+		allow(t, s, "k", 1)
+		synctest.Wait()
+		turns(10)
+		r.fails = func(int) bool { return true }
+		turns(1)
+		r.fails = nil
+		r.reset()
+		number := s.reporter.number.Load()
+		if turns(2); len(r.sent[0]) != 1 || r.sent[0]["k"] != 0 || len(r.sent[1]) != 0 || s.reporter.number.Load() != number {
+			t.Errorf("after a report that failed: %v", r.sent)
+		}
+		allow(t, s, "again", 1)
+		turns(10)
+		r.fails = func(int) bool { return true }
+		turns(1)
+		r.fails = nil
+		r.reset()
+		allow(t, s, "again", 1)
+		if turns(1); r.sent[0]["again"] != 1000 {
+			t.Errorf("a key that is tracked again: %v", r.sent)
+		}
+		r.fails = func(int) bool { return true }
+		for i := range 3 {
+			allow(t, s, fmt.Sprint(i), 1)
+			turns(11)
+			time.Sleep(staleReports*s.interval + 1)
+		}
+		if turns(1); len(s.unreported) != 0 || s.reporter.number.Load() == number {
+			t.Errorf("in an outage: %d keys", len(s.unreported))
 		}
 	})
 }

@@ -74,8 +74,10 @@ type Limiter struct {
 
 	ticks repeat.Task   // while keys are tracked
 	since time.Duration // the last report
-	mu    sync.Mutex
-	last  time.Time // of the ticks; zero when there is none to come
+	// unreported are keys that are not tracked any more, of which Redis may still have the rate. Only ticks use it.
+	unreported []*sample
+	mu         sync.Mutex
+	last       time.Time // of the ticks; zero when there is none to come
 }
 
 var _ limiter.Allower = (*Limiter)(nil)
@@ -358,11 +360,13 @@ func (s *Limiter) turn(ctx context.Context, elapsed time.Duration) {
 	scale = float64(s.interval) / float64(s.since)
 	s.since = 0
 	kept, gone := s.choose(all, own, scale)
-	rates := append(s.rates(kept, own), s.rates(gone, nil)...)
+	out := slices.DeleteFunc(append(s.unreported, gone...), s.table.replaced)
+	rates := append(s.rates(kept, own), s.rates(out, nil)...)
 	// As many calls as it takes: each fits the budget. Those that fail cost the budget
 	// until the breaker opens, so there are no more of them when the interval is over.
 	s.reporter.calls.Store(int64(max(1, (len(rates)+lua.MaxAsked-1)/lua.MaxAsked)))
 	start, failed := time.Now(), false
+	s.unreported = nil
 	for i := 0; i == 0 || i < len(rates); i += lua.MaxAsked {
 		end := min(i+lua.MaxAsked, len(rates))
 		ok := false
@@ -371,6 +375,14 @@ func (s *Limiter) turn(ctx context.Context, elapsed time.Duration) {
 			failed = failed || !ok
 		}
 		s.plan(kept[min(i, len(kept)):min(end, len(kept))], rates[i:end], own, ok)
+		if !ok { // the fleet would count them as long as this process lives
+			s.unreported = append(s.unreported, out[max(0, i-len(kept)):max(0, end-len(kept))]...)
+		}
+	}
+	if len(s.unreported) > 0 && s.reporter.stale() {
+		// In an outage there may be ever more of them. What has this number in Redis dies about now.
+		s.unreported = nil
+		s.reporter.number.Store(newNumber())
 	}
 }
 

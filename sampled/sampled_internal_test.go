@@ -227,7 +227,7 @@ func TestLargeFleetsReportRarely(t *testing.T) {
 	if n := rdb.scripts.Load() - before; n != 0 {
 		t.Errorf("%d calls within two seconds", n)
 	}
-	if life := rdb.ZScore(t.Context(), "holdfast:v1:sampled:{all}:p", fmt.Sprint(s.reporter.number)).Val()/1e6 - float64(time.Now().Unix()); life < 600 || life > 900 {
+	if life := rdb.ZScore(t.Context(), "holdfast:v1:sampled:{all}:p", fmt.Sprint(s.reporter.number.Load())).Val()/1e6 - float64(time.Now().Unix()); life < 600 || life > 900 {
 		t.Errorf("it lives for %v s", life)
 	}
 	s.reporter.next.Store(0)

@@ -469,6 +469,45 @@ func TestOneKeyIsReplaced(t *testing.T) {
 	}
 }
 
+// TestDroppedKeysLeaveTheSums: what a process was asked for of a key does not count for good where the report that takes it
+// out is lost: in an outage after which it is back first, and of a key that another one replaces.
+func TestDroppedKeysLeaveTheSums(t *testing.T) {
+	for name, c := range map[string]struct {
+		topKeys, other int // how often a second it is asked for another key afterwards
+		away           time.Duration
+		outage         bool // of the other process, too, for five seconds more
+	}{
+		"in an outage":      {1000, 100, 20 * time.Second, true},
+		"by a lost report":  {1, 500, 1500 * time.Millisecond, false},
+		"by three of these": {1, 500, 4500 * time.Millisecond, false},
+	} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			all := [2]*sampled.Limiter{process(t, r, "p0", limiter.PerSecond(40), sampled.WithTopKeys(c.topKeys)), process(t, r, "p1", limiter.PerSecond(40))}
+			refuse := func(refused bool, name string) {
+				r.SetPath(name, func(p *sim.Path) { p.Refused = refused })
+			}
+			var wg sync.WaitGroup
+			for _, s := range all {
+				wg.Go(func() { ask(t, s, "k", 100, 10) })
+			}
+			wg.Wait()
+			var got []int
+			wg.Go(func() { ask(t, all[0], "other", c.other, 55) })
+			wg.Go(func() { got = ask(t, all[1], "k", 100, 55) })
+			refuse(true, "p0")
+			refuse(c.outage, "p1")
+			time.Sleep(c.away)
+			refuse(false, "p0")
+			time.Sleep(5 * time.Second)
+			refuse(false, "p1")
+			wg.Wait()
+			if n := sumOf(got[45:]); n < 380 || n > 420 {
+				t.Errorf("%s: %d of 400 in ten seconds: %v", name, n, got)
+			}
+		})
+	}
+}
+
 // TestSharesWhenItIsRegistered: a process begins with a tenth, as one of ten, and has the rest when it knows that it is alone; it
 // counts as alive for three intervals and a second.
 func TestSharesWhenItIsRegistered(t *testing.T) {

@@ -93,6 +93,12 @@ func (t *sampleTable) drop(k *sample) {
 	t.count.Add(-1)
 }
 
+// replaced reports that the key of k, which was dropped, is tracked again.
+func (t *sampleTable) replaced(k *sample) bool {
+	_, ok := t.byKey.Load(k.key)
+	return ok
+}
+
 func (t *sampleTable) all() []*sample {
 	out := make([]*sample, 0, t.count.Load())
 	t.byKey.Range(func(_, k any) bool {

@@ -42,7 +42,7 @@ const (
 // probability that brings the fleet to the rate.
 //
 // It is not exact: see docs/measurements.md for what was measured. A key's first
-// interval, a process's first, and all while Redis cannot be reached, are decided by
+// interval, a process's first, and all while Redis cannot be reached (under the policy Local), are decided by
 // the process's share of the rate, but each process admits the first unit of a key. It
 // admits a request or not as it comes; it has no burst beyond an interval's, and
 // RetryAfter is the interval. Parts of a unit are carried from interval to interval, so
@@ -65,7 +65,7 @@ type Limiter struct {
 
 	table      sampleTable
 	reporter   *reporter
-	unanswered atomic.Bool      // under the policy Closed: nothing is admitted
+	unanswered atomic.Bool      // under the policies Open and Closed: all is admitted, or nothing
 	counts     [3]atomic.Uint64 // units that were sampled, that were decided by share, and that the policy Open admitted
 
 	// candidates are keys beyond the top, by the units that were asked for.
@@ -141,7 +141,8 @@ func (s *Limiter) Allow(ctx context.Context, key string) (limiter.Result, error)
 
 // AllowN decides at once. A cost of 0 is a peek. Remaining is what this process may still
 // admit in this interval, if all of it is admitted. Source is limiter.SourceSampled, or
-// limiter.SourceLocal where the process's share decides.
+// limiter.SourceLocal where the process's share decides; limiter.SourceOpen or limiter.SourceClosed where
+// the policy does.
 //
 // The error is limiter.ErrInvalidKey, limiter.ErrInvalidCost, limiter.ErrCostExceedsLimit
 // when the cost is above what an interval lets through, limiter.ErrClosed, the context's
@@ -185,7 +186,12 @@ func (s *Limiter) decide(ctx context.Context, key string, n int) (limiter.Result
 		if k != nil {
 			k.asked.Add(int64(n))
 		}
-		return limiter.Result{Limit: s.limit, RetryAfter: s.interval, Source: limiter.SourceClosed}, limiter.ErrUnavailable
+		if s.policy == fallback.Closed {
+			return limiter.Result{Limit: s.limit, RetryAfter: s.interval, Source: limiter.SourceClosed}, limiter.ErrUnavailable
+		}
+		if k != nil {
+			return s.open(n), nil
+		}
 	}
 	if k == nil {
 		return s.beyond(key, h, n), nil
@@ -258,7 +264,7 @@ func (s *Limiter) beyond(key string, h uint64, n int) limiter.Result {
 		s.candidates.Load().Add(h, key, int64(n))
 	}
 	if s.policy == fallback.Open {
-		return limiter.Result{Allowed: true, Admitted: n, Limit: s.limit, Remaining: s.limit.Burst(), Source: limiter.SourceOpen}
+		return s.open(n)
 	}
 	d := s.store.Decide(key, s.params.Scale(s.redis.Share()), int64(n))
 	res := limiter.Result{
@@ -269,6 +275,11 @@ func (s *Limiter) beyond(key string, h uint64, n int) limiter.Result {
 		res.Admitted = n
 	}
 	return res
+}
+
+// open admits by the policy Open.
+func (s *Limiter) open(n int) limiter.Result {
+	return limiter.Result{Allowed: true, Admitted: n, Limit: s.limit, Remaining: s.limit.Burst(), Source: limiter.SourceOpen}
 }
 
 // newCandidates keeps keys as long as they are: they may be tracked.
@@ -345,7 +356,10 @@ func (s *Limiter) turn(ctx context.Context, elapsed time.Duration) {
 		k.recent.add(float64(asked) * scale)
 		own[k] = k.recent.mean()
 		which := &s.counts[0]
-		if k.local.Load() {
+		switch {
+		case s.policy == fallback.Open && s.unanswered.Load():
+			which = &s.counts[2]
+		case k.local.Load():
 			which = &s.counts[1]
 		}
 		which.Add(uint64(asked))
@@ -410,15 +424,11 @@ func (s *Limiter) plan(keys []*sample, asked []lua.Asked, own map[*sample]float6
 
 // outage plans without Redis, by the policy.
 func (s *Limiter) outage(all []*sample, own map[*sample]float64) {
-	s.unanswered.Store(s.policy == fallback.Closed)
+	s.unanswered.Store(s.policy != fallback.Local)
 	share := s.redis.UseShare()
 	for _, k := range all {
 		k.demand = demand{}
-		part := alone(own[k], s.units, share)
-		if s.policy == fallback.Open {
-			part = plan{quota: math.MaxInt32, most: math.MaxInt32}
-		}
-		k.begin(part, true)
+		k.begin(alone(own[k], s.units, share), true)
 	}
 }
 

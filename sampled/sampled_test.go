@@ -162,6 +162,9 @@ func TestSampledInAnOutage(t *testing.T) {
 				switch policy {
 				case fallback.Closed:
 					return errors.Is(err, limiter.ErrUnavailable) && res.Source == limiter.SourceClosed && !res.Allowed
+				case fallback.Open:
+					must(t, err)
+					return res.Source == limiter.SourceOpen && res.Allowed
 				default:
 					must(t, err)
 					return res.Source == limiter.SourceLocal

@@ -193,7 +193,7 @@ func TestSampledOutages(t *testing.T) {
 		least, most int // of 100 a second, by a rate of 40 and a share of a half
 	}{
 		fallback.Local:  {limiter.SourceLocal, 18, 22},
-		fallback.Open:   {limiter.SourceLocal, 100, 100},
+		fallback.Open:   {limiter.SourceOpen, 100, 100},
 		fallback.Closed: {limiter.SourceClosed, 0, 0},
 	} {
 		sim.Test(t, func(t *testing.T, r *sim.Redis) {
@@ -231,6 +231,19 @@ func TestSampledOutages(t *testing.T) {
 				res, err := all[0].Allow(t.Context(), "k")
 				if res.Source != c.source || errors.Is(err, limiter.ErrUnavailable) != (policy == fallback.Closed) || policy == fallback.Closed && res.RetryAfter != time.Second {
 					t.Errorf("%v: %+v, %v", policy, res, err)
+				}
+				// A key that was never asked for is no exception.
+				admitted, first := 0, map[fallback.Policy]int{fallback.Local: 20, fallback.Open: 50}[policy]
+				for range 50 {
+					if res, _ := all[1].Allow(t.Context(), "new"); res.Allowed && (res.Source == c.source) {
+						admitted++
+					}
+				}
+				if admitted != first {
+					t.Errorf("%v: %d of a new key, want %d", policy, admitted, first)
+				}
+				if by := all[1].Health().Decisions; by[limiter.SourceOpen] >= 2000 != (policy == fallback.Open) {
+					t.Errorf("%v: %v", policy, by)
 				}
 				for i := range 2 {
 					r.SetPath(fmt.Sprint("p", i), func(p *sim.Path) { p.Refused = false })

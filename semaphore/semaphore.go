@@ -120,7 +120,14 @@ func (s *Semaphore) report(ctx context.Context, key string, wait bool) (*Permit,
 	if permit != nil {
 		info.Result = permit.Result
 	}
+	returned := false
+	defer func() {
+		if !returned && permit != nil { // it panics: the permit is not the caller's, and would be held without end
+			_ = permit.Release()
+		}
+	}()
 	s.decision(ctx, info)
+	returned = true
 	return permit, err
 }
 

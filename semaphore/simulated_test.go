@@ -436,3 +436,23 @@ func TestPermitsOfAKey(t *testing.T) {
 		}
 	})
 }
+
+// TestHookThatPanicsHoldsNoPermit: a caller that gets no permit because a hook panics does not hold one.
+func TestHookThatPanicsHoldsNoPermit(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		s := process(t, r, "a", 1, limiter.WithHooks(limiter.Hooks{Decision: func(context.Context, limiter.DecisionInfo) { panic("a hook") }}))
+		for name, ask := range map[string]func(context.Context, string) (*semaphore.Permit, error){"Acquire": s.Acquire, "TryAcquire": s.TryAcquire} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s: no panic", name)
+					}
+				}()
+				_, _ = ask(t.Context(), "k")
+			}()
+			if n, err := s.InFlight(t.Context(), "k"); n != 0 || err != nil {
+				t.Errorf("%s: %d permits are held, %v", name, n, err)
+			}
+		}
+	})
+}

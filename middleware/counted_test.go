@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -139,6 +140,34 @@ func TestCountedWriter(t *testing.T) {
 		}
 		srv.CloseClientConnections()
 		srv.Close()
+	}
+}
+
+// TestCountedWhereNothingWasSent: a body that cannot be read, and a flush that is not supported, send nothing: the status is the
+// one that follows.
+func TestCountedWhereNothingWasSent(t *testing.T) {
+	for name, try := range map[string]func(http.ResponseWriter) error{
+		"copied": func(w http.ResponseWriter) error {
+			_, err := io.Copy(w, iotest.ErrReader(errors.New("no such file")))
+			return err
+		},
+		"flushed": func(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() },
+	} {
+		var counted []int
+		h := around(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if try(w) == nil {
+				t.Errorf("%s: no error", name)
+			}
+			w.WriteHeader(http.StatusUnauthorized)
+		}), local(t, few(9)), middleware.Everyone(), middleware.WithCounted(func(status int) bool {
+			counted = append(counted, status)
+			return true
+		}))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(struct{ http.ResponseWriter }{w}, httptest.NewRequest(http.MethodGet, "/", nil))
+		if len(counted) != 1 || counted[0] != http.StatusUnauthorized || w.Code != http.StatusUnauthorized {
+			t.Errorf("%s: %v is counted, and the client gets %d", name, counted, w.Code)
+		}
 	}
 }
 

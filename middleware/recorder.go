@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -40,10 +41,13 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// ReadFrom writes a body that the server may copy without us.
+// ReadFrom writes a body that the server may copy without us. One that cannot be read from its begin leaves the status open.
 func (w *recorder) ReadFrom(r io.Reader) (int64, error) {
-	w.begin(http.StatusOK)
-	return io.Copy(w.ResponseWriter, r)
+	n, err := io.Copy(w.ResponseWriter, r)
+	if n > 0 {
+		w.begin(http.StatusOK)
+	}
+	return n, err
 }
 
 // Unwrap is for http.ResponseController.
@@ -51,8 +55,11 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // FlushError sends what was written.
 func (w *recorder) FlushError() error {
-	w.begin(http.StatusOK)
-	return http.NewResponseController(w.ResponseWriter).Flush()
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	if !errors.Is(err, http.ErrNotSupported) { // which sends nothing
+		w.begin(http.StatusOK)
+	}
+	return err
 }
 
 // Flush is FlushError for those who take an http.Flusher.

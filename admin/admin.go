@@ -83,8 +83,25 @@ func Handler(rdb redis.UniversalClient, opts ...Option) (http.Handler, error) {
 			})
 		})
 	}
-	return mux, nil
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" {
+			missing := &headerOnly{ResponseWriter: w}
+			mux.ServeHTTP(missing, r)
+			fail(w, missing.status, http.StatusText(missing.status))
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}), nil
 }
+
+// headerOnly takes the status of a response, with the header, and no body: of the 404 and 405 of a mux, which are not in JSON.
+type headerOnly struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *headerOnly) WriteHeader(status int)      { w.status = status }
+func (w *headerOnly) Write(b []byte) (int, error) { return len(b), nil }
 
 type handler struct {
 	*config
@@ -217,8 +234,13 @@ func serve(w http.ResponseWriter, r *http.Request, do func(context.Context, *htt
 	} else if errors.Is(err, limiter.ErrInvalidConfig) || errors.Is(err, operator.ErrBadRequest) {
 		status = http.StatusBadRequest
 	}
+	fail(w, status, err.Error())
+}
+
+// fail answers with a problem.
+func fail(w http.ResponseWriter, status int, detail string) {
 	write(w, status, "application/problem+json", map[string]any{
-		"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": err.Error(),
+		"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail,
 	})
 }
 

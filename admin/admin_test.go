@@ -35,7 +35,7 @@ func ask(t *testing.T, h http.Handler, method, target, body string) (int, string
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	if !json.Valid(w.Body.Bytes()) && w.Code != http.StatusNotFound && w.Code != http.StatusMethodNotAllowed {
+	if !json.Valid(w.Body.Bytes()) {
 		t.Errorf("%s %s: %s", method, target, w.Body)
 	}
 	kind := "application/problem+json"
@@ -47,8 +47,11 @@ func ask(t *testing.T, h http.Handler, method, target, body string) (int, string
 		t.Errorf("%s %s: %v", method, target, head)
 	}
 	// A cache must not keep what is true for a moment.
-	if w.Code != http.StatusNotFound && w.Code != http.StatusMethodNotAllowed && head.Get("Cache-Control") != "no-store" {
+	if head.Get("Cache-Control") != "no-store" {
 		t.Errorf("%s %s: %v", method, target, head)
+	}
+	if w.Code == http.StatusMethodNotAllowed && head.Get("Allow") == "" {
+		t.Errorf("%s %s says nothing of what is allowed: %v", method, target, head)
 	}
 	return w.Code, w.Body.String()
 }
@@ -94,8 +97,8 @@ func TestHandler(t *testing.T) {
 		{reads, "GET", "/top?n=x", "", 400, "whole number"},
 		{reads, "GET", "/limits?table=a%20b", "", 400, "table"},
 		{reads, "GET", "/inspect?key=" + strings.Repeat("x", 10_000), "", 400, "10004 bytes"},
-		{reads, "GET", "/nothing", "", 404, ""},
-		{reads, "GET", "/block", "", 405, ""},
+		{reads, "GET", "/nothing", "", 404, `"title":"Not Found"`},
+		{reads, "GET", "/block", "", 405, `"title":"Method Not Allowed"`},
 		{writes, "POST", "/block", "", 415, "application/json"},
 		{writes, "POST", "/block", `{"key":"k y","for":"soon"}`, 400, "soon"},
 		{writes, "POST", "/block", `{"key":"k y","for":"-1s"}`, 400, "366 days"},

@@ -39,7 +39,8 @@ type ledger struct {
 	held  int
 }
 
-// enter returns what is known of a key, which stays until leave.
+// enter returns what is known of a key, which stays until leave. permits is the number that its caller may have; 0 says that
+// it asks for none, and leaves the number of those who do.
 func (l *ledger) enter(name string, permits int) *key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +51,9 @@ func (l *ledger) enter(name string, permits int) *key {
 		l.keys[name] = k
 	}
 	k.pending++
-	k.most.Store(int64(permits))
+	if permits > 0 || k.permits() == 0 {
+		k.most.Store(int64(cmp.Or(permits, l.permits)))
+	}
 	return k
 }
 

@@ -168,10 +168,10 @@ func (s *Semaphore) acquire(ctx context.Context, key string, wait bool) (*Permit
 // InFlight returns how many permits of key are held. While Redis cannot be asked
 // those of this process are, with limiter.ErrUnavailable.
 func (s *Semaphore) InFlight(ctx context.Context, key string) (int, error) {
-	k, err := s.enter(ctx, key)
-	if err != nil {
+	if err := s.usable(ctx, key); err != nil {
 		return 0, err
 	}
+	k := s.ledger.enter(key, 0)
 	defer s.ledger.leave(k)
 	ask := s.ledger.question(k, nil, true, false, false)
 	reply, err := s.ledger.askRedis(ctx, k, &ask, nil)
@@ -220,15 +220,10 @@ func (s *Semaphore) Close() error {
 	return nil
 }
 
-// enter returns what is known of a key, which stays until leave.
+// enter returns what is known of a key, for a caller that asks for a permit, which stays until leave.
 func (s *Semaphore) enter(ctx context.Context, name string) (*key, error) {
-	switch {
-	case name == "":
-		return nil, fmt.Errorf("%w: key is empty", limiter.ErrInvalidKey)
-	case s.redis.IsClosed():
-		return nil, limiter.ErrClosed
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
+	if err := s.usable(ctx, name); err != nil {
+		return nil, err
 	}
 	n := s.ledger.permits
 	if s.of != nil {
@@ -238,6 +233,17 @@ func (s *Semaphore) enter(ctx context.Context, name string) (*key, error) {
 		return nil, configerr.In("semaphore", err)
 	}
 	return s.ledger.enter(name, n), nil
+}
+
+// usable returns why no caller can ask about a key.
+func (s *Semaphore) usable(ctx context.Context, name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: key is empty", limiter.ErrInvalidKey)
+	case s.redis.IsClosed():
+		return limiter.ErrClosed
+	}
+	return ctx.Err()
 }
 
 // check returns the rule that a number of permits breaks.

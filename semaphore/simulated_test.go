@@ -456,3 +456,28 @@ func TestHookThatPanicsHoldsNoPermit(t *testing.T) {
 		}
 	})
 }
+
+// TestInFlightSetsNoNumber: who counts the permits of a key does not change how many those who wait for one may have.
+func TestInFlightSetsNoNumber(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		type plan struct{}
+		s := process(t, r, "a", 5, semaphore.WithPermitsFor(func(ctx context.Context, _ string) int {
+			n, _ := ctx.Value(plan{}).(int)
+			return n
+		}))
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), plan{}, 1), time.Second)
+		defer cancel()
+		held, err := s.Acquire(ctx, "k")
+		must(t, err)
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			if n, err := s.InFlight(context.Background(), "k"); n != 1 || err != nil {
+				t.Errorf("%d permits are held, %v", n, err)
+			}
+		}()
+		if p, err := s.Acquire(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a second permit of one: %+v, %v", p, err)
+		}
+		must(t, held.Release())
+	})
+}

@@ -12,15 +12,16 @@ import (
 // Fake stands in for a limiter in tests of the code that uses one: Answer decides each call.
 // It has the methods Allow, AllowN, Wait and Reserve of limiter.Limiter, needs no Redis, and
 // never sleeps. The zero value admits everything. It is safe for concurrent use; Answer is
-// called by one goroutine at a time.
+// called by one goroutine at a time, and may call Calls, which has this call already.
 //
 // To test with the real rules in virtual time, use limiter.NewLocal within testing/synctest.
 type Fake struct {
 	// Answer returns the decision on a call. Nil admits every call.
 	Answer func(Call) (limiter.Result, error)
 
-	mu    sync.Mutex
-	calls []Call
+	answering sync.Mutex // while Answer decides
+	mu        sync.Mutex
+	calls     []Call
 }
 
 // Call is a call of a Fake.
@@ -54,10 +55,12 @@ func (f *Fake) answer(ctx context.Context, c Call) (limiter.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return limiter.Result{}, err
 	}
+	f.answering.Lock()
+	defer f.answering.Unlock()
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	c.Number = len(f.calls) + 1
 	f.calls = append(f.calls, c)
+	f.mu.Unlock()
 	if f.Answer == nil {
 		return limiter.Result{Allowed: true, Admitted: c.Cost}, nil
 	}

@@ -104,3 +104,19 @@ func TestFakeOfManyCallers(t *testing.T) {
 		t.Errorf("%d admitted of %d calls", admitted, len(lim.Calls()))
 	}
 }
+
+// TestAnswerSeesTheCalls: Answer may decide by what was asked before.
+func TestAnswerSeesTheCalls(t *testing.T) {
+	fake := &limitertest.Fake{}
+	fake.Answer = func(c limitertest.Call) (limiter.Result, error) {
+		if calls := fake.Calls(); len(calls) != c.Number || calls[len(calls)-1] != c {
+			t.Errorf("%+v is not the last of %+v", c, calls)
+		}
+		return limitertest.Admitted(), nil
+	}
+	for range 2 {
+		if res, err := fake.AllowN(t.Context(), "k", 1); err != nil || !res.Allowed {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+}

@@ -494,6 +494,7 @@ func (s *Limiter) register(ctx context.Context) {
 	if !s.reporter.report(ctx, nil, true) {
 		return
 	}
+	s.unanswered.Store(false) // an outage may have ended while no key was tracked
 	for _, k := range s.table.all() {
 		k.left.Add(int64(first(s.units, s.redis.Share())) - int64(first(s.units, before)))
 	}

@@ -482,6 +482,26 @@ func TestOneKeyIsReplaced(t *testing.T) {
 	}
 }
 
+// TestOutageThatEndsWithoutTraffic: a process that was asked for nothing when Redis came back knows of it from its first call,
+// and not an interval later.
+func TestOutageThatEndsWithoutTraffic(t *testing.T) {
+	for _, policy := range []fallback.Policy{fallback.Open, fallback.Closed} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			s := process(t, r, "a", limiter.PerSecond(20), limiter.WithFallback(policy))
+			r.SetPath("a", func(p *sim.Path) { p.Refused = true })
+			ask(t, s, "k", 10, 10)
+			time.Sleep(time.Minute)
+			r.SetPath("a", func(p *sim.Path) { p.Refused = false })
+			time.Sleep(time.Minute)
+			_, _ = s.Allow(t.Context(), "k")
+			time.Sleep(100 * time.Millisecond)
+			if res, err := s.Allow(t.Context(), "k"); err != nil || res.Source == limiter.SourceOpen {
+				t.Errorf("%v: %+v, %v", policy, res, err)
+			}
+		})
+	}
+}
+
 // TestDroppedKeysLeaveTheSums: what a process was asked for of a key does not count for good where the report that takes it
 // out is lost: in an outage after which it is back first, and of a key that another one replaces.
 func TestDroppedKeysLeaveTheSums(t *testing.T) {

@@ -6,13 +6,13 @@
 // it rejects further calls at the cost of one atomic load, so that decisions are made
 // locally at once:
 //
-//	permit, ok := b.Acquire()
+//	ticket, ok := b.Acquire()
 //	if !ok {
 //		return local()
 //	}
 //	start := time.Now()
 //	err := callRedis(ctx)
-//	permit.Done(breaker.Classify(ctx, err), time.Since(start))
+//	ticket.Done(breaker.Classify(ctx, err), time.Since(start))
 //
 // The breaker opens for a jittered time that doubles while the server stays unavailable.
 // After that time it lets one caller at a time through as a probe. The probe is a real

@@ -55,9 +55,9 @@ type Settings struct {
 	// OnChange, if not nil, is called for every transition exactly once and in
 	// order, with a context that never ends. It runs on the goroutine of the Acquire or Done that made the
 	// change, or on one that is already delivering, but outside every lock: it
-	// may call any method of the breaker and of its permits. It should be
+	// may call any method of the breaker and of its tickets. It should be
 	// quick, that goroutine is serving a request. If it panics, the panic goes
-	// to that goroutine, the breaker stays intact, and the permit that Acquire
+	// to that goroutine, the breaker stays intact, and the ticket that Acquire
 	// was about to return is lost, which ProbeTimeout covers.
 	OnChange func(context.Context, Change)
 }

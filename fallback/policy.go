@@ -15,7 +15,8 @@ type Policy uint8
 
 const (
 	// Local decides in this process, by the same algorithm, within this
-	// process's share of the limit.
+	// process's claim on the limit, which limiter.WithEqualShare explains; of
+	// permits and sampled limiters within its share.
 	Local Policy = iota
 	// Open admits everything.
 	Open

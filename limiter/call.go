@@ -6,9 +6,9 @@ package limiter
 // Cost and a Limit may be given for each part, in the order of the parts. The zero Limit is the
 // limiter's own.
 //
-// The state of the key is kept where that is meaningful: counts and tokens stay, and a
-// smaller burst cuts them off. A window of another length, and another algorithm, start
-// afresh.
+// The state of the key is kept where that is meaningful: what was used stays used, and a
+// smaller limit admits what it has beyond that. A window of another length, and another
+// algorithm, start afresh.
 type CallOption interface{ ofCall() }
 
 // Cost is how many units a call asks for; without it 1. 0 is Peek.

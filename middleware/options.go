@@ -101,7 +101,7 @@ func WithSkip(skip func(*http.Request) bool) Option { return func(c *config) { c
 // limit would do.
 func WithShadow() Option { return func(c *config) { c.shadow = true } }
 
-// WithHeaders sets which headers are sent, by default all of them.
+// WithHeaders sets which headers are sent, by default DefaultHeaders.
 func WithHeaders(h Headers) Option { return func(c *config) { c.headers = h } }
 
 // WithMissingKey sets what a request without a key gets, by default 400.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/holdfast-go/holdfast/bench/internal/machine"
 )
 
 func main() {
@@ -25,6 +27,7 @@ func main() {
 	logging.Disable()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 
+	watch := machine.New()
 	var b strings.Builder
 	fmt.Fprintf(&b, "| fault, for %v | p50 | p99 | slowest | errors | admitted ÷ limit | back after | *plain:* p50 | p99 | errors | back after |\n", *length)
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|\n")
@@ -46,24 +49,22 @@ func main() {
 			short(h.p50), short(h.p99), short(h.slowest), h.errors, h.admitted, short(h.back),
 			short(p.p50), short(p.p99), p.errors, p.decisions, short(p.back))
 	}
-	write(*out, b.String())
+	publish(watch, *out, b.String())
 	if *fleet != "" {
+		watch := machine.New()
 		tables, err := fleets()
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "fleets: %v\n", err)
 			os.Exit(1)
 		}
-		write(*fleet, tables)
+		publish(watch, *fleet, tables)
 	}
 }
 
-// write prints tables, and writes them to a file if there is one.
-func write(file, tables string) {
-	fmt.Print(tables)
-	if file == "" {
-		return
-	}
-	if err := os.WriteFile(file, []byte(tables), 0o644); err != nil {
+// publish prints tables below the line that says when and on what they were measured, and writes them to a file
+// if there is one.
+func publish(watch machine.Watch, file, tables string) {
+	if err := watch.Publish(file, "make outage", tables); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -147,7 +147,7 @@ func run(out, only, loadsOf string, rounds int, length time.Duration) error {
 	}
 	for name, text := range map[string][]byte{
 		"redis.md":      []byte(head + "\n\n" + doc.String()),
-		"throughput.md": summary(list, charted),
+		"throughput.md": []byte(head + "\n\n" + summary(list, charted)),
 		"redis.svg":     chart(list, charted),
 	} {
 		if err := os.WriteFile(filepath.Join(out, name), text, 0o644); err != nil {
@@ -174,7 +174,7 @@ func table(doc *bytes.Buffer, l load, list []contender, results []result) {
 }
 
 // summary is decisions per second as multiples of the plain client's, under the chosen loads.
-func summary(list []contender, of map[string][]result) []byte {
+func summary(list []contender, of map[string][]result) string {
 	var b bytes.Buffer
 	b.WriteString("| × plain |")
 	for _, c := range list[1:] {
@@ -197,7 +197,7 @@ func summary(list []contender, of map[string][]result) []byte {
 		}
 		b.WriteString("\n")
 	}
-	return b.Bytes()
+	return b.String()
 }
 
 // memory writes what Redis keeps per key.

@@ -174,7 +174,8 @@ func TestUsablePart(t *testing.T) {
 	}
 	t.Log("\n" + b.String())
 	if *usableTo != "" {
-		if err := os.WriteFile(*usableTo, []byte(b.String()), 0o644); err != nil {
+		text := "Computed by `make shares`, in virtual time: the same on every machine.\n\n" + b.String()
+		if err := os.WriteFile(*usableTo, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -431,3 +431,12 @@ func TestInterrupted(t *testing.T) {
 		t.Error(code)
 	}
 }
+
+// TestHelpShowsNoPassword: what stands in the environment is no default that the help of a command prints.
+func TestHelpShowsNoPassword(t *testing.T) {
+	t.Parallel()
+	s := shell{t: t, env: map[string]string{"REDIS_URL": "redis://user:secret@redis.internal:6379"}}
+	if code, out, errs := s.run("check", "-h"); code != exitDone || !strings.Contains(out, "REDIS_URL") || strings.Contains(out+errs, "secret") {
+		t.Errorf("%d\n%s%s", code, out, errs)
+	}
+}

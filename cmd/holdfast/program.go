@@ -127,7 +127,8 @@ func (p *program) parse(c command, args []string) (set *flag.FlagSet, rest []str
 	set = flag.NewFlagSet(c.name, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	a := &p.address
-	set.StringVar(&a.URL, "url", cmp.Or(p.env("REDIS_URL"), "redis://localhost:6379"), "where Redis is: redis://, rediss://, redis+cluster://, redis+sentinel:// (REDIS_URL)")
+	// REDIS_URL is no default of the flag, because help prints those, and a password may be in it.
+	set.StringVar(&a.URL, "url", "", "where Redis is: redis://, rediss://, redis+cluster://, redis+sentinel:// (REDIS_URL, else redis://localhost:6379)")
 	set.StringVar(&a.User, "user", p.env("REDIS_USER"), "ACL user, where the URL has none (REDIS_USER); its password is REDIS_PASSWORD")
 	set.BoolVar(&a.Cluster, "cluster", false, "the URL is that of a node of a cluster; found out where possible")
 	set.StringVar(&a.CA, "ca", "", "file with the certificates to trust, for TLS")
@@ -157,6 +158,7 @@ func (p *program) parse(c command, args []string) (set *flag.FlagSet, rest []str
 		}
 		rest, args = append(rest, set.Arg(0)), set.Args()[1:]
 	}
+	a.URL = cmp.Or(a.URL, p.env("REDIS_URL"))
 	if !slices.Contains([]string{"auto", "always", "never"}, p.color) {
 		return set, nil, usage("-color is %q: must be auto, always or never", p.color)
 	}

@@ -10,7 +10,8 @@
 //
 // Every response says what is left, by RateLimit and RateLimit-Policy of the IETF draft
 // (draft-ietf-httpapi-ratelimit-headers: lists of structured fields, RFC 9651, with the
-// quota q, the window w, the remaining units r and the time t until there are more), and
+// quota q, the window w, the remaining units r and the time t until the limit is fully reset,
+// or, of a bucket with nothing left and of a request that is rejected, until there is more), and
 // by the older X-RateLimit-Limit, -Remaining and -Reset (seconds from now). The names that
 // the draft had before, RateLimit-Limit, -Remaining and -Reset, are sent with
 // [RateLimitDraft6]. Seconds are rounded up; a window below one second is left out. Numbers have at most 15 digits. A

@@ -124,4 +124,11 @@ func TestErrorsHaveNoVersion(t *testing.T) {
 			t.Errorf("%d: version %d, %v", i, r.version, r.err)
 		}
 	}
+	// The zero Limit has no text of which an error could say where the mistake is.
+	_, err = table.Watch(map[string]limiter.Limit{"gold": {}})
+	for _, err := range []error{err, put("gold", limiter.Limit{}).err} {
+		if want := "limits: limit is gold: must not be the zero Limit"; err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
 }

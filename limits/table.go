@@ -67,6 +67,16 @@ func checkName(field, name string) error {
 	return nil
 }
 
+func checkLimit(name string, l limiter.Limit) error {
+	if l == (limiter.Limit{}) {
+		return configerr.In(pkg, configerr.New("limit", name, "must not be the zero Limit"))
+	}
+	if _, err := limiter.ParseLimit(l.String()); err != nil {
+		return configerr.In(pkg, configerr.New("limit", name, "%v", err))
+	}
+	return nil
+}
+
 // Snapshot is what a table holds at one moment. The zero value is that of an empty one.
 type Snapshot struct {
 	// Version is how often Put and Remove have changed the table; 0 is never. It is lower
@@ -114,7 +124,7 @@ func (t *Table) Put(ctx context.Context, name string, l limiter.Limit) (version 
 	if err := checkName("name", name); err != nil {
 		return 0, err
 	}
-	if _, err := limiter.ParseLimit(l.String()); err != nil {
+	if err := checkLimit(name, l); err != nil {
 		return 0, err
 	}
 	known, err := t.rdb.HExists(ctx, t.key, name).Result()

@@ -110,8 +110,8 @@ func (t *Table) Watch(own map[string]limiter.Limit, opts ...WatchOption) (*Watch
 		if err := checkName("name", name); err != nil {
 			return nil, err
 		}
-		if _, err := limiter.ParseLimit(l.String()); err != nil {
-			return nil, configerr.In(pkg, configerr.New("limit", name, "%v", err))
+		if err := checkLimit(name, l); err != nil {
+			return nil, err
 		}
 	}
 	w := &Watcher{watchConfig: c, table: t, own: map[string]limiter.Limit{}, background: redislink.NewBackground()}

@@ -324,7 +324,7 @@ func TestScale(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			f := c.links[0].fleet
 			every, life := f.every(), BeatLife+f.longer()
-			seconds := max(10, int(every/time.Second)/2)
+			seconds := max(10, int(every/time.Second))
 			steady, sum := c.after(time.Duration(seconds)*time.Second), 0
 			for _, sent := range steady[:seconds] {
 				sum += sent

@@ -68,8 +68,8 @@ func (p *Permit) lose() {
 	p.isLost = true
 }
 
-// Release frees the permit. When Redis cannot be reached, the permit ends with its time
-// to live. The error is ErrReleased when it was released before, and ErrNotAcquired when
+// Release frees the permit. When Redis cannot be reached, or the semaphore was closed, the
+// permit ends with its time to live, which is no error. The error is ErrReleased when it was released before, and ErrNotAcquired when
 // it was denied.
 func (p *Permit) Release() error {
 	switch {

@@ -195,8 +195,9 @@ func (s *Semaphore) Health() limiter.Health {
 }
 
 // Close fails later calls, and those that wait, with limiter.ErrClosed, and ends the
-// heartbeat. Permits that are still held end with their time to live; places in the
-// queue are given up. The client stays open. Closing twice is harmless.
+// heartbeat. Permits that are still held end with their time to live, also when they are
+// released after that, so release them first; places in the queue are given up. The client
+// stays open. Closing twice is harmless.
 func (s *Semaphore) Close() error {
 	places := make(map[*key][]string)
 	s.ledger.beats.End()

@@ -119,10 +119,17 @@ var windows = map[string]time.Duration{"-Second": time.Second, "-Minute": time.M
 func structuredQuotas(all []Quota, h http.Header) []Quota {
 	policies, _ := members(h, "Ratelimit-Policy") // nothing, if it is malformed
 	said, _ := members(h, "Ratelimit")
+	left, limit, old := older(field(h, "Ratelimit"))
 	for _, member := range policies {
-		if item, ok := member.(httpsfv.Item); ok {
-			all = addQuota(all, policyQuota(item, said))
+		item, ok := member.(httpsfv.Item)
+		if !ok {
+			continue
 		}
+		q := policyQuota(item, said)
+		if old && q.Limit > 0 && item.Value == limit { // a policy of an older draft has its limit in place of a name
+			q.Remaining, q.Reset = left.Remaining, left.Wait
+		}
+		all = addQuota(all, q)
 	}
 	if len(policies) > 0 || h["Ratelimit"] == nil {
 		return all

@@ -498,7 +498,7 @@ func TestIntervalsBetweenReports(t *testing.T) {
 // TestClosedKeysAreAskedFor: while nothing is admitted without Redis, what is asked for is counted all the same, so that the key
 // is tracked until Redis is back.
 func TestClosedKeysAreAskedFor(t *testing.T) {
-	reporting(t, &reports{alive: 1}, func(t *testing.T, s *Limiter) {
+	reporting(t, &reports{fails: func(int) bool { return true }}, func(t *testing.T, s *Limiter) {
 		s.unanswered.Store(true)
 		for _, key := range []string{"k", "k", "beyond"} {
 			if res, err := s.AllowN(t.Context(), key, 3); !errors.Is(err, limiter.ErrUnavailable) || res != (limiter.Result{Limit: s.limit, RetryAfter: time.Second, Source: limiter.SourceClosed}) {

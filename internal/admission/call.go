@@ -340,7 +340,6 @@ func (x *Call) Wait(w Wait) *Stop {
 	if x.gone() || !x.Allow.Sleep(x.ctx, w.For, x.Canceled, nil) {
 		return &Stop{}
 	}
-	x.look()
 	return nil
 }
 

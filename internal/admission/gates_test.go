@@ -178,3 +178,25 @@ func TestCooldownThatBeginsIsNotLost(t *testing.T) {
 		t.Error("the cooldown is lost")
 	}
 }
+
+// TestHoldOfNothing: what has no key, or asks for no time, closes no gate.
+func TestHoldOfNothing(t *testing.T) {
+	c := newClient(t, nil, nil)
+	for key, d := range map[string]time.Duration{"": time.Second, "k": 0} {
+		x := Begin(t.Context(), c, "h", key)
+		x.Hold(Cooldown{For: d}, time.Minute)()
+		if n := c.gates.t.Len(); n != 0 {
+			t.Errorf("%q, for %v: %d gates", key, d, n)
+		}
+	}
+}
+
+// TestNewsOfAKeyWithoutAPlace: the fleet is to know of each cooldown of a key of which this process remembers nothing.
+func TestNewsOfAKeyWithoutAPlace(t *testing.T) {
+	gs := newGates(10)
+	for range 2 {
+		if !gs.News("k", time.Minute) {
+			t.Error("it is no news")
+		}
+	}
+}

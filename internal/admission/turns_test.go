@@ -75,7 +75,7 @@ func TestScopeThatBecomesKnownVoidsTurns(t *testing.T) {
 		lim := &script{answers: map[string][]limiter.Result{"k": {denied(2*time.Second, limiter.SourceLocal)}}}
 		learnt := &script{answers: map[string][]limiter.Result{"k#a": {denied(20*time.Second, limiter.SourceLocal)}}}
 		start := time.Now()
-		x := Begin(t.Context(), newClient(t, lim, nil), "h", "k")
+		x := Begin(t.Context(), newClient(t, blocking{lim}, nil), "h", "k")
 		x.Learnt = blocking{learnt}
 		x.Scopes = func(string, string, any) []string {
 			if time.Since(start) < time.Second {
@@ -85,6 +85,9 @@ func TestScopeThatBecomesKnownVoidsTurns(t *testing.T) {
 		}
 		if s := x.Admit(); s != nil || time.Since(start) < 22*time.Second {
 			t.Errorf("%+v after %v", s, time.Since(start))
+		}
+		if got := strings.Join(lim.asked, ", "); got != "k 1, k#a 0, k 1" {
+			t.Errorf("asked %s", got)
 		}
 	})
 }

@@ -211,6 +211,28 @@ func TestIdleIsNotStopped(t *testing.T) {
 	})
 }
 
+// TestGuessOfTheFleetEnds: what others have guessed is forgotten when a response says a quota; what they have learnt is
+// remembered as long as what it has learnt itself.
+func TestGuessOfTheFleetEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, left := range map[int64]int{guess: 1, 5: 2} {
+			d, err := New(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := d.entry("k")
+			e.adopt([]lua.LearntQuota{{Name: name, Limit: 10, Window: 60e6}}, time.Now())
+			d.Observe(t.Context(), "k", []retry.Quota{said(10, 9, time.Minute, time.Minute)}, false, time.Now())
+			if len(e.quotas) != left || e.quotas[left-1].guessed {
+				t.Errorf("beside one of the name %d: %+v", name, e.quotas)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // TestGuessIsOver: a guess grows to twice what it was, and is made anew by another rejection.
 func TestGuessIsOver(t *testing.T) {
 	now := time.Now()

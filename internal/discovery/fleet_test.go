@@ -334,6 +334,10 @@ func TestUnsentRequestsAreGivenBack(t *testing.T) {
 		if _, back := d.Take(t.Context(), "k"); back != nil {
 			t.Error("a denied request is given back")
 		}
+		d.Observe(t.Context(), "one", []retry.Quota{a}, false, time.Now())
+		if _, back := d.Take(t.Context(), "one"); back == nil {
+			t.Error("a request of a single quota cannot be given back")
+		}
 		for range 3 { // what the first quota has granted is given back where the second one denies
 			d.Take(t.Context(), "k")
 		}

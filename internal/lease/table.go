@@ -143,5 +143,5 @@ func (t *Table) sweepStripe(st *stripe, now time.Time, all bool) (back []lua.Tak
 func (t *Table) Close() {
 	t.closed.Store(true)
 	t.sweeps.End()
-	t.cfg.Outbox.GiveBack(t.sweep(time.Now(), t.closed.Load()))
+	t.cfg.Outbox.GiveBack(t.sweep(time.Now(), true))
 }

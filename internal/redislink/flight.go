@@ -189,7 +189,7 @@ func (f *flight) writes() *Op {
 		}
 	}
 	o := &Op{ID: f.ops[0].ID, ctx: context.Background(), deadline: f.sent.Add(f.wire.budget), state: flying, flight: f, done: make(chan struct{}, 1)}
-	o.Command = &lua.Beat{Key: f.wire.names.Probe(o.ID), ID: "probe", Life: probeLife.Microseconds()}
+	o.Command = probeOf(f.wire.names, o.ID)
 	c := f.commandFor(o, 1)
 	f.ops, f.of = append(f.ops, o), append(f.of, place{c, f.commands[c].add(o), 0})
 	f.callers++
@@ -199,6 +199,11 @@ func (f *flight) writes() *Op {
 
 // probeLife is how long the key of a probe stays.
 const probeLife = time.Second
+
+// probeOf is a write to the server and hash slot of an id, which no one reads.
+func probeOf(names *lua.Namer, id string) *lua.Beat {
+	return &lua.Beat{Key: names.Probe(id), ID: "probe", Life: probeLife.Microseconds()}
+}
 
 // stamp gives c a nonce of its own.
 func (f *flight) stamp(c *command) {

@@ -171,7 +171,7 @@ func (l *Link) Ask(ctx context.Context, srv *Server, o *Op, budget time.Duration
 // Probe asks a server whose breaker lets a call through whether it answers, and reports that.
 func (l *Link) Probe(ctx context.Context, srv *Server) bool {
 	key := l.peersOn(srv)
-	return key != "" && l.Ask(ctx, srv, &Op{ID: key, Command: &lua.Beat{Key: l.Names.Probe(key), ID: "probe", Life: probeLife.Microseconds()}}, l.Budget) == nil
+	return key != "" && l.Ask(ctx, srv, &Op{ID: key, Command: probeOf(l.Names, key)}, l.Budget) == nil
 }
 
 // AskAll asks for several requests at once, so that they share calls, and returns the

@@ -416,6 +416,7 @@ func TestBlockedKeysWait(t *testing.T) {
 // TestTenThousandWaiters: of one key, all of whom a window admits: no herd, and no memory
 // once they have left.
 func TestTenThousandWaiters(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10_000
 		lim, decisions := counted(t, limiter.FixedWindow(limiter.PerSecond(n)))

@@ -419,7 +419,7 @@ func TestEvictionUnderLoad(t *testing.T) {
 		wg.Go(func() {
 			for i := range 1500 {
 				if res, err := lim.Allow(ctx, fmt.Sprint(strings.Repeat("x", 100), caller, "-", i)); err != nil || res.Source != limiter.SourceRedis {
-					t.Errorf("%+v, %v", res, err)
+					t.Errorf("%+v, %v, %+v", res, err, lim.Health())
 					return
 				}
 			}

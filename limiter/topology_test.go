@@ -206,7 +206,7 @@ const (
 	handshake = "+hello"
 	inScripts = "+time +get +set +setrange +mget +pexpire +pttl +zcount +zadd +zrem +zcard +zscore +zrangebyscore +zrevrange +zremrangebyscore +zremrangebyrank"
 	inPermits = "+zrank +zrange" // in addition, for a semaphore
-	inSampled = "+exists +hget +hmget +hset +hdel +hscan"
+	inSampled = "+exists +hget +hmget +hset +hdel +hlen +hscan"
 	evalUser  = "user limiter on >secret ~holdfast:* -@all " + handshake + " +evalsha +evalsha_ro +eval +eval_ro +del " + inScripts
 	fcallUser = "user limiter on >secret ~holdfast:* -@all " + handshake + " +fcall +fcall_ro +function|load +del " + inScripts
 )

@@ -541,6 +541,55 @@ func TestDroppedKeysLeaveTheSums(t *testing.T) {
 	}
 }
 
+// TestEvictedSums: a fleet of whose reports Redis loses a part admits the rate again, whichever of the keys that is, also where
+// one of the processes has died before.
+func TestEvictedSums(t *testing.T) {
+	const sums, processes = "holdfast:v1:sampled:{all}", "holdfast:v1:sampled:{all}:p"
+	for _, lost := range []string{"the sums", "the processes", "what one has in them", "what the dead one has in them", "what all have in them", "all"} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			var all []*sampled.Limiter
+			for _, name := range []string{"dies", "p1", "p2", "p3", "p4"} {
+				all = append(all, process(t, r, name, limiter.PerSecond(100)))
+			}
+			round := func(seconds int) (admitted int) {
+				got := make([]int, len(all))
+				var wg sync.WaitGroup
+				for i, s := range all {
+					wg.Go(func() { got[i] = sumOf(ask(t, s, "k", 100, seconds)) })
+				}
+				wg.Wait()
+				return sumOf(got)
+			}
+			round(10)
+			keys := map[string][]string{"the sums": {sums}, "the processes": {processes}, "all": {sums, processes}}
+			dead := ""
+			for number := range r.Members(processes) {
+				keys["what one has in them"] = []string{sums + ":" + number}
+				keys["what all have in them"] = append(keys["what all have in them"], sums+":"+number)
+				keys["all"] = append(keys["all"], sums+":"+number)
+			}
+			r.SetPath("dies", func(p *sim.Path) { p.Lost, p.Gone = true, true })
+			all = all[1:]
+			round(1)
+			// The one that reports no more is the one whose time to live ends first.
+			first := int64(math.MaxInt64)
+			for number, until := range r.Members(processes) {
+				if until < first {
+					first, dead = until, number
+				}
+			}
+			keys["what the dead one has in them"] = []string{sums + ":" + dead}
+			rdb := r.Client("operator", redis.Options{})
+			must(t, rdb.Del(t.Context(), keys[lost]...).Err())
+			must(t, rdb.Close())
+			round(20)
+			if n := round(20); n < 1900 || n > 2100 {
+				t.Errorf("%s: %d of 2000 in 20 s", lost, n)
+			}
+		})
+	}
+}
+
 // TestSharesWhenItIsRegistered: a process begins with a tenth, as one of ten, and has the rest when it knows that it is alone; it
 // counts as alive for three intervals and a second.
 func TestSharesWhenItIsRegistered(t *testing.T) {

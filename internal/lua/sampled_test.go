@@ -114,6 +114,7 @@ func TestBuryInParts(t *testing.T) {
 		t.Errorf("%d calls", calls)
 	}
 	sums := rdb.HGetAll(t.Context(), "p:v1:sampled:{all}").Val()
+	delete(sums, "") // the era
 	if len(sums) != parts*lua.MaxAsked {
 		t.Errorf("%d sums", len(sums))
 	}
@@ -128,6 +129,55 @@ func TestBuryInParts(t *testing.T) {
 	// One that lives is not buried.
 	if more, err := c.Bury(t.Context(), now, names, 2, false); more || err != nil || rdb.HLen(t.Context(), "p:v1:sampled:{all}:2").Val() == 0 {
 		t.Error("one that lives was buried", err)
+	}
+}
+
+// TestLostReports: whichever of the keys of a fleet Redis loses, the sums are right again when all have reported.
+func TestLostReports(t *testing.T) {
+	const sums = "p:v1:sampled:{all}"
+	for _, lost := range [][]string{{sums}, {sums + ":p"}, {sums + ":1"}, {sums + ":3"}, {sums, sums + ":p"}, {sums + ":1", sums + ":2", sums + ":3"}} {
+		rdb := newClient(t)
+		c, names := lua.NewClient(rdb), lua.NewNamer("p")
+		now, life := int64(1_760_000_000_000_000), int64(4*second)
+		report := func(process int64, rates ...int64) (dead int64, asked []lua.Asked) {
+			t.Helper()
+			for i, rate := range rates {
+				asked = append(asked, lua.Asked{ID: fmt.Sprint("k", i), Rate: rate})
+			}
+			_, dead, err := c.Report(t.Context(), now, names, process, life, asked)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return dead, asked
+		}
+		report(1, 10, 1)
+		report(2, 20, 2)
+		report(3, 30, 3)
+		if n := rdb.Del(t.Context(), lost...).Val(); n != int64(len(lost)) {
+			t.Fatalf("%d of %v", n, lost)
+		}
+		now += 3 * second // of which the third process sees no more
+		report(1, 10, 1)
+		report(2, 20)
+		now += 3 * second
+		if dead, _ := report(1, 10, 1); dead == 3 {
+			if more, err := c.Bury(t.Context(), now, names, 3, false); more || err != nil {
+				t.Error(more, err)
+			}
+		}
+		report(1, 10, 1)
+		report(2, 25, 2)
+		if _, asked := report(1, 10, 1); asked[0].Fleet != 35 || asked[1].Fleet != 3 {
+			t.Errorf("without %v: %v", lost, asked)
+		}
+		for process := int64(1); process <= 2; process++ {
+			if _, err := c.Bury(t.Context(), now, names, process, true); err != nil {
+				t.Error(err)
+			}
+		}
+		if left := rdb.Exists(t.Context(), sums, sums+":p", sums+":1", sums+":2").Val(); left != 0 {
+			t.Errorf("without %v: %d keys are left", lost, left)
+		}
 	}
 }
 

@@ -15,6 +15,15 @@ func (r *run) report(keys, argv []string) []int64 {
 	process, life := argv[1], number(argv[2])
 	sums, processes, mine := r.loadSet(keys[0]), r.loadSet(keys[1]), r.loadSet(keys[2])
 	reply := []int64{0, 0}
+	_, has := mine.set[""]
+	if _, lives := processes.set[process]; sums.set[""] == 0 || len(processes.set) == 0 || lives && !has {
+		clear(sums.set)
+		sums.set[""] = r.now + number(process)
+	}
+	if mine.set[""] != sums.set[""] {
+		clear(mine.set)
+		mine.set[""] = sums.set[""]
+	}
 	sum, own := maps.Clone(sums.set), maps.Clone(mine.set)
 	for i := 3; i < len(argv); i += 2 {
 		field, rate := argv[i], number(argv[i+1])
@@ -63,11 +72,19 @@ func (r *run) bury(keys, argv []string) []int64 {
 	if isDead && (!lives || until >= r.now) {
 		return []int64{0, 0}
 	}
-	for field, rate := range mine.set {
-		put(sums.set, field, sums.set[field]-rate)
+	era, begun := mine.set[""]
+	if era == sums.set[""] {
+		for field, rate := range mine.set {
+			if field != "" {
+				put(sums.set, field, sums.set[field]-rate)
+			}
+		}
 	}
 	clear(mine.set)
 	delete(processes.set, process)
+	if lives && !begun || len(processes.set) == 0 {
+		clear(sums.set)
+	}
 	for i, v := range []*value{sums, processes, mine} {
 		r.change(keys[i], v)
 	}

@@ -52,6 +52,69 @@ func TestLearntLimitIsWaitedForInTurn(t *testing.T) {
 	})
 }
 
+// TestLimiterHoldsBesideWhatIsLearnt: requests that wait for a learnt limit do not leave beyond the rate of the limiter when that
+// has room again, and those that wait for the limiter leave at its rate.
+func TestLimiterHoldsBesideWhatIsLearnt(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit  limiter.Limit
+		quota  string        // of 60 s, as the server says it
+		left   int           // of it, after the first request
+		n      int           // requests
+		within time.Duration // in which all are sent
+		most   int           // in any second
+	}{
+		"the quota is less":   {limiter.GCRA(limiter.PerSecond(2), 1), `"q";q=100;w=60`, 20, 150, 150 * time.Second, 3},
+		"the limiter is less": {limiter.GCRA(limiter.PerSecond(1), 1), `"q";q=1000;w=60`, 999, 100, 105 * time.Second, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var at []time.Duration
+			start := time.Now()
+			base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				at = append(at, time.Since(start))
+				if len(at) > 1 {
+					return respond(r, status(200)), nil
+				}
+				return respond(r, status(200, "RateLimit-Policy", c.quota, "RateLimit", fmt.Sprintf(`"q";r=%d;t=60`, c.left))), nil
+			})
+			lim, err := limiter.NewLocal(c.limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rt := newTransport(t, base, httpclient.WithDiscovery(nil), httpclient.WithLimiter(lim), httpclient.WithMaxWait(time.Hour))
+			defer rt.Close()
+			send := func() {
+				resp, err := rt.RoundTrip(get(t, api))
+				if err != nil {
+					t.Error(name, err)
+					return
+				}
+				resp.Body.Close()
+			}
+			send()
+			var wg sync.WaitGroup
+			for range c.n - 1 {
+				wg.Go(send)
+			}
+			wg.Wait()
+			for i := range at {
+				n := 0
+				for n < len(at)-i && at[i+n] < at[i]+time.Second {
+					n++
+				}
+				if n > c.most {
+					t.Fatalf("%s: %d requests in the second from %v", name, n, at[i])
+				}
+			}
+			if took := time.Since(start); took > c.within {
+				t.Errorf("%s: %v", name, took)
+			}
+		})
+	}
+}
+
 // TestGarbageQuotas: whatever a server says of its quota, a client with the defaults and with
 // discovery gets its responses, in bounded time, and a caller that gives up gets away at once.
 func TestGarbageQuotas(t *testing.T) {

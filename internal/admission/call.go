@@ -41,6 +41,7 @@ type Call struct {
 	drawn   bool
 	turn    turn                    // in the line in which it stood last
 	taken   []func(context.Context) // gives back what was taken of learnt limits for this attempt
+	scoped  bool                    // it has what is learnt of its scopes
 	scopes  []string
 	more    bool // of them have become known since it began to stand in lines
 }
@@ -105,6 +106,14 @@ func (x *Call) pass() (void bool, s *Stop) {
 			}
 		}
 	}
+	if x.Learnt != nil {
+		for _, scope := range x.scopes {
+			if t := x.stand(lineOf{key: scope, scope: true, learnt: true}); t.stop != nil || t.void {
+				return t.void, t.stop
+			}
+		}
+		x.scoped = true
+	}
 	t := x.stand(lineOf{key: x.Key})
 	if t.stop != nil || t.void {
 		return t.void, t.stop
@@ -113,16 +122,6 @@ func (x *Call) pass() (void bool, s *Stop) {
 		if s = x.pause(t.delay, retry.WaitLimiter, retry.Throttled); s != nil {
 			s.Key = x.Key
 			return false, s
-		}
-	}
-	if x.Learnt != nil {
-		for _, scope := range x.scopes {
-			if t = x.stand(lineOf{key: scope, scope: true, learnt: true}); t.stop != nil || t.void {
-				return t.void, t.stop
-			}
-		}
-		if t = x.stand(lineOf{key: x.Key, learnt: true}); t.stop != nil || t.void {
-			return t.void, t.stop
 		}
 	}
 	if x.pace != nil && !x.cooling() {
@@ -170,6 +169,7 @@ func (x *Call) Send() int {
 
 // GiveBack gives back what the attempt has of learnt limits: one that was admitted is not sent.
 func (x *Call) GiveBack() {
+	x.scoped = false
 	if len(x.taken) == 0 {
 		return
 	}

@@ -197,9 +197,9 @@ func TestScopesAreAskedWithoutACost(t *testing.T) {
 	})
 }
 
-// TestLearntIsAskedLast: for the scopes and for the key, each at the call's cost. Those who wait
+// TestLearntIsAskedInTurn: for the scopes and for the key, each at the call's cost. Those who wait
 // for the end of a window come back within a quarter of it; one that cannot wait ends.
-func TestLearntIsAskedLast(t *testing.T) {
+func TestLearntIsAskedInTurn(t *testing.T) {
 	longest := time.Duration(0)
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestLearntIsAskedLast(t *testing.T) {
 	})
 }
 
-// TestLearntUnitsOfAnUnsentCallAreGivenBack: of a call that ends at a later gate, or begins again.
+// TestLearntUnitsOfAnUnsentCallAreGivenBack: of a call that ends or waits at a later gate, or begins again.
 func TestLearntUnitsOfAnUnsentCallAreGivenBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer limiter.Result // of the key, for which another wait is asked after its scope
@@ -242,7 +242,7 @@ func TestLearntUnitsOfAnUnsentCallAreGivenBack(t *testing.T) {
 		back   string
 	}{
 		"denied":     {answer: denied(time.Hour, limiter.SourceLocal), back: "k#a"},
-		"sent later": {answer: denied(2*time.Second, limiter.SourceLocal)},
+		"sent later": {answer: denied(2*time.Second, limiter.SourceLocal), back: "k#a"},
 		"void":       {answer: denied(2*time.Second, limiter.SourceLocal), cool: true, back: "k#a"},
 		"canceled":   {answer: denied(2*time.Second, limiter.SourceLocal), cancel: true, back: "k#a"},
 		"throttled":  {answer: denied(2*time.Second, limiter.SourceLocal), throws: true, back: "k#a"},
@@ -269,7 +269,7 @@ func TestLearntUnitsOfAnUnsentCallAreGivenBack(t *testing.T) {
 					}
 				}
 			})
-			stops := !c.cool && c.back != ""
+			stops := c.cancel || c.throws || c.answer.RetryAfter == time.Hour
 			if s := x.Admit(); (s != nil) != stops {
 				t.Fatalf("%s: %+v", name, s)
 			}
@@ -281,6 +281,65 @@ func TestLearntUnitsOfAnUnsentCallAreGivenBack(t *testing.T) {
 				t.Errorf("%s: gave back %q of %v, want %q", name, got, learnt.asked, c.back)
 			}
 		})
+	}
+}
+
+// TestWhoWaitsForTheLimiterHoldsNothing of what is learnt, and takes it with the limiter's unit.
+func TestWhoWaitsForTheLimiterHoldsNothing(t *testing.T) {
+	allowed := limiter.Result{Allowed: true, Source: limiter.SourceLocal}
+	for name, c := range map[string]struct {
+		learnt      []limiter.Result // of the scope
+		ahead       bool             // another call of the key has asked before
+		asked, back string
+	}{
+		"denied":           {nil, false, "k#a, k, k#a, k", "k#a, k"},
+		"behind another":   {nil, true, "k, k#a, k, k#a, k", "k, k#a"},
+		"the scope is out": {[]limiter.Result{allowed, denied(time.Minute, limiter.SourceLocal), denied(time.Second, limiter.SourceLocal)}, false, "k#a, k, k#a, k#a, k#a, k", "k#a, k"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			lim := &script{answers: map[string][]limiter.Result{"k": {denied(10*time.Second, limiter.SourceLocal)}}}
+			learnt := &script{answers: map[string][]limiter.Result{"k#a": c.learnt}}
+			cl := newClient(t, lim, nil)
+			var wg sync.WaitGroup
+			for _, first := range []bool{true, false} {
+				if first && !c.ahead {
+					continue
+				}
+				wg.Go(func() {
+					x := Begin(t.Context(), cl, "h", "k")
+					x.Learnt = blocking{learnt}
+					if !first {
+						x.Scopes = scoped("k#a")
+					}
+					if s := x.Admit(); s != nil {
+						t.Errorf("%s: %+v", name, s)
+					}
+					x.Send()
+				})
+				synctest.Wait()
+			}
+			wg.Wait()
+			if got := strings.ReplaceAll(strings.Join(learnt.asked, ", "), " 1", ""); got != c.asked {
+				t.Errorf("%s: asked %s", name, got)
+			}
+			if got := strings.Join(learnt.back, ", "); got != c.back {
+				t.Errorf("%s: gave back %s", name, got)
+			}
+		})
+	}
+}
+
+// TestRoomIsThatOfBoth the limiter and what is learnt.
+func TestRoomIsThatOfBoth(t *testing.T) {
+	for _, c := range []struct{ limiter, learnt, want int }{{3, 5, 3}, {5, 3, 3}, {5, 0, 0}} {
+		answer := func(remaining int) *script {
+			return &script{answers: map[string][]limiter.Result{"k": {{Allowed: true, Source: limiter.SourceLocal, Remaining: remaining}}}}
+		}
+		x := Begin(t.Context(), newClient(t, answer(c.limiter), nil), "h", "k")
+		x.Learnt, x.turn = blocking{answer(c.learnt)}, turn{of: lineOf{key: "k"}}
+		if a, err := x.ask(); err != nil || !a.Go || a.Room != c.want {
+			t.Errorf("%+v: %+v, %v", c, a, err)
+		}
 	}
 }
 

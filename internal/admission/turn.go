@@ -57,7 +57,8 @@ func (x *Call) stand(of lineOf) turn {
 	return x.turn
 }
 
-// ask asks the gate, the throttle and the limiter. That another process has made a scope
+// ask asks the gate, the throttle, what is learnt and the limiter: a call of a key leaves with what it
+// takes of both at once, or those that waited for the one would leave together, beyond the other. That another process has made a scope
 // cool down is a block of the scope, which is asked about without taking anything.
 func (x *Call) ask() (a wait.Answer, err error) {
 	if x.closed() {
@@ -79,62 +80,97 @@ func (x *Call) ask() (a wait.Answer, err error) {
 			return a, x.ends(s)
 		}
 	}
-	if !of.learnt && (x.c.s.Limiter == nil || of.scope && x.c.block == nil) {
-		return wait.Answer{Go: true}, nil
+	a.Go = true
+	if x.Learnt != nil && (of.learnt || !of.scope) {
+		if a, err = x.take(of); err != nil || !a.Go {
+			return a, err
+		}
 	}
-	res, err := x.decide(of, n)
+	if of.learnt || x.c.s.Limiter == nil || of.scope && x.c.block == nil {
+		return a, nil
+	}
+	ctx := x.ctx
+	if n > 0 && x.c.mayShape() {
+		ctx = wait.WithMostDelay(ctx, x.Allow.Most(ctx)) // a place that comes later is not taken
+	}
+	res, err := x.c.s.Limiter.AllowN(ctx, of.key, n)
 	switch {
 	case err != nil && x.gone():
 		return a, x.ends(&Stop{})
 	case err != nil:
 		return a, x.ends(&Stop{Reason: retry.LimiterFailed, Key: x.turn.of.key, Err: err})
 	}
-	if !of.learnt && shaping(res.Limit) && !x.c.shapes.Load() {
+	shapes := shaping(res.Limit)
+	if shapes && !x.c.shapes.Load() {
 		x.c.shapes.Store(true)
 	}
-	shared := res.Source != limiter.SourceLocal
-	if res.Allowed {
-		a.Go, x.turn.delay = true, res.Delay
-		if n == 0 || !shaping(res.Limit) { // in which who asks first starts first
-			a.Room = res.Remaining
-			if shared {
-				a.Room /= 2 // of others, too
+	if !res.Allowed {
+		return x.denied(res, n, false)
+	}
+	x.turn.delay = res.Delay
+	room := roomOf(res)
+	if n > 0 && shapes { // in which who asks first starts first
+		room = 0
+	}
+	if x.Learnt == nil || of.scope || room < a.Room {
+		a.Room = room
+	}
+	return a, nil
+}
+
+// take takes what is learnt of the key of a line, and of the call's scopes what it has given back since it
+// stood in their lines.
+func (x *Call) take(of lineOf) (a wait.Answer, err error) {
+	if !of.scope && !x.scoped {
+		for _, scope := range x.scopes {
+			if res := x.takeOne(scope); !res.Allowed {
+				x.turn.void = true // it is to be waited for in its own line
+				return a, errStopped
 			}
 		}
-		return a, nil
+		x.scoped = true
 	}
+	res := x.takeOne(of.key)
+	if !res.Allowed {
+		return x.denied(res, x.Cost, true)
+	}
+	return wait.Answer{Go: true, Room: roomOf(res)}, nil
+}
+
+func (x *Call) takeOne(key string) limiter.Result {
+	res, back := x.Learnt.Take(x.ctx, key)
+	if back != nil {
+		x.taken = append(x.taken, back)
+	}
+	return res
+}
+
+// roomOf is for how many others there is room after an answer.
+func roomOf(res limiter.Result) int {
+	if res.Source != limiter.SourceLocal {
+		return res.Remaining / 2 // for those of other processes, too
+	}
+	return res.Remaining
+}
+
+// denied is the answer to a denial of n units, of the limiter or of what is learnt.
+func (x *Call) denied(res limiter.Result, n int, learnt bool) (a wait.Answer, err error) {
 	rate := res.Limit.Rate()
 	a.After = max(minPause, res.RetryAfter)
 	if err := x.turnFits(a.After); err != nil {
 		return a, err
 	}
 	a.Over, a.Most = wait.Crowd(a.After, rate.N, rate.Per, n), x.Allow.Most(x.ctx)
-	if of.learnt { // they meet at a limiter of ours, not at the server
+	if learnt { // they meet at a limiter of ours, not at the server
 		a.Over = min(a.Over, rate.Per/4)
 	}
 	if a.Aside = res.BeyondClaim; res.Claim > 0 {
 		a.InPlaceOfRedis()
 	}
-	if a.Over == 0 && shared { // or the process that is nearest to Redis would take each unit
+	if a.Over == 0 && res.Source != limiter.SourceLocal { // or the process that is nearest to Redis would take each unit
 		a.After = wait.Spread(a.After, min(a.After/4, maxJitter), a.Most)
 	}
 	return a, nil
-}
-
-// decide asks the limiter of a line.
-func (x *Call) decide(of lineOf, n int) (limiter.Result, error) {
-	if of.learnt {
-		res, back := x.Learnt.Take(x.ctx, of.key)
-		if back != nil {
-			x.taken = append(x.taken, back)
-		}
-		return res, nil
-	}
-	ctx := x.ctx
-	if n > 0 && x.c.mayShape() {
-		ctx = wait.WithMostDelay(ctx, x.Allow.Most(ctx)) // a place that comes later is not taken
-	}
-	return x.c.s.Limiter.AllowN(ctx, of.key, n)
 }
 
 // closed reports whether the gate of the line is closed.
@@ -220,6 +256,9 @@ func (w *waiting) Sleep(d time.Duration, called <-chan struct{}) error {
 			return err
 		}
 		w.waits(d)
+	}
+	if !w.turn.of.scope {
+		w.GiveBack() // who waits for one limit keeps nothing of the others from those who need not
 	}
 	start := time.Now()
 	if w.gone() || !w.Allow.Sleep(w.ctx, d, w.Canceled, called) {

@@ -9,6 +9,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -135,6 +136,7 @@ func (d *Discovery) Take(ctx context.Context, key string) (admitted limiter.Resu
 	e := d.entry(key)
 	admitted.Allowed = true
 	if e == nil {
+		admitted.Remaining = math.MaxInt32
 		return admitted, nil
 	}
 	d.load(ctx, key, e)
@@ -142,26 +144,30 @@ func (d *Discovery) Take(ctx context.Context, key string) (admitted limiter.Resu
 	e.mu.Lock()
 	quotas, answered := e.paced(now), e.answered
 	e.mu.Unlock()
+	var all []taken
 	switch {
 	case len(quotas) == 0 && answered:
+		admitted.Remaining = math.MaxInt32 // nothing bounds it
 	case len(quotas) == 0:
 		if res, err := d.pacer.Allow(ctx, key); err == nil && !res.Allowed {
 			return res, nil
 		}
 	default:
-		res, taken, ok := d.take(ctx, key, e, quotas, now)
+		var res limiter.Result
+		var ok bool
+		res, all, ok = d.take(ctx, key, e, quotas, now)
 		if !ok && !e.asksAgain(&res, now) {
 			return res, nil
 		}
 		admitted.Remaining, admitted.Source = res.Remaining, res.Source
-		if len(taken) > 0 {
-			back = func(ctx context.Context) { e.giveBack(ctx, taken) }
-		}
 	}
 	e.mu.Lock()
 	e.count(now)
 	e.mu.Unlock()
-	return admitted, back
+	return admitted, func(ctx context.Context) {
+		e.uncount()
+		e.giveBack(ctx, all)
+	}
 }
 
 // asksAgain reports whether a request that is denied for long is still sent: no answer of
@@ -288,6 +294,16 @@ func (e *entry) count(now time.Time) {
 	e.asked = now
 	for i := range e.quotas {
 		e.quotas[i].count(now)
+	}
+}
+
+// uncount takes back that a request was counted, which is not sent.
+func (e *entry) uncount() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sent = max(0, e.sent-1)
+	for i := range e.quotas {
+		e.quotas[i].uncount()
 	}
 }
 

@@ -347,6 +347,34 @@ func TestUnsentRequestsAreGivenBack(t *testing.T) {
 	})
 }
 
+// TestUnsentRequestsAreNotCounted as sent: a rejection would be taken for one of a higher rate.
+func TestUnsentRequestsAreNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := alone(t)
+		for _, c := range []struct {
+			quotas    []retry.Quota
+			remaining int
+		}{{nil, math.MaxInt32}, {[]retry.Quota{said(10, 9, time.Minute, time.Minute)}, 8}} {
+			d.Observe(t.Context(), "k", c.quotas, false, time.Now())
+			e := d.keys.Get("k")
+			before, was := e.sent, slices.Clone(e.quotas)
+			res, back := d.Take(t.Context(), "k")
+			if !res.Allowed || res.Remaining != c.remaining || e.sent != before+1 {
+				t.Errorf("%+v, %d counted", res, e.sent-before)
+			}
+			back(t.Context())
+			if e.sent != before {
+				t.Errorf("%d counted", e.sent-before)
+			}
+			for i, q := range e.quotas {
+				if q.sent.now != was[i].sent.now || q.part.sent != was[i].part.sent {
+					t.Errorf("%v counted, and %d, want %v and %d", q.sent.now, q.part.sent, was[i].sent.now, was[i].part.sent)
+				}
+			}
+		}
+	})
+}
+
 // TestCutThatWasNotSavedIsSavedLater: a process that was rejected while nothing could be saved lets the fleet know
 // once it can. Until then it and the others would send by limits of their own, together more than the server admits.
 func TestCutThatWasNotSavedIsSavedLater(t *testing.T) {

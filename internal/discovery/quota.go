@@ -306,6 +306,11 @@ func (q *quota) count(now time.Time) {
 	}
 }
 
+// uncount takes back a count.
+func (q *quota) uncount() {
+	q.sent.now, q.part.sent = max(0, q.sent.now-1), max(0, q.part.sent-1)
+}
+
 // answered counts what became of a request.
 func (q *quota) answered(now time.Time, rejected bool) {
 	switch {

@@ -52,6 +52,7 @@ type flight struct {
 
 	// Guarded by the queue's lock.
 	ticket   breaker.Ticket
+	probes   bool // is to show whether the server is there, beside what its callers ask for
 	sent     time.Time
 	deadline time.Time
 	callers  int // that have not left
@@ -247,7 +248,7 @@ func (f *flight) send() (breaker.Class, error) {
 // its own times in an outage, so that the one may be back while the other still fails.
 // Most calls are of one command.
 func (f *flight) call(ctx context.Context) {
-	if !f.ticket.Probe() {
+	if !f.probes {
 		f.round(ctx, f.cmds, f.errs)
 		return
 	}

@@ -40,6 +40,8 @@ const (
 	// calls is in how many calls all who wait may leave, if these have at most largeKeys, take at
 	// most about a quick part of the time that an answer may take, and are one command.
 	calls, quick = 4, 8
+	// silence is after how long without an answer a call of callers with little time outlives them.
+	silence = time.Second
 	// callOps bounds how many requests of the queue are considered for a call.
 	callOps = 1024
 )
@@ -66,6 +68,7 @@ type queue struct {
 	waiting fifo
 	timer   *time.Timer
 	wake    time.Time     // when it fires; zero when it does not
+	heard   time.Time     // when the last answer came, or when it was last asked for as a probe does
 	trip    time.Duration // about the least recent round trip
 	each    time.Duration // the part of a key in that of the last full call
 	// The shortest of the last learnt%memory calls, and of the memory calls before.
@@ -460,7 +463,9 @@ func (q *queue) run(f *flight) *flight {
 	return q.finish(f)
 }
 
-// begin notes that f is about to be sent, unless all its callers have left.
+// begin notes that f is about to be sent, unless all its callers have left. A call that may have to make the first
+// connection has the whole budget, as a probe does: the client makes a part of it with the call, and if each call
+// ended with callers who have little time, there would never be one.
 func (q *queue) begin(f *flight, ticket breaker.Ticket) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -468,14 +473,18 @@ func (q *queue) begin(f *flight, ticket breaker.Ticket) bool {
 	if f.callers == 0 {
 		return false
 	}
-	if ticket.Probe() {
-		if o := f.writes(); o != nil {
-			q.wakeAt(o.deadline)
-		}
-	}
 	for _, o := range f.ops {
 		if o.deadline.After(f.deadline) {
 			f.deadline = o.deadline
+		}
+	}
+	if f.probes = ticket.Probe() || f.deadline.Sub(f.sent) < q.wire.fair && f.sent.Sub(q.heard) > silence; f.probes {
+		q.heard = f.sent
+		if o := f.writes(); o != nil {
+			q.wakeAt(o.deadline)
+			if o.deadline.After(f.deadline) {
+				f.deadline = o.deadline
+			}
 		}
 	}
 	return true
@@ -500,6 +509,7 @@ func (q *queue) finish(f *flight) *flight {
 	}
 	if f.answered {
 		q.learn(f.took, f.space/callKeys)
+		q.heard = f.sent.Add(f.took)
 	}
 	i := slices.Index(q.flights, f)
 	q.flights = slices.Delete(q.flights, i, i+1)

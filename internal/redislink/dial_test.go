@@ -1,0 +1,59 @@
+package redislink_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
+	"github.com/holdfast-go/holdfast/internal/redislink"
+	"github.com/holdfast-go/holdfast/internal/sim"
+)
+
+// TestCallersWithLittleTimeGetAConnection: where all callers leave before a connection is made, which takes three round trips
+// and the time to dial, one is made nevertheless, and they are answered from then on.
+func TestCallersWithLittleTimeGetAConnection(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			client := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: ends})
+			_ = client.Close()
+			opt := *client.Options()
+			opt.DisableIdentity = false
+			r.SetPath("a", func(p *sim.Path) { p.Delay = 500 * time.Microsecond })
+			dial := opt.Dialer
+			opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				select {
+				case <-time.After(5 * time.Millisecond):
+					return dial(ctx, network, addr)
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+			rdb := redis.NewClient(&opt)
+			defer rdb.Close()
+			l, err := redislink.New(redislink.Config{Client: rdb, Process: "a", Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close(func() {})
+			a := limitOf(t, algo.GCRA, 1000)
+			answered := 0
+			for range 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+				if _, class, _ := ask(ctx, l, a, "k", 1); class == breaker.ClassOK {
+					answered++
+				}
+				cancel()
+				time.Sleep(50 * time.Millisecond)
+			}
+			if answered < 95 {
+				t.Errorf("%d of 100 were answered", answered)
+			}
+		})
+	}
+}

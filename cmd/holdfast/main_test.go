@@ -222,7 +222,7 @@ func TestPublished(t *testing.T) {
 	})
 	hash := analytics.ShownKey("customer:42", []byte("secret"))
 	golden := `
-api  5 denied since # #, in 1 processes
+api  5 denied since # #, in 1 process
         denied or less by      allowed  last         key
              5          0            0  # ago  ` + hash
 	day := regexp.MustCompile(`\d+-\d\d-\d\d [\d:]{8}`)

@@ -200,10 +200,10 @@ func (p *program) printFleet(f *operator.Fleet) {
 		p.printf("\n%s after an outage (%s): %d are back, %d are not\n", p.paint(yellow, "a return"), safe(r.Limiter), r.Back, r.Away)
 	}
 	if f.Sampled > 0 {
-		p.printf("\nsampled limiters have %d processes\n", f.Sampled)
+		p.printf("\nsampled limiters have %s\n", processes(f.Sampled))
 	}
 	if f.Unreadable > 0 {
-		p.printf("\n%d processes publish what this version cannot read\n", f.Unreadable)
+		p.printf("\nthis version cannot read what is published by %s\n", processes(int64(f.Unreadable)))
 	}
 	if !published && len(f.Processes) > 0 {
 		p.printf("\n%s\n", p.paint(dim, "breakers, limits and debts are shown of programs that call analytics.Publish"))
@@ -248,7 +248,7 @@ func (p *program) printTop(t *operator.Top) {
 		if i > 0 {
 			p.printf("\n")
 		}
-		p.printf("%s  %d denied since %s, in %d processes\n", p.paint(bold, safe(name)), r.Denied, r.Since.Format(time.DateTime), t.Processes)
+		p.printf("%s  %d denied since %s, in %s\n", p.paint(bold, safe(name)), r.Denied, r.Since.Format(time.DateTime), processes(int64(t.Processes)))
 		if len(r.Keys) == 0 {
 			continue
 		}
@@ -270,4 +270,11 @@ func (p *program) printBench(b *operator.Bench) {
 		p.printf("  %-24s %8d %14.0f %10s %10s %9.2f%% %14s\n", row.Algorithm, row.Callers, row.PerSecond, short(row.P50), short(row.P99), 100*row.Late, cpu)
 	}
 	p.printf("\nlate are decisions that Redis did not make within the budget of 50ms; CPU is for one decision.\n%s\n", b.Advice)
+}
+
+func processes(n int64) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
 }

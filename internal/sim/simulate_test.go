@@ -72,7 +72,7 @@ func TestSimulate(t *testing.T) {
 		}
 		if time.Since(shown) > 10*time.Second {
 			shown = time.Now()
-			fmt.Printf("%d fleets, %.1f fleet-hours, %d decisions\n", worlds, fleets.Hours(), sum.Decisions)
+			fmt.Printf("%s, %.1f fleet-hours, %d decisions\n", fleetsOf(worlds), fleets.Hours(), sum.Decisions)
 		}
 	}
 	took := time.Since(began)
@@ -84,8 +84,15 @@ func TestSimulate(t *testing.T) {
 	if usual && each > mostAllocations && !t.Failed() {
 		t.Errorf("at most %d allocations for each decision are allowed", mostAllocations)
 	}
-	fmt.Printf("%d fleets from seed %d to %d, %.1f fleet-hours, %d decisions, %d checks in %v (%.2g s per fleet-hour)\nfleets: %s\nfaults: %s\nredirects: %s\n",
-		worlds, seed-uint64(worlds), seed-1, fleets.Hours(), sum.Decisions, sum.Checks, took.Round(time.Second), took.Seconds()/fleets.Hours(), counted(shaped), counted(sum.Faults), counted(sum.Redirects))
+	fmt.Printf("%s from seed %d to %d, %.1f fleet-hours, %d decisions, %d checks in %v (%.2g s per fleet-hour)\nfleets: %s\nfaults: %s\nredirects: %s\n",
+		fleetsOf(worlds), seed-uint64(worlds), seed-1, fleets.Hours(), sum.Decisions, sum.Checks, took.Round(time.Second), took.Seconds()/fleets.Hours(), counted(shaped), counted(sum.Faults), counted(sum.Redirects))
+}
+
+func fleetsOf(n int) string {
+	if n == 1 {
+		return "1 fleet"
+	}
+	return fmt.Sprintf("%d fleets", n)
 }
 
 // counted lists counts by name, or says that there are none.

@@ -23,7 +23,8 @@ api:
 # A page at http://localhost:8080: the algorithms, and a Redis that you can kill.
 demo:
 	@echo "building the page; the first time takes about a minute ..."
-	@go run ./examples/demo
+	@# After Ctrl-C "go run" fails, whatever the program says.
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && trap : INT && go build -o "$$dir/demo" ./examples/demo && "$$dir/demo"
 
 # The same in a terminal: a fleet keeps to its limit while Redis is killed.
 outage-demo:

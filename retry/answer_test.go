@@ -137,3 +137,26 @@ func TestQuotaOfARejection(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitBesideAQuota: the wait of a rejection is about its request, also where a quota is used up for longer;
+// what is no rejection may say when to repeat it, and the longer one counts.
+func TestWaitBesideAQuota(t *testing.T) {
+	const again, reset = "Retry-After", "X-Ratelimit-Reset"
+	for _, c := range []struct {
+		status     int
+		after      string
+		left, want string
+	}{
+		{429, "5", "0", again}, {403, "5", "0", again}, {503, "5", "0", again},
+		{429, "90", "0", again}, {403, "90", "0", again}, {503, "90", "0", again},
+		{500, "5", "0", reset}, {500, "60", "0", again}, {500, "90", "0", again},
+		{404, "5", "0", reset}, {430, "5", "0", reset}, {504, "5", "0", reset},
+		{500, "5", "3", again}, {500, "90", "3", again},
+		{200, "5", "0", reset}, {200, "90", "0", reset},
+	} {
+		a := retry.ParseAnswer(c.status, header(again, c.after, "X-RateLimit-Remaining", c.left, "X-RateLimit-Reset", "60"), now, retry.ResetGuess)
+		if !a.Asked || a.Source != c.want {
+			t.Errorf("%+v: %+v", c, a)
+		}
+	}
+}

@@ -68,6 +68,14 @@ func TestParseQuotas(t *testing.T) {
 			http.Header{"Ratelimit-Policy": {"100;w=60"}, "Ratelimit": {"limit=100, remaining=4, reset=5"}},
 			[]retry.Quota{{"policy ", "", 100, 4, 5 * time.Second, time.Minute}},
 		},
+		"an older policy of 1, and what is left of it": {
+			http.Header{"Ratelimit-Policy": {"1;w=60"}, "Ratelimit": {"limit=1, remaining=0, reset=5"}},
+			[]retry.Quota{{"policy ", "", 1, 0, 5 * time.Second, time.Minute}},
+		},
+		"a policy beside a list": {
+			http.Header{"Ratelimit-Policy": {`("a" "b"), "b";q=9;w=1`}},
+			[]retry.Quota{{"policy b", "", 9, -1, no, time.Second}},
+		},
 		"an older policy of bytes": {http.Header{"Ratelimit-Policy": {`100;w=60;qu="content-bytes"`}, "Ratelimit": {"limit=100, remaining=4, reset=5"}}, nil},
 		"an older policy, and what is left of another": {
 			http.Header{"Ratelimit-Policy": {"100;w=60"}, "Ratelimit": {"limit=10, remaining=4, reset=5"}},
@@ -192,14 +200,16 @@ func FuzzQuotas(f *testing.F) {
 	})
 }
 
-// TestLongFieldsCostLittle: a server chooses how long its fields are, and each response is read.
-func TestLongFieldsCostLittle(t *testing.T) {
-	fields := func(n int) http.Header {
-		return http.Header{
-			"Ratelimit":        {`"a";r=0;t=60` + strings.Repeat(`,"b";r=1;t=1`, n)},
-			"Ratelimit-Policy": {`"a";q=1;w=60` + strings.Repeat(`,"b";q=1`, n)},
-		}
+// fields are a quota that is used up, and so many others.
+func fields(others int) http.Header {
+	return http.Header{
+		"Ratelimit":        {`"a";r=0;t=60` + strings.Repeat(`,"b";r=1;t=1`, others)},
+		"Ratelimit-Policy": {`"a";q=1;w=60` + strings.Repeat(`,"b";q=1`, others)},
 	}
+}
+
+// TestLongFieldsAllocateLittle: a server chooses how long its fields are, and each response is read.
+func TestLongFieldsAllocateLittle(t *testing.T) {
 	for _, n := range []int{600, 100_000} {
 		h := fields(n)
 		if got := testing.AllocsPerRun(1, func() {
@@ -209,7 +219,10 @@ func TestLongFieldsCostLittle(t *testing.T) {
 			t.Errorf("%v allocations for %d members", got, n)
 		}
 	}
-	// The first members of a list count, and nothing of a field that is longer than any server's.
+}
+
+// TestLongFields: the first members of a list count, and nothing of a field that is longer than any server's.
+func TestLongFields(t *testing.T) {
 	for n, want := range map[int]bool{0: true, 600: true, 1000: false} {
 		h := fields(n)
 		if a := retry.ParseAnswer(http.StatusOK, h, now, retry.ResetGuess); a.Asked != want || want && a.Wait != time.Minute {
@@ -226,5 +239,17 @@ func TestLongFieldsCostLittle(t *testing.T) {
 	}
 	if a := retry.ParseAnswer(http.StatusOK, http.Header{"Ratelimit": {"limit=1, remaining=0, reset=5", strings.Repeat("a, ", 5000) + "a"}}, now, retry.ResetGuess); a.Asked {
 		t.Errorf("a dictionary of 15 kB counts: %+v", a)
+	}
+	// Values count with what separates them: one has 8191 bytes, two have 8190.
+	const said = `"a";r=0;t=60;x="`
+	for long, want := range map[int]bool{8190: true, 8191: true, 8192: false} {
+		one := said + strings.Repeat("x", long-len(said)-1) + `"`
+		if a := retry.ParseAnswer(http.StatusOK, http.Header{"Ratelimit": {one}}, now, retry.ResetGuess); a.Asked != want {
+			t.Errorf("a value of %d bytes: %+v", long, a)
+		}
+		two := []string{one[:long-5] + `"`, `"b"`}
+		if a := retry.ParseAnswer(http.StatusOK, http.Header{"Ratelimit": two}, now, retry.ResetGuess); a.Asked != want {
+			t.Errorf("two values of %d bytes: %+v", long-1, a)
+		}
 	}
 }

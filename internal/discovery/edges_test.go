@@ -52,6 +52,25 @@ func TestNothingLeftIsSaid(t *testing.T) {
 	}
 }
 
+// TestNothingLeftDenies: where this process has counted what is used itself, it denies requests until there is more;
+// else they have to be stopped.
+func TestNothingLeftDenies(t *testing.T) {
+	now := time.Now()
+	for left, want := range map[int64]bool{-1: false, 0: true, 1: false} {
+		q := quota{limit: 10, window: time.Minute, left: left}
+		if got := q.paces(said(10, 0, time.Minute, time.Minute), now); got != want {
+			t.Errorf("with %d left by its own count: %v", left, got)
+		}
+		if !q.paces(said(10, 1, time.Minute, time.Minute), now) {
+			t.Errorf("with %d left by its own count, and one by the server's", left)
+		}
+	}
+	half := quota{limit: 10, window: time.Minute, part: part{of: 0.5, since: now}}
+	if half.paces(said(10, 0, time.Minute, time.Minute), now) {
+		t.Error("a part of the limit is used up")
+	}
+}
+
 // TestWindowsAreBounded, and a response without a reset says nothing of one.
 func TestWindowsAreBounded(t *testing.T) {
 	now, q := time.Now(), quota{limit: 10}

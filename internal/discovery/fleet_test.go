@@ -414,3 +414,25 @@ func TestCutThatWasNotSavedIsSavedLater(t *testing.T) {
 		}
 	})
 }
+
+// TestQuotaThatIsNotNamedIsForgottenByAll: two windows, of at least a minute, after a response has named it last, and
+// the fleet hears that with the next response that names others.
+func TestQuotaThatIsNotNamedIsForgottenByAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, fleet := fleetOf(t, 1)
+		short, long := said(100, 99, time.Second, time.Second), said(50, 49, time.Hour, time.Hour)
+		short.Name, long.Name = "short", "long"
+		fleet[0].Observe(t.Context(), "k", []retry.Quota{short, long}, false, time.Now())
+		for _, c := range []struct {
+			after time.Duration
+			left  int
+		}{{2 * calm, 2}, {1, 1}} {
+			before := m.saves
+			time.Sleep(c.after)
+			fleet[0].Observe(t.Context(), "k", []retry.Quota{long}, false, time.Now())
+			if e := fleet[0].keys.Get("k"); len(e.quotas) != c.left || len(m.all) != c.left || m.saves-before != 2-c.left {
+				t.Errorf("%d of this process and %d of the fleet, saved %d times, want %d", len(e.quotas), len(m.all), m.saves-before, c.left)
+			}
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,3 +124,27 @@ func TestReverseProxyKeepsHeaders(t *testing.T) {
 		front.Close()
 	}
 }
+
+// TestErrorOfAProxyIsLogged: as httputil.ReverseProxy does by itself, where the proxy says or to the log of the process.
+func TestErrorOfAProxyIsLogged(t *testing.T) {
+	var own, all bytes.Buffer
+	defer func(to io.Writer) { log.SetOutput(to) }(log.Writer())
+	log.SetOutput(&all)
+	for _, to := range []*log.Logger{nil, log.New(&own, "", 0)} {
+		own.Reset()
+		all.Reset()
+		get(middleware.ReverseProxy(&httputil.ReverseProxy{
+			Rewrite:   func(*httputil.ProxyRequest) {},
+			Transport: fails{},
+			ErrorLog:  to,
+		}))
+		const said = "http: proxy error: no upstream\n"
+		if to != nil && own.String() != said || (to == nil) != strings.HasSuffix(all.String(), said) {
+			t.Errorf("its log has %q, that of the process %q", own.String(), all.String())
+		}
+	}
+}
+
+type fails struct{}
+
+func (fails) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("no upstream") }

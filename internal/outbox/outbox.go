@@ -125,11 +125,8 @@ func (b *Outbox) Reconcile(ctx context.Context) {
 	debtors := b.local.Debtors()
 	for _, srv := range b.link.Servers() {
 		mine := slices.DeleteFunc(slices.Clone(debtors), func(d inprocess.Debtor) bool { return b.link.Server(d.ID()) != srv })
-		if len(mine) == 0 || !b.answers(ctx, srv) {
-			continue
-		}
 		for batch := range slices.Chunk(mine, callKeys) {
-			if ctx.Err() != nil || !srv.Answers() {
+			if !b.answers(ctx, srv) {
 				break
 			}
 			var items []adjustment
@@ -148,20 +145,17 @@ func (b *Outbox) Reconcile(ctx context.Context) {
 }
 
 // answers reports whether srv does. If that is not known it is asked, as nothing else may ask it: the first part of
-// a Multi asks for the later ones. What is sent must not be the probe, for what is lost with a reply is not sent again.
+// a Multi asks for the later ones. What is sent must not be a probe, for what is lost with a reply is not sent again: one
+// that was answered late has opened the breaker again.
 func (b *Outbox) answers(ctx context.Context, srv *redislink.Server) bool {
-	return srv.Answers() || ctx.Err() == nil && b.link.Probe(ctx, srv)
+	return ctx.Err() == nil && (srv.Answers() || b.link.Probe(ctx, srv) && srv.Answers())
 }
 
 // returnAll gives back what waits for that.
 func (b *Outbox) returnAll(ctx context.Context) {
 	for _, srv := range b.link.Servers() {
-		if !b.waitsFor(srv) || !b.answers(ctx, srv) {
-			continue
-		}
-		for ctx.Err() == nil && srv.Answers() {
-			back := b.take(srv)
-			if len(back) == 0 || !b.GiveBack(back) {
+		for b.waitsFor(srv) && b.answers(ctx, srv) {
+			if !b.GiveBack(b.take(srv)) {
 				break
 			}
 		}

@@ -283,7 +283,7 @@ func (e *entry) giveBack(p *algo.Params, now, at, taken, n int64) int64 {
 	back := min(float64(n), float64(taken)-float64(max(0, now-at))*perMicro)
 	before := e.bucket.TokensAt(time.UnixMicro(now))
 	tokens := min(before+back, float64(burst))
-	if back <= 0 || tokens <= before {
+	if tokens <= before { // it is full, or all of them may have drained
 		return 0
 	}
 	e.bucket.restart(time.UnixMicro(now), limit, burst, tokens)

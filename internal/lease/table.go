@@ -101,9 +101,7 @@ func (t *Table) Drop(id string) {
 
 // GiveBackSoon gives back everything, without waiting for that: what is asked for from now on may be under another limit.
 func (t *Table) GiveBackSoon() {
-	if back := t.sweep(time.Now(), true); len(back) > 0 {
-		t.cfg.Outbox.GiveBackSoon(back)
-	}
+	t.cfg.Outbox.GiveBackSoon(t.sweep(time.Now(), true))
 }
 
 // sweep takes out what is over, or all, and the leases that are not used any more.

@@ -145,10 +145,9 @@ func (b *Outbox) Reconcile(ctx context.Context) {
 }
 
 // answers reports whether srv does. If that is not known it is asked, as nothing else may ask it: the first part of
-// a Multi asks for the later ones. What is sent must not be a probe, for what is lost with a reply is not sent again: one
-// that was answered late has opened the breaker again.
+// a Multi asks for the later ones. What is sent must not be a probe, for what is lost with a reply is not sent again.
 func (b *Outbox) answers(ctx context.Context, srv *redislink.Server) bool {
-	return ctx.Err() == nil && (srv.Answers() || b.link.Probe(ctx, srv) && srv.Answers())
+	return ctx.Err() == nil && (srv.Answers() || b.link.Probe(ctx, srv))
 }
 
 // returnAll gives back what waits for that.

@@ -181,12 +181,12 @@ func (f *flight) commandFor(o *Op, work int64) int {
 // round trips than a caller may have the time for. A heartbeat or a report writes in any
 // case, and is enough: a probe of two round trips would not fit a budget that has room for one. What
 // frees memory before it writes, as permits that are kept, succeeds where there is none for charges.
-// It returns the request that it adds, or nil. mu of the queue is held.
-func (f *flight) writes() *Op {
+// mu of the queue is held.
+func (f *flight) writes() {
 	for _, c := range f.commands[:f.used] {
 		switch c.command().(type) {
 		case *lua.Beat, *lua.Report:
-			return nil
+			return
 		}
 	}
 	o := &Op{ID: f.ops[0].ID, ctx: context.Background(), deadline: f.sent.Add(f.wire.budget), state: flying, flight: f, done: make(chan struct{}, 1)}
@@ -195,7 +195,9 @@ func (f *flight) writes() *Op {
 	f.ops, f.of = append(f.ops, o), append(f.of, place{c, f.commands[c].add(o), 0})
 	f.callers++
 	f.peeks = false
-	return o
+	if o.deadline.After(f.deadline) {
+		f.deadline = o.deadline
+	}
 }
 
 // probeLife is how long the key of a probe stays.

@@ -168,10 +168,12 @@ func (l *Link) Ask(ctx context.Context, srv *Server, o *Op, budget time.Duration
 	return failure(l.Do(ctx, srv, o, budget))
 }
 
-// Probe asks a server whose breaker lets a call through whether it answers, and reports that.
+// Probe asks a server whose breaker lets a call through whether it answers, and reports whether its breaker is closed by that.
 func (l *Link) Probe(ctx context.Context, srv *Server) bool {
-	key := l.peersOn(srv)
-	return key != "" && l.Ask(ctx, srv, &Op{ID: key, Command: probeOf(l.Names, key)}, l.Budget) == nil
+	if key := l.peersOn(srv); key != "" {
+		_ = l.Ask(ctx, srv, &Op{ID: key, Command: probeOf(l.Names, key)}, l.Budget)
+	}
+	return srv.Answers()
 }
 
 // AskAll asks for several requests at once, so that they share calls, and returns the

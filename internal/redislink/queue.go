@@ -480,12 +480,7 @@ func (q *queue) begin(f *flight, ticket breaker.Ticket) bool {
 	}
 	if f.probes = ticket.Probe() || f.deadline.Sub(f.sent) < q.wire.fair && f.sent.Sub(q.heard) > silence; f.probes {
 		q.heard = f.sent
-		if o := f.writes(); o != nil {
-			q.wakeAt(o.deadline)
-			if o.deadline.After(f.deadline) {
-				f.deadline = o.deadline
-			}
-		}
+		f.writes() // which has more time than a caller, at the end of whose time the timer is set again
 	}
 	return true
 }

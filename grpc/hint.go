@@ -111,9 +111,5 @@ func retryInfo(st *status.Status) (time.Duration, bool) {
 // the RetryInfo of its status, such as a [Server] and an [Error] have. It reports false if
 // there is none. err may come from any client and be wrapped.
 func Wait(err error) (time.Duration, bool) {
-	st, ok := status.FromError(err)
-	if err == nil || !ok {
-		return 0, false
-	}
-	return retryInfo(st)
+	return retryInfo(status.Convert(err)) // that of an error without a status has no details
 }

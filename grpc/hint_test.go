@@ -3,17 +3,22 @@ package holdfastgrpc
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
+	"github.com/holdfast-go/holdfast/retry"
 )
 
 // TestEvidence: what an attempt shows about its target.
@@ -74,6 +79,55 @@ func TestDatesOfProxies(t *testing.T) {
 	} {
 		if h := hintOf(info(d), metadata.Pairs("retry-after", "7")); h != want {
 			t.Errorf("%v: %+v, want %+v", d, h, want)
+		}
+	}
+}
+
+// TestSourcesOfEqualWaits: the status counts first.
+func TestSourcesOfEqualWaits(t *testing.T) {
+	st, err := status.New(codes.ResourceExhausted, "").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(7 * time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, md := range []metadata.MD{metadata.Pairs(pushbackKey, "7000"), metadata.Pairs("retry-after", "7")} {
+		if h := hintOf(st, md); h != (hint{asked: true, wait: 7 * time.Second, source: sourceRetryInfo}) {
+			t.Errorf("%v: %+v", md, h)
+		}
+	}
+}
+
+// TestResetsOfProxies may be times of the epoch.
+func TestResetsOfProxies(t *testing.T) {
+	reset := strconv.FormatInt(time.Now().Add(time.Minute).Unix(), 10)
+	h := hintOf(status.New(codes.ResourceExhausted, ""), metadata.Pairs("x-ratelimit-remaining", "0", "x-ratelimit-reset", reset))
+	if !h.asked || h.wait > time.Minute {
+		t.Errorf("%+v", h)
+	}
+}
+
+// TestMalformedDetails say nothing, also where they begin with a wait.
+func TestMalformedDetails(t *testing.T) {
+	const url = "type.googleapis.com/google.rpc.RetryInfo"
+	value, err := proto.Marshal(&errdetails.RetryInfo{RetryDelay: durationpb.New(5 * time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		value []byte
+		want  time.Duration
+	}{{value, 5 * time.Second}, {append(value, 0xff), 0}} {
+		d, ok := retryInfo(status.FromProto(&spb.Status{Code: 8, Details: []*anypb.Any{{TypeUrl: url, Value: c.value}}}))
+		if d != c.want || ok != (c.want > 0) {
+			t.Errorf("%x: %v %v", c.value, d, ok)
+		}
+	}
+}
+
+// TestStatusWithoutAWait names none.
+func TestStatusWithoutAWait(t *testing.T) {
+	for wait, want := range map[time.Duration]int{0: 0, 1: 1} {
+		if got := len((&Error{Reason: retry.CoolingDown, Wait: wait}).GRPCStatus().Details()); got != want {
+			t.Errorf("a wait of %v: %d details", wait, got)
 		}
 	}
 }

@@ -63,7 +63,8 @@ func TestPermits(t *testing.T) {
 		},
 	}
 	lim := local(t, limiter.GCRA(limiter.PerHour(1000), 1000))
-	opts := append(recovering(), limited(t, lim, holdfastgrpc.Everyone(), holdfastgrpc.WithConcurrency(sem, "at a time"))...)
+	hook := func(context.Context, holdfastgrpc.Decision) {} // after it, the permit is still held
+	opts := append(recovering(), limited(t, lim, holdfastgrpc.Everyone(), holdfastgrpc.WithConcurrency(sem, "at a time"), holdfastgrpc.WithHook(hook))...)
 	c := dial(t, serve(t, b, opts...))
 
 	inFlight := func(want int) {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/limiter"
 )
@@ -70,5 +72,21 @@ func TestInFlightOfClosed(t *testing.T) {
 	_ = c.Close()
 	if n, err := c.InFlight(t.Context(), "k"); n != 0 || err != limiter.ErrClosed {
 		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// TestNumberOfPermits: that of the last caller who asks for permits, and that of the semaphore before one does.
+func TestNumberOfPermits(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	s, err := New(rdb, 5, limiter.WithShare(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, c := range []struct{ permits, want int }{{0, 5}, {2, 2}, {0, 2}, {1, 1}, {0, 1}, {3, 3}} {
+		if k := s.ledger.enter("k", c.permits); k.permits() != c.want {
+			t.Errorf("%d permits after one who asks for %d, want %d", k.permits(), c.permits, c.want)
+		}
 	}
 }

@@ -457,27 +457,44 @@ func TestHookThatPanicsHoldsNoPermit(t *testing.T) {
 	})
 }
 
-// TestInFlightSetsNoNumber: who counts the permits of a key does not change how many those who wait for one may have.
+// TestInFlightSetsNoNumber: who counts the permits of a key does not change how many those who wait for one may have, neither to
+// more nor to less.
 func TestInFlightSetsNoNumber(t *testing.T) {
-	sim.Test(t, func(t *testing.T, r *sim.Redis) {
-		type plan struct{}
-		s := process(t, r, "a", 5, semaphore.WithPermitsFor(func(ctx context.Context, _ string) int {
-			n, _ := ctx.Value(plan{}).(int)
-			return n
-		}))
-		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), plan{}, 1), time.Second)
-		defer cancel()
-		held, err := s.Acquire(ctx, "k")
-		must(t, err)
-		go func() {
-			time.Sleep(100 * time.Millisecond)
-			if n, err := s.InFlight(context.Background(), "k"); n != 1 || err != nil {
-				t.Errorf("%d permits are held, %v", n, err)
+	for permits := 1; permits <= 2; permits++ {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			type plan struct{}
+			s := process(t, r, "a", 5, semaphore.WithPermitsFor(func(ctx context.Context, _ string) int {
+				n, _ := ctx.Value(plan{}).(int)
+				return n
+			}))
+			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), plan{}, permits), time.Second)
+			defer cancel()
+			var held []*semaphore.Permit
+			for range permits {
+				p, err := s.Acquire(ctx, "k")
+				must(t, err)
+				held = append(held, p)
 			}
-		}()
-		if p, err := s.Acquire(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a second permit of one: %+v, %v", p, err)
-		}
-		must(t, held.Release())
-	})
+			go func() {
+				time.Sleep(100 * time.Millisecond)
+				if n, err := s.InFlight(context.Background(), "k"); n != permits || err != nil {
+					t.Errorf("%d permits are held, %v", n, err)
+				}
+				time.Sleep(100 * time.Millisecond)
+				if permits > 1 {
+					must(t, held[0].Release())
+				}
+			}()
+			p, err := s.Acquire(ctx, "k")
+			if permits > 1 {
+				must(t, err)
+				held[0] = p
+			} else if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a second permit of one: %+v, %v", p, err)
+			}
+			for _, p := range held {
+				must(t, p.Release())
+			}
+		})
+	}
 }

@@ -25,9 +25,9 @@ func TestHowLongAServerIsBack(t *testing.T) {
 				l.settle = nil
 			}
 			srv := l.Server("k")
-			var others atomic.Int64 // of the fleet, that are back
-			others.Store(1)
-			s.says = func(asked) ([]int64, error) { return []int64{3, others.Load(), 0, 0}, nil }
+			var back atomic.Int64 // processes
+			back.Store(1)
+			s.says = func(asked) ([]int64, error) { return []int64{3, back.Load(), 0, 0}, nil }
 			away := func(when string, want int64) {
 				t.Helper()
 				if got := srv.AwayAgo(); got != want {
@@ -49,7 +49,7 @@ func TestHowLongAServerIsBack(t *testing.T) {
 				return
 			}
 			away("before the others are back", 0)
-			others.Store(3)
+			back.Store(3)
 			time.Sleep(time.Second)
 			synctest.Wait()
 			if len(*settled) != 1 || (*settled)[0] <= closed+time.Second {

@@ -329,6 +329,22 @@ func TestWhoWaitsForTheLimiterHoldsNothing(t *testing.T) {
 	}
 }
 
+// TestDeniedCallHasOneUnit: a call that asks again before it has slept has no more of what is learnt than it needs.
+func TestDeniedCallHasOneUnit(t *testing.T) {
+	again := denied(time.Millisecond, limiter.SourceLocal)
+	learnt := new(script)
+	x := Begin(t.Context(), newClient(t, &script{answers: map[string][]limiter.Result{"k": {again, again}}}, nil), "h", "k")
+	x.Learnt, x.turn = blocking{learnt}, turn{of: lineOf{key: "k"}}
+	for range 3 {
+		if _, err := x.ask(); err != nil {
+			t.Error(err)
+		}
+	}
+	if asked, back := strings.Join(learnt.asked, ", "), strings.Join(learnt.back, ", "); asked != "k 1, k 1, k 1" || back != "k, k" {
+		t.Errorf("asked %s, gave back %s", asked, back)
+	}
+}
+
 // TestRoomIsThatOfBoth the limiter and what is learnt.
 func TestRoomIsThatOfBoth(t *testing.T) {
 	for _, c := range []struct{ limiter, learnt, want int }{{3, 5, 3}, {5, 3, 3}, {5, 0, 0}} {

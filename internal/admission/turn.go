@@ -105,6 +105,9 @@ func (x *Call) ask() (a wait.Answer, err error) {
 		x.c.shapes.Store(true)
 	}
 	if !res.Allowed {
+		if !of.scope {
+			x.GiveBack() // before it asks again, for which it need not sleep first: its pause may be over
+		}
 		return x.denied(res, n, false)
 	}
 	x.turn.delay = res.Delay

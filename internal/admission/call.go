@@ -39,11 +39,16 @@ type Call struct {
 	sentAt  time.Duration   // when the last one was sent, by pace
 	draw    float64         // of the throttle, for this attempt
 	drawn   bool
-	turn    turn                    // in the line in which it stood last
-	taken   []func(context.Context) // gives back what was taken of learnt limits for this attempt
-	scoped  bool                    // it has what is learnt of its scopes
+	turn    turn   // in the line in which it stood last
+	taken   []unit // of learnt limits, for this attempt
 	scopes  []string
 	more    bool // of them have become known since it began to stand in lines
+}
+
+// unit is what a call has of the learnt limit of a key.
+type unit struct {
+	key  string
+	back func(context.Context) // gives it back
 }
 
 // Begin returns a call of a client to a host, with a key; "" is none: then neither limit nor
@@ -112,7 +117,6 @@ func (x *Call) pass() (void bool, s *Stop) {
 				return t.void, t.stop
 			}
 		}
-		x.scoped = true
 	}
 	t := x.stand(lineOf{key: x.Key})
 	if t.stop != nil || t.void {
@@ -169,15 +173,14 @@ func (x *Call) Send() int {
 
 // GiveBack gives back what the attempt has of learnt limits: one that was admitted is not sent.
 func (x *Call) GiveBack() {
-	x.scoped = false
 	if len(x.taken) == 0 {
 		return
 	}
 	taken := x.taken
 	x.taken = nil
 	Whole(x.ctx, func(ctx context.Context) {
-		for _, back := range taken {
-			back(ctx)
+		for _, u := range taken {
+			u.back(ctx)
 		}
 	})
 }

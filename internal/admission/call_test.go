@@ -329,6 +329,29 @@ func TestWhoWaitsForTheLimiterHoldsNothing(t *testing.T) {
 	}
 }
 
+// TestWhoWaitsForAScopeHoldsNothing of another one, and takes that when it leaves.
+func TestWhoWaitsForAScopeHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		learnt := &script{answers: map[string][]limiter.Result{"k#b": {denied(10*time.Second, limiter.SourceLocal)}}}
+		x := Begin(t.Context(), newClient(t, new(script), nil), "h", "k")
+		x.Learnt, x.Scopes = blocking{learnt}, scoped("k#a", "k#b")
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if s := x.Admit(); s != nil {
+				t.Errorf("%+v", s)
+			}
+			x.Send()
+		})
+		synctest.Wait()
+		back := slices.Clone(learnt.back) // while it waits
+		wg.Wait()
+		asked := strings.ReplaceAll(strings.Join(learnt.asked, ", "), " 1", "")
+		if asked != "k#a, k#b, k#b, k#a, k" || !slices.Equal(back, []string{"k#a"}) || len(learnt.back) != 1 {
+			t.Errorf("asked %s, gave back %v, and %v in the end", asked, back, learnt.back)
+		}
+	})
+}
+
 // TestDeniedCallHasOneUnit: a call that asks again before it has slept has no more of what is learnt than it needs.
 func TestDeniedCallHasOneUnit(t *testing.T) {
 	again := denied(time.Millisecond, limiter.SourceLocal)

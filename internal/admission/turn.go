@@ -2,6 +2,7 @@ package admission
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/critical"
@@ -124,14 +125,16 @@ func (x *Call) ask() (a wait.Answer, err error) {
 // take takes what is learnt of the key of a line, and of the call's scopes what it has given back since it
 // stood in their lines.
 func (x *Call) take(of lineOf) (a wait.Answer, err error) {
-	if !of.scope && !x.scoped {
+	if !of.scope {
 		for _, scope := range x.scopes {
+			if slices.ContainsFunc(x.taken, func(u unit) bool { return u.key == scope }) {
+				continue
+			}
 			if res := x.takeOne(scope); !res.Allowed {
 				x.turn.void = true // it is to be waited for in its own line
 				return a, errStopped
 			}
 		}
-		x.scoped = true
 	}
 	res := x.takeOne(of.key)
 	if !res.Allowed {
@@ -143,7 +146,7 @@ func (x *Call) take(of lineOf) (a wait.Answer, err error) {
 func (x *Call) takeOne(key string) limiter.Result {
 	res, back := x.Learnt.Take(x.ctx, key)
 	if back != nil {
-		x.taken = append(x.taken, back)
+		x.taken = append(x.taken, unit{key, back})
 	}
 	return res
 }
@@ -260,9 +263,7 @@ func (w *waiting) Sleep(d time.Duration, called <-chan struct{}) error {
 		}
 		w.waits(d)
 	}
-	if !w.turn.of.scope {
-		w.GiveBack() // who waits for one limit keeps nothing of the others from those who need not
-	}
+	w.GiveBack() // who waits for one limit keeps nothing of the others from those who need not
 	start := time.Now()
 	if w.gone() || !w.Allow.Sleep(w.ctx, d, w.Canceled, called) {
 		return w.ends(&Stop{})

@@ -478,7 +478,7 @@ func (q *queue) begin(f *flight, ticket breaker.Ticket) bool {
 			f.deadline = o.deadline
 		}
 	}
-	if f.probes = ticket.Probe() || f.deadline.Sub(f.sent) < q.wire.fair && f.sent.Sub(q.heard) > silence; f.probes {
+	if f.probes = ticket.Probe() || !f.own && f.deadline.Sub(f.sent) < q.wire.fair && f.sent.Sub(q.heard) > silence; f.probes {
 		q.heard = f.sent
 		f.writes() // which has more time than a caller, at the end of whose time the timer is set again
 	}

@@ -64,6 +64,27 @@ func inFlight(n int) []*flight {
 // only is the queue of a link with one server.
 func only(l *Link) *queue { return l.servers.only.queue }
 
+// TestOwnCallEndsWithItsCaller: one that began with just the time that an answer may take has less when it is sent. It
+// keeps its caller waiting, so it is no probe, whose time is the budget.
+func TestOwnCallEndsWithItsCaller(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			q := only(unused(t, 128))
+			o := decision(args(t, algo.GCRA), "a", 1)
+			o.deadline = time.Now().Add(q.wire.fair - time.Microsecond)
+			q.mu.Lock()
+			f := q.gather(o)
+			f.own = own
+			q.mu.Unlock()
+			ticket, _ := q.breaker.Acquire()
+			if !q.begin(f, ticket) || f.probes == own || f.deadline.Equal(o.deadline) != own {
+				t.Errorf("own: %v, a probe: %v, with %v", own, f.probes, time.Until(f.deadline))
+			}
+			q.timer.Stop()
+		})
+	}
+}
+
 // TestBudgetIsExact: a caller has left when its budget ends, neither before nor after, whether
 // its request waits for its turn or for an answer; and after three quarters of the time that
 // its context leaves, if that is less.

@@ -57,3 +57,30 @@ func TestCallersWithLittleTimeGetAConnection(t *testing.T) {
 		})
 	}
 }
+
+// TestRareCallersWithLittleTime: those who have the time for one round trip are answered also where seconds pass between them.
+func TestRareCallersWithLittleTime(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		r.SetPath("a", func(p *sim.Path) { p.Delay = 500 * time.Microsecond })
+		rdb := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+		defer rdb.Close()
+		l, err := redislink.New(redislink.Config{Client: rdb, Process: "a", Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close(func() {})
+		a := limitOf(t, algo.GCRA, 1000)
+		answered := 0
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+			if _, class, _ := ask(ctx, l, a, "k", 1); class == breaker.ClassOK {
+				answered++
+			}
+			cancel()
+			time.Sleep(2 * time.Second)
+		}
+		if answered < 95 {
+			t.Errorf("%d of 100 were answered", answered)
+		}
+	})
+}

@@ -199,16 +199,16 @@ func migrating(s *scene) {
 // is charged twice, nothing is left behind, and decisions return to Redis.
 func TestFaultTable(t *testing.T) {
 	t.Parallel()
-	faultTable(t, 1)
+	faultTable(t)
 }
 
 // TestFaultTableLeases: the same of a limiter that holds leases.
 func TestFaultTableLeases(t *testing.T) {
 	t.Parallel()
-	faultTable(t, 5, limiter.WithLease(10, 20*time.Millisecond))
+	faultTable(t, limiter.WithLease(10, 20*time.Millisecond))
 }
 
-func faultTable(t *testing.T, perCall int64, opts ...limiter.Option) {
+func faultTable(t *testing.T, opts ...limiter.Option) {
 	faultRows(t, func(t *testing.T, s *scene) subject {
 		const rate, burst = 100, 50
 		var mu sync.Mutex
@@ -241,7 +241,7 @@ func faultTable(t *testing.T, perCall int64, opts ...limiter.Option) {
 				t.Errorf("%d decisions are counted of %d", decided, s.load.decisions.Load())
 			}
 		}
-		return subject{Allower: lim, of: lim, close: []func() error{lim.Close}, check: check, budget: defaultBudget, perCall: perCall}
+		return subject{Allower: lim, of: lim, close: []func() error{lim.Close}, check: check, budget: defaultBudget}
 	})
 }
 
@@ -328,8 +328,6 @@ type subject struct {
 	close  []func() error
 	check  func(f fault, elapsed time.Duration)
 	budget time.Duration
-	// perCall is how many decisions there are for one of Redis: 1, or more with leases. 0 is 1.
-	perCall int64
 }
 
 const faultKeys = 5
@@ -369,21 +367,20 @@ func faultRows(t *testing.T, made func(*testing.T, *scene) subject, without ...s
 					t.Logf("%+v", sub.of.Health())
 				}
 			})
-			byRedis := func(n int64) func() bool { return s.load.more(limiter.SourceRedis, n/max(1, sub.perCall)) }
-			until(t, "decisions by Redis", byRedis(100))
+			until(t, "decisions by Redis", s.load.more(limiter.SourceRedis, 100))
 			if n := started.running(""); n < 20 {
 				t.Errorf("%d goroutines are counted where 20 callers run", n)
 			}
 			f.begin(s)
 			if f.stays {
-				until(t, "decisions go on", byRedis(200))
+				until(t, "decisions go on", s.load.more(limiter.SourceRedis, 200))
 			} else {
 				until(t, "the breaker opens", func() bool { return state() != breaker.Closed })
 				until(t, "decisions go on locally", s.load.more(limiter.SourceLocal, 300))
 			}
 			f.end(s)
 			until(t, "the breaker closes", func() bool { return state() == breaker.Closed })
-			until(t, "decisions by Redis again", byRedis(200))
+			until(t, "decisions by Redis again", s.load.more(limiter.SourceRedis, 200))
 			s.load.end(t, sub.budget)
 			if sub.check != nil {
 				sub.check(f, time.Since(s.load.began))
@@ -412,7 +409,9 @@ func faultRows(t *testing.T, made func(*testing.T, *scene) subject, without ...s
 func TestEvictionUnderLoad(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t, []string{"maxmemory", "3mb"}, []string{"maxmemory-policy", "allkeys-lru"})
-	lim := newLimiter(t, redistest.Client(t, srv), limiter.GCRA(limiter.PerHour(10), 10), patient())
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), ReadTimeout: patience, WriteTimeout: patience})
+	t.Cleanup(func() { _ = rdb.Close() })
+	lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerHour(10), 10), patient())
 	ctx := context.Background()
 	var wg sync.WaitGroup
 	for caller := range 8 {

@@ -58,9 +58,9 @@ func (x *Call) stand(of lineOf) turn {
 	return x.turn
 }
 
-// ask asks the gate, the throttle, what is learnt and the limiter: a call of a key leaves with what it
-// takes of both at once, or those that waited for the one would leave together, beyond the other. That another process has made a scope
-// cool down is a block of the scope, which is asked about without taking anything.
+// ask asks the gate, the throttle, what is learnt and the limiter. The call takes of the last two at once: calls
+// that had taken of the one and waited for the other would leave together, faster than the first allows. That
+// another process has made a scope cool down is a block of the scope, which is asked about without taking anything.
 func (x *Call) ask() (a wait.Answer, err error) {
 	if x.closed() {
 		left := x.turn.cool.left
@@ -106,9 +106,6 @@ func (x *Call) ask() (a wait.Answer, err error) {
 		x.c.shapes.Store(true)
 	}
 	if !res.Allowed {
-		if !of.scope {
-			x.GiveBack() // before it asks again, for which it need not sleep first: its pause may be over
-		}
 		return x.denied(res, n, false)
 	}
 	x.turn.delay = res.Delay
@@ -127,9 +124,6 @@ func (x *Call) ask() (a wait.Answer, err error) {
 func (x *Call) take(of lineOf) (a wait.Answer, err error) {
 	if !of.scope {
 		for _, scope := range x.scopes {
-			if slices.ContainsFunc(x.taken, func(u unit) bool { return u.key == scope }) {
-				continue
-			}
 			if res := x.takeOne(scope); !res.Allowed {
 				x.turn.void = true // it is to be waited for in its own line
 				return a, errStopped
@@ -143,7 +137,11 @@ func (x *Call) take(of lineOf) (a wait.Answer, err error) {
 	return wait.Answer{Go: true, Room: roomOf(res)}, nil
 }
 
+// takeOne takes what is learnt of a key, if the call does not have it: it may ask again without a pause in between.
 func (x *Call) takeOne(key string) limiter.Result {
+	if slices.ContainsFunc(x.taken, func(u unit) bool { return u.key == key }) {
+		return limiter.Result{Allowed: true}
+	}
 	res, back := x.Learnt.Take(x.ctx, key)
 	if back != nil {
 		x.taken = append(x.taken, unit{key, back})

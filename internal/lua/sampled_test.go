@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -177,6 +179,27 @@ func TestLostReports(t *testing.T) {
 		}
 		if left := rdb.Exists(t.Context(), sums, sums+":p", sums+":1", sums+":2").Val(); left != 0 {
 			t.Errorf("without %v: %d keys are left", lost, left)
+		}
+	}
+}
+
+// TestReportsWithoutMemory: a server that has none rejects the first report of a process as it does all others. Else that would show that
+// charges are accepted.
+func TestReportsWithoutMemory(t *testing.T) {
+	rdb := newClient(t)
+	c, names := lua.NewClient(rdb), lua.NewNamer("p")
+	report := func(process int64) error {
+		_, _, err := c.Report(t.Context(), 1_760_000_000_000_000, names, process, 4*second, []lua.Asked{{ID: "k", Rate: 1}})
+		return err
+	}
+	for process := range int64(2) {
+		for _, memory := range []string{"1", "0"} {
+			if err := rdb.ConfigSet(t.Context(), "maxmemory", memory).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := report(1 + process); redis.IsOOMError(err) != (memory == "1") || memory == "0" && err != nil {
+				t.Errorf("process %d, maxmemory %s: %v", process, memory, err)
+			}
 		}
 	}
 }

@@ -15,7 +15,11 @@ local fields = {''}
 for a = 4, #ARGV, 2 do fields[#fields + 1] = ARGV[a] end
 local sum, own = redis.call('HMGET', sums, unpack(fields)), redis.call('HMGET', mine, unpack(fields))
 local era, begun = sum[1], own[1]
-if not era or redis.call('EXISTS', processes) == 0 or not begun and redis.call('ZSCORE', processes, ARGV[2]) then
+local lost = not era or redis.call('EXISTS', processes) == 0 or not begun and redis.call('ZSCORE', processes, ARGV[2])
+-- The first write needs memory: after one that needs none Redis lets a script write without any, and a report
+-- shows that it accepts charges.
+redis.call('ZADD', processes, int(now + life), ARGV[2])
+if lost then
   redis.call('DEL', sums)
   era, sum = int(now + ARGV[2]), {}
 end
@@ -45,7 +49,6 @@ redis.call('HSET', sums, unpack(put))
 redis.call('HSET', mine, unpack(keep))
 if #out > 0 then redis.call('HDEL', sums, unpack(out)) end
 if #drop > 0 then redis.call('HDEL', mine, unpack(drop)) end
-redis.call('ZADD', processes, int(now + life), ARGV[2])
 -- One that lives for longer than any can means that the clock has stepped back.
 for _, other in ipairs(redis.call('ZRANGEBYSCORE', processes, '(' .. int(now + longest), '+inf', 'LIMIT', '0', '1000')) do
   redis.call('ZADD', processes, int(now + life), other)

@@ -40,7 +40,7 @@ const (
 	// calls is in how many calls all who wait may leave, if these have at most largeKeys, take at
 	// most about a quick part of the time that an answer may take, and are one command.
 	calls, quick = 4, 8
-	// silence is for how long calls go without an answer until one of callers with little time outlives them.
+	// silence is for how long calls go without an answer until those of callers with little time outlive them.
 	silence = time.Second
 	// callOps bounds how many requests of the queue are considered for a call.
 	callOps = 1024
@@ -68,7 +68,7 @@ type queue struct {
 	waiting fifo
 	timer   *time.Timer
 	wake    time.Time     // when it fires; zero when it does not
-	asked   time.Time     // when the first call since an answer was sent, or the last one that was to outlive its callers
+	asked   time.Time     // when the first call since the last answer was sent; zero if none was
 	trip    time.Duration // about the least recent round trip
 	each    time.Duration // the part of a key in that of the last full call
 	// The shortest of the last learnt%memory calls, and of the memory calls before.
@@ -482,7 +482,6 @@ func (q *queue) begin(f *flight, ticket breaker.Ticket) bool {
 		q.asked = f.sent // without calls there is no silence, and a probe takes longer than the call
 	}
 	if f.probes = ticket.Probe() || !f.own && f.deadline.Sub(f.sent) < q.wire.fair && f.sent.Sub(q.asked) > silence; f.probes {
-		q.asked = f.sent
 		f.writes() // which has more time than a caller, at the end of whose time the timer is set again
 	}
 	return true

@@ -35,8 +35,10 @@ func TestDelays(t *testing.T) {
 	} {
 		p.Set(tt.m)
 		least := long
-		for range 5 { // the machine may be busy for one of them
-			least = min(least, took(t, c, "hello"))
+		for range 50 { // the machine may be busy for some of them
+			if least = min(least, took(t, c, "hello")); least <= tt.want+d {
+				break
+			}
 		}
 		if least < tt.want || least > tt.want+d {
 			t.Errorf("%+v took %v, want %v", tt.m, least, tt.want)
@@ -95,8 +97,9 @@ func TestSetHoldsForWhatWaits(t *testing.T) {
 	before := lines.Load()
 	timesOut(t, c)
 	p.Set(Mode{BlackHole: true})
+	swallowed(t, p, 6)
 	p.Pass()
-	if lines.Load() != before {
+	if !broken(c) || lines.Load() != before {
 		t.Error("a request that waited passed a black hole")
 	}
 }

@@ -112,6 +112,12 @@ func soon(t *testing.T, what string, cond func() bool) {
 	}
 }
 
+// swallowed waits until the proxy has swallowed so many bytes.
+func swallowed(t *testing.T, p *Proxy, bytes int64) {
+	t.Helper()
+	soon(t, fmt.Sprint(bytes, " bytes are swallowed"), func() bool { return p.Stats().Swallowed == bytes })
+}
+
 // broken reports whether the connection was ended by a RST.
 func broken(c net.Conn) bool {
 	_ = c.SetReadDeadline(time.Now().Add(long))

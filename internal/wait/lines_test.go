@@ -292,7 +292,7 @@ func TestLines(t *testing.T) {
 			{name: "a", n: 1, answers: []wait.Answer{denied(100 * ms), {Go: true, Room: 3}}},
 			{name: "b", n: 1, arrives: 10 * ms, answers: []wait.Answer{{Go: true, Room: 2}}},
 			{name: "c", n: 2, arrives: 11 * ms, answers: []wait.Answer{{Go: true, Room: 2}}},
-			{name: "d", n: 1, arrives: 12 * ms, answers: []wait.Answer{denied(100 * ms), goes}},
+			{name: "d", n: 1, arrives: 12 * ms, answers: []wait.Answer{denied(100 * ms), goes}, takes: []time.Duration{2 * ms}},
 			{name: "e", n: 1, arrives: 13 * ms, answers: []wait.Answer{goes}},
 		}, want: `
 			0s: a asks
@@ -304,8 +304,8 @@ func TestLines(t *testing.T) {
 			102ms: a goes; b asks; c asks
 			103ms: b goes; c goes; d asks; e asks
 			104ms: e goes
-			204ms: d asks
-			205ms: d goes
+			205ms: d asks
+			206ms: d goes
 		`},
 		{name: "room that others took first", actors: []*actor{
 			{name: "a", n: 1, answers: []wait.Answer{denied(100 * ms), {Go: true, Room: 2}}},

@@ -98,6 +98,7 @@ func newQueue(w *wire, server string, b *breaker.Breaker, sameSlot bool) *queue 
 // second goroutine costs about as much as the call. Such a caller sees that its context is cancelled when the
 // call ends, if that brings no answer.
 func (q *queue) do(ctx context.Context, o *Op, budget time.Duration) (breaker.Class, error) {
+	o.awaits = true
 	f, ok := q.start(ctx, o, budget, q.wire.ends)
 	if !ok {
 		return o.Class, o.Err
@@ -401,6 +402,7 @@ func (q *queue) sendOff(f *flight, late []*Op) {
 	}
 	for _, o := range late {
 		o.finished(true)
+		o.done <- struct{}{}
 	}
 }
 
@@ -513,11 +515,16 @@ func (q *queue) finish(f *flight) *flight {
 	q.landing++
 	full := q.waiting.len() >= callKeys
 	q.mu.Unlock()
+	var r row
 	for i, o := range f.ops {
 		f.answer(i, o)
 		o.First = f.waits[i] && f.first(i)
 		o.finished(f.waits[i])
+		if f.waits[i] {
+			r.add(o)
+		}
 	}
+	r.wake()
 	if len(f.ops) > 1 && !full {
 		runtime.Gosched()
 	}

@@ -2,10 +2,7 @@ package limiter_test
 
 import (
 	"context"
-	"fmt"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -136,42 +133,5 @@ func TestLateAnswersKeepConnections(t *testing.T) {
 				t.Errorf("ContextTimeoutEnabled %v: %d of 100 by Redis", ends, n)
 			}
 		})
-	}
-}
-
-// TestManyCallersOfAFarServer: where 200 callers begin at once, and each new connection is slow, Redis decides for
-// all of them soon.
-func TestManyCallersOfAFarServer(t *testing.T) {
-	for _, away := range farTimes {
-		for _, ends := range []bool{true, false} {
-			sim.Test(t, func(t *testing.T, r *sim.Redis) {
-				r.SetPath("a", func(p *sim.Path) { p.Delay = away / 2 })
-				rdb := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: ends})
-				t.Cleanup(func() { _ = rdb.Close() })
-				lim := newLimiter(t, rdb, limiter.GCRA(limiter.PerSecond(100_000), 100_000), limiter.WithProcess("a"))
-				var late atomic.Int64
-				start := time.Now()
-				for i := range 200 {
-					go func() {
-						time.Sleep(time.Duration(i) * 500 * time.Microsecond)
-						for time.Since(start) < 12*time.Second {
-							res, err := lim.Allow(t.Context(), fmt.Sprint(i%26))
-							if err != nil {
-								t.Error(err)
-							}
-							if res.Source != limiter.SourceRedis && time.Since(start) > 6*time.Second {
-								late.Add(1)
-							}
-							time.Sleep(400 * time.Millisecond)
-						}
-					}()
-				}
-				time.Sleep(13 * time.Second)
-				synctest.Wait()
-				if n := late.Load(); n > 0 {
-					t.Errorf("%v away, ContextTimeoutEnabled %v: %d decisions without Redis after six seconds", away, ends, n)
-				}
-			})
-		}
 	}
 }

@@ -257,7 +257,7 @@ func until(t *testing.T, what string, ok func() bool) {
 // rarely is until for a condition that takes long to find out.
 func rarely(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	wait(t, what, 50*time.Millisecond, ok)
+	wait(t, what, 200*time.Millisecond, ok)
 }
 
 func wait(t *testing.T, what string, every time.Duration, ok func() bool) {

@@ -413,43 +413,6 @@ func TestBlockedKeysWait(t *testing.T) {
 	})
 }
 
-// TestTenThousandWaiters: of one key, all of whom a window admits: no herd, and no memory
-// once they have left.
-func TestTenThousandWaiters(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const n = 10_000
-		lim, decisions := counted(t, limiter.FixedWindow(limiter.PerSecond(n)))
-		awayFromWindow(time.Second)
-		if _, err := lim.Wait(t.Context(), "k", limiter.Cost(n)); err != nil {
-			t.Fatal(err)
-		}
-		decisions.Store(0)
-		var wg sync.WaitGroup
-		var last atomic.Int64
-		start := time.Now()
-		for i := range n {
-			wg.Go(func() {
-				if _, err := lim.Wait(t.Context(), "k"); err != nil {
-					t.Error(err)
-				}
-				last.Store(int64(time.Since(start)))
-			})
-			if i == 0 {
-				synctest.Wait() // or all who come before there is a line ask
-			}
-		}
-		synctest.Wait()
-		if d := decisions.Load(); d > 3 {
-			t.Errorf("%d decisions on arrival", d)
-		}
-		wg.Wait()
-		if d := decisions.Load(); d > n+5 || time.Duration(last.Load()) != time.Second {
-			t.Errorf("%d decisions, the last after %v", d, time.Duration(last.Load()))
-		}
-	})
-}
-
 func ExampleLimiter_Wait_inTurn() {
 	lim, err := limiter.NewLocal(limiter.TokenBucket(limiter.PerSecond(1000), 1))
 	if err != nil {

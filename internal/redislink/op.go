@@ -119,10 +119,9 @@ func (o *Op) finished(answered bool) {
 // inRow is how many callers wake each other.
 const inRow = 16
 
-// row wakes callers who are answered together: the first one, each of whom wakes the next one as soon as it
-// runs. If all were woken at once, the other processors would take half of those who are ready from the one
-// that has their requests in its cache. Who does not only await this answer is woken apart, as it
-// may not run for long.
+// row wakes the callers that are answered together: the first one, and each that runs wakes the next one. If all
+// were woken at once, the other processors would take half of those that are ready from the one that has
+// their requests in its cache. A caller that does not await this answer is woken apart: it may not run for long.
 type row struct {
 	first, last *Op
 	n           int

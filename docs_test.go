@@ -169,6 +169,20 @@ func TestPromisesAreDerived(t *testing.T) {
 // known are words in backticks that are not the library's.
 var known = map[string]bool{"prefix": true, "t": true, "l": true, "v": true, "s": true, "examples": true, "grpc": true, "otel": true, "bench": true, "go.mod": true, "go.work": true}
 
+// TestNoTableStandsTwice: what is copied from one page into another is copied once.
+func TestNoTableStandsTwice(t *testing.T) {
+	table := regexp.MustCompile(`(?m)(?:^\|.*\n){3,}`)
+	for _, page := range handbook(t) {
+		seen := map[string]bool{}
+		for _, rows := range table.FindAllString(read(t, page), -1) {
+			if seen[rows] {
+				t.Errorf("%s has twice\n%s", page, rows)
+			}
+			seen[rows] = true
+		}
+	}
+}
+
 // isPath tells names of files from other words.
 func isPath(span string) bool {
 	if strings.ContainsAny(span, " {}()$<>:,;=+") {

@@ -76,8 +76,6 @@ type Op struct {
 	deadline time.Time
 	state    opState
 	flight   *flight
-	awaits   bool          // its caller does nothing but await the answer
-	next     *Op           // of the row, to be woken
 	learnt   uint64        // of the queue, when it began to wait for its turn
 	done     chan struct{} // is sent to once: when it is answered, or its time is over
 	// What the caller gets whose time was over. The fields above are then still those of
@@ -88,12 +86,8 @@ type Op struct {
 	}
 }
 
-// result is what came of the request, once done was received from. It wakes the next one of the row.
+// result is what came of the request, once done was sent to.
 func (o *Op) result() (breaker.Class, error) {
-	if next := o.next; next != nil {
-		o.next = nil
-		next.done <- struct{}{}
-	}
 	if o.state == left {
 		return o.dismissed.class, o.dismissed.err
 	}
@@ -109,45 +103,14 @@ const (
 	left
 )
 
-// finished says that it is known what came of the request, before its caller is woken if that waits.
+// finished reports to the caller that waits.
 func (o *Op) finished(answered bool) {
 	if o.After != nil {
 		o.After(o, answered)
 	}
-}
-
-// inRow is how many callers wake each other.
-const inRow = 16
-
-// row wakes the callers that are answered together: the first one, and each that runs wakes the next one. If all
-// were woken at once, the other processors would take half of those that are ready from the one that has
-// their requests in its cache. A caller that does not await this answer is woken apart: it may not run for long.
-type row struct {
-	first, last *Op
-	n           int
-}
-
-func (r *row) add(o *Op) {
-	switch {
-	case !o.awaits:
+	if answered {
 		o.done <- struct{}{}
-		return
-	case r.last == nil:
-		r.first = o
-	default:
-		r.last.next = o
 	}
-	r.last = o
-	if r.n++; r.n == inRow {
-		r.wake()
-	}
-}
-
-func (r *row) wake() {
-	if r.first != nil {
-		r.first.done <- struct{}{}
-	}
-	*r = row{}
 }
 
 func (o *Op) fail(class breaker.Class, err error) { o.Class, o.Err = class, err }

@@ -98,7 +98,6 @@ func newQueue(w *wire, server string, b *breaker.Breaker, sameSlot bool) *queue 
 // second goroutine costs about as much as the call. Such a caller sees that its context is cancelled when the
 // call ends, if that brings no answer.
 func (q *queue) do(ctx context.Context, o *Op, budget time.Duration) (breaker.Class, error) {
-	o.awaits = true
 	f, ok := q.start(ctx, o, budget, q.wire.ends)
 	if !ok {
 		return o.Class, o.Err
@@ -402,7 +401,6 @@ func (q *queue) sendOff(f *flight, late []*Op) {
 	}
 	for _, o := range late {
 		o.finished(true)
-		o.done <- struct{}{}
 	}
 }
 
@@ -492,6 +490,8 @@ func (q *queue) begin(f *flight, ticket breaker.Ticket) bool {
 // finish answers the callers, and returns the call to make next. Unless that is full, callers who
 // were answered together run first, so that what they ask next leaves with it: else it would
 // leave with the few that came meanwhile, and they would make one more.
+// All are woken here: where each of them wakes the next one, one key makes a sixth more decisions on two processors, but
+// those who compute in between wait for each other.
 func (q *queue) finish(f *flight) *flight {
 	q.mu.Lock()
 	whole := f.callers == len(f.ops)
@@ -515,16 +515,11 @@ func (q *queue) finish(f *flight) *flight {
 	q.landing++
 	full := q.waiting.len() >= callKeys
 	q.mu.Unlock()
-	var r row
 	for i, o := range f.ops {
 		f.answer(i, o)
 		o.First = f.waits[i] && f.first(i)
 		o.finished(f.waits[i])
-		if f.waits[i] {
-			r.add(o)
-		}
 	}
-	r.wake()
 	if len(f.ops) > 1 && !full {
 		runtime.Gosched()
 	}

@@ -439,11 +439,14 @@ func TestUnsendableRequestsAreNotEvidence(t *testing.T) {
 func TestAnswersToStalledUploadsAreNotEvidence(t *testing.T) {
 	for _, code := range []int{500, 503} {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// Not the server's ReadTimeout, which may be over before the headers are read: then there is no answer.
+			if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+				t.Error(err)
+			}
 			if _, err := io.ReadAll(r.Body); err != nil {
 				http.Error(w, err.Error(), code) // as many handlers do
 			}
 		}))
-		s.Config.ReadTimeout = 50 * time.Millisecond
 		s.Config.ErrorLog = log.New(io.Discard, "", 0)
 		s.Start()
 		rt := newTransport(t, s.Client().Transport, strict(1), httpclient.WithAttempts(1))

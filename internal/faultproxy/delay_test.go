@@ -35,10 +35,8 @@ func TestDelays(t *testing.T) {
 	} {
 		p.Set(tt.m)
 		least := long
-		for range 50 { // the machine may be busy for some of them
-			if least = min(least, took(t, c, "hello")); least <= tt.want+d {
-				break
-			}
+		for range 5 { // the machine may be busy for one of them
+			least = min(least, took(t, c, "hello"))
 		}
 		if least < tt.want || least > tt.want+d {
 			t.Errorf("%+v took %v, want %v", tt.m, least, tt.want)

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -38,11 +39,17 @@ func fast() limiter.RedisOption {
 // newLimiter returns a limiter that is alone until it learns of others.
 func newLimiter(t *testing.T, rdb redis.UniversalClient, limit limiter.Limit, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
-	lim, err := limiter.New(rdb, limit, append([]limiter.Option{quiet(), fast(), limiter.WithExpectedProcesses(1)}, opts...)...)
+	logged := limiter.WithLogger(slog.New(slog.NewTextHandler(t.Output(), nil))) // which stands beside a failure only
+	lim, err := limiter.New(rdb, limit, append([]limiter.Option{logged, fast(), limiter.WithExpectedProcesses(1)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = lim.Close() })
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("health: %+v", lim.Health())
+		}
+		_ = lim.Close()
+	})
 	return lim
 }
 

@@ -92,7 +92,17 @@ func VerifyNoLeaks(m *testing.M) {
 		_ = flag.Set("test.parallel", parallel)
 	}
 	const pool = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool)."
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pool+"dialConn"), goleak.IgnoreAnyFunction(pool+"tryDial"))
+	goleak.VerifyTestMain(watched{m}, goleak.IgnoreAnyFunction(pool+"dialConn"), goleak.IgnoreAnyFunction(pool+"tryDial"))
+}
+
+// watched says with tests that failed whether the machine stood still.
+type watched struct{ tests goleak.TestingM }
+
+func (w watched) Run() int {
+	s := watchStalls()
+	code := w.tests.Run()
+	s.report(os.Stderr, code != 0)
+	return code
 }
 
 // Require skips the test, or fails it, where there is no redis-server. It also skips with

@@ -236,6 +236,38 @@ func TestPanicsOfTheClient(t *testing.T) {
 	}
 }
 
+// TestHookThatPanicsEndsTheCall: a caller that recovers from what a hook of the user's does leaves no call that is never over,
+// and no request that is never sent.
+func TestHookThatPanicsEndsTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, a := unused(t, 1), args(t, algo.GCRA)
+		q, next := only(l), decision(a, "next", 1)
+		l.wire.lua, l.wire.ends = lua.NewClient(&doer{answers: []any{granted}}), true
+		l.wire.events.onCall = func(context.Context, Call) {
+			l.wire.events.onCall = nil
+			if _, ok := q.start(t.Context(), next, l.Budget, false); !ok {
+				t.Error("it does not wait for its turn")
+			}
+			panic("hook")
+		}
+		func() {
+			defer func() {
+				if v := recover(); v != "hook" {
+					t.Errorf("recovered %v", v)
+				}
+			}()
+			_, _ = l.Do(t.Context(), l.Server("k"), decision(a, "k", 1), l.Budget)
+		}()
+		if class, err := q.await(t.Context(), next); class != breaker.ClassOK {
+			t.Errorf("the next call: %v, %v", class, err)
+		}
+		synctest.Wait()
+		if n := len(q.flights); n != 0 {
+			t.Errorf("%d calls are in flight", n)
+		}
+	})
+}
+
 // TestApart: which rejections say that the keys of a command must be sent apart, and what is learnt of them.
 func TestApart(t *testing.T) {
 	for err, c := range map[error]struct{ apart, oneSlot bool }{

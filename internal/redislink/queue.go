@@ -444,8 +444,15 @@ func grow() {
 	runtime.KeepAlive(&room)
 }
 
-// run sends f and returns the call to make next.
-func (q *queue) run(f *flight) *flight {
+// run sends f and returns the call to make next. It answers the callers also when a hook of the user's panics: a caller that
+// runs its own call may recover, and what never ended would keep Close waiting.
+func (q *queue) run(f *flight) (next *flight) {
+	returns := false
+	defer func() {
+		if next = q.finish(f); next != nil && !returns {
+			go next.fly()
+		}
+	}()
 	ticket, ok := q.breaker.Acquire()
 	switch {
 	case !ok:
@@ -460,7 +467,8 @@ func (q *queue) run(f *flight) *flight {
 		}
 		q.wire.called(q.server, class, err, f.took)
 	}
-	return q.finish(f)
+	returns = true
+	return nil
 }
 
 // begin notes that f is about to be sent, unless all its callers have left. A call that may have to make the first

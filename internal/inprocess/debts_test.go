@@ -2,6 +2,7 @@ package inprocess
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/algo"
@@ -53,6 +54,10 @@ func TestWhatIsOwed(t *testing.T) {
 			s.TakeDebt(s.Debtors()[0])
 			s.Take("k", p, 2, p, nil)
 		}, 2},
+		"charges beyond all sums": {algo.Kinds[:], func(s *Store, p *algo.Params, _ *int64) {
+			s.Charge("k", *p, math.MaxInt64, p)
+			s.Charge("k", *p, math.MaxInt64, p)
+		}, 10},
 		"a window has passed": {windows, func(s *Store, p *algo.Params, now *int64) {
 			s.Take("k", p, 4, p, nil)
 			*now += 20 * sec

@@ -197,8 +197,8 @@ func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 	e.alone(&p, now)
 	e.debit(&p, now, n)
 	e.idleAt = max(e.idleAt, now+unit)
-	if home != nil {
-		st.owe(id, p, now, algo.Use{Units: n}, e.level(&p, now), home)
+	if home != nil { // more than the limit weighs no more, and sums of it may be too large
+		st.owe(id, p, now, algo.Use{Units: min(n, home.Cap)}, e.level(&p, now), home)
 	}
 }
 

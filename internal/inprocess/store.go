@@ -186,7 +186,7 @@ func (s *Store) Refund(id string, p algo.Params, n, most int64) (forgiven int64)
 }
 
 // Charge takes up to n units of id, as many as there is room for, whatever they
-// are kept for. With a home all of them are owed.
+// are kept for. With a home all of them are owed, up to that limit.
 func (s *Store) Charge(id string, p algo.Params, n int64, home *algo.Params) {
 	st, h, now := s.lock(id)
 	defer st.mu.Unlock()

@@ -18,8 +18,10 @@ import (
 
 // WithDiscovery learns the limits that servers say, by [retry.ParseQuotas], and paces requests
 // by them before the first 429: for each key, and within it for each quota that a server
-// counts apart. Where a server says nothing, the rate after a 429 is 0.7 of what it was, and
-// grows again. A change of a limit counts from the next response on; what is learnt is
+// counts apart. Where a server says nothing, the rate after a 429 is 0.7 of what was sent in ten
+// seconds, at least one request in that time, so that a process whose first request is rejected
+// begins slowly; it grows again, and when it has doubled nothing is paced until the next 429.
+// A change of a limit counts from the next response on; what is learnt is
 // forgotten after four windows, and at least ten minutes, without a request, and a quota that responses do
 // not name any more, after two.
 //
@@ -31,7 +33,8 @@ import (
 //
 // Of a key of which nothing is known, 10 requests a second are sent until the first response.
 // Limits above a million requests pace nothing. [WithLimiter] holds in any case: what is learnt
-// only lowers it. A wait that does not fit ends with [retry.Throttled].
+// only lowers it. A wait that does not fit ends with an *[Error] whose reason is [retry.Throttled],
+// also in the process that received the response which said so.
 //
 // Quotas are learnt for what [WithKey] tells apart: a quota for each model, of which only the
 // body of a request knows, needs a key for each.

@@ -320,6 +320,30 @@ func TestLeastGuess(t *testing.T) {
 	}
 }
 
+// TestGuessEnds: a guess that was made when little was sent, and that no other rejection follows, does not keep a key at
+// twice that while it is in use.
+func TestGuessEnds(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			_, fleet := fleetOf(t, 1)
+			d := fleet[0]
+			if !shared {
+				d = Of(d.pacer, nil)
+			}
+			admitted(t, d, "k", 1)
+			d.Observe(t.Context(), "k", nil, true, time.Now())
+			for range 5 {
+				time.Sleep(time.Minute)
+				admitted(t, d, "k", 1)
+				d.Observe(t.Context(), "k", nil, false, time.Now())
+			}
+			if n := admitted(t, d, "k", 100); n != 100 {
+				t.Errorf("shared %v: %d of 100 requests five minutes after the only rejection", shared, n)
+			}
+		})
+	}
+}
+
 // TestGuesses: a rejection of a server that says nothing leaves 0.7 of what was sent, for all processes; another one after
 // the guess has doubled begins anew.
 func TestGuesses(t *testing.T) {

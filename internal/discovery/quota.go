@@ -98,7 +98,7 @@ func (q *quota) none(now time.Time) bool { return q.taken >= q.limit && now.Befo
 // requests, all admit that. A process that has a part of it without knowing the others sends
 // evenly: what all send is then even, too.
 func (q *quota) paced(now time.Time) (l limiter.Limit, ok bool) {
-	if q.limit < 1 || q.limit > maxLimit || q.window <= 0 || q.window > maxWindow {
+	if q.limit < 1 || q.limit > maxLimit || q.window <= 0 || q.window > maxWindow || q.over(now) {
 		return l, false
 	}
 	window, share := q.window, q.share(now)
@@ -323,7 +323,8 @@ func (q *quota) answered(now time.Time, rejected bool) {
 	}
 }
 
-// over is whether nothing is left to be learnt from: a guess that was never wrong again.
+// over is whether nothing is left to be learnt from: a guess that was never wrong again. It paces nothing any more,
+// because it may be of a time in which little was sent.
 func (q *quota) over(now time.Time) bool { return q.guessed && q.share(now) >= 2 }
 
 // record is the quota as Redis keeps it.

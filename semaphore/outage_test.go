@@ -108,6 +108,24 @@ func TestPermitsInAnOutage(t *testing.T) {
 	})
 }
 
+// TestInFlightKnowsItsOwn: a Redis that answers questions, but does not write, cannot know the permits that this process
+// acquired meanwhile. They are in flight.
+func TestInFlightKnowsItsOwn(t *testing.T) {
+	srv := redistest.Start(t)
+	admin := redistest.Client(t, srv)
+	c := newSemaphore(t, redistest.Client(t, srv), 6, limiter.WithShare(1))
+	acquire(t, c, "k")
+	must(t, admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	for range 2 {
+		if s := acquire(t, c, "k"); s.Source != limiter.SourceLocal {
+			t.Fatalf("by a Redis without memory: %+v", s)
+		}
+	}
+	if n, _ := c.InFlight(t.Context(), "k"); n != 3 {
+		t.Errorf("%d in flight, want 3", n)
+	}
+}
+
 // TestPermitPolicies: open counts nobody, closed admits nobody.
 func TestPermitPolicies(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})

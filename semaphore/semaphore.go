@@ -166,7 +166,8 @@ func (s *Semaphore) acquire(ctx context.Context, key string, wait bool) (*Permit
 }
 
 // InFlight returns how many permits of key are held. While Redis cannot be asked
-// those of this process are, with limiter.ErrUnavailable.
+// those of this process are, with limiter.ErrUnavailable. Of permits that other processes
+// acquired while Redis could not decide it knows when their next heartbeat has reached Redis.
 func (s *Semaphore) InFlight(ctx context.Context, key string) (int, error) {
 	if err := s.usable(ctx, key); err != nil {
 		return 0, err
@@ -175,12 +176,12 @@ func (s *Semaphore) InFlight(ctx context.Context, key string) (int, error) {
 	defer s.ledger.leave(k)
 	ask := s.ledger.question(k, nil, true, false, false)
 	reply, err := s.ledger.askRedis(ctx, k, &ask, nil)
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
 	if err != nil {
-		s.ledger.mu.Lock()
-		defer s.ledger.mu.Unlock()
 		return len(k.holding), redislink.CallerError(ctx, key, err)
 	}
-	return int(reply.Held), nil
+	return max(int(reply.Held), len(k.holding)), nil // a Redis that does not write knows no newer ones
 }
 
 // Health reports without asking Redis. Decisions are those on callers who acquired a
@@ -196,7 +197,8 @@ func (s *Semaphore) Health() limiter.Health {
 
 // Close fails later calls, and those that wait, with limiter.ErrClosed, and ends the
 // heartbeat. Permits that are still held end with their time to live, also when they are
-// released after that, so release them first; places in the queue are given up. The client
+// released after that, so release them first; places in the queue are given up. It waits for
+// calls that are on their way to Redis; the client's own timeouts bound that. The client
 // stays open. Closing twice is harmless.
 func (s *Semaphore) Close() error {
 	places := make(map[*key][]string)

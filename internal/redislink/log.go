@@ -59,6 +59,6 @@ func (e *events) noFunctions(why error) {
 // assumed logs once that a limit is shared by a number that is assumed.
 func (e *events) assumed(processes int64) {
 	e.guessed.Do(func() {
-		e.logger.Warn("holdfast: redis has not been reached since the start; assuming a number of processes", "prefix", e.prefix, "processes", processes)
+		e.logger.Warn("holdfast: it is not known yet how many processes there are; assuming a number", "prefix", e.prefix, "processes", processes)
 	})
 }

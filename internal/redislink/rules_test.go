@@ -358,7 +358,7 @@ func TestWhatIsLogged(t *testing.T) {
 		{func() { e.called(Call{Server: "s", Class: breaker.ClassPermission, Err: ErrOpen}) }, nil},
 		{func() { e.noFunctions(ErrOpen) }, []string{"WARN holdfast: functions cannot be used; using EVALSHA prefix=p error="}},
 		{func() { e.noFunctions(ErrOpen) }, nil},
-		{func() { e.assumed(7) }, []string{"WARN holdfast: redis has not been reached since the start", "processes=7"}},
+		{func() { e.assumed(7) }, []string{"WARN holdfast: it is not known yet how many processes there are", "processes=7"}},
 		{func() { e.assumed(7) }, nil},
 	} {
 		log.said = nil

@@ -13,6 +13,7 @@ import (
 // It has the methods Allow, AllowN, Wait and Reserve of limiter.Limiter, needs no Redis, and
 // never sleeps. The zero value admits everything. It is safe for concurrent use; Answer is
 // called by one goroutine at a time, and may call Calls, which has this call already.
+// It checks neither key nor cost: an empty key, which a limiter rejects, reaches Answer.
 //
 // To test with the real rules in virtual time, use limiter.NewLocal within testing/synctest.
 type Fake struct {

@@ -114,7 +114,7 @@ func TestAssumedIsLoggedOnce(t *testing.T) {
 		}
 	}
 	must(t, lim.Close())
-	if n := strings.Count(log.String(), "assuming a number of processes"); n != 1 || !strings.Contains(log.String(), "processes=7") || !strings.Contains(log.String(), "prefix=shop") {
+	if n := strings.Count(log.String(), "assuming a number"); n != 1 || !strings.Contains(log.String(), "processes=7") || !strings.Contains(log.String(), "prefix=shop") {
 		t.Errorf("%d lines in\n%s", n, log.String())
 	}
 }

@@ -68,13 +68,14 @@ func (d *decider) decide(ctx context.Context, r *request, res *Result) error {
 // decideAll decides on all units of r, or on fewer without Redis.
 func (d *decider) decideAll(ctx context.Context, r *request, res *Result) error {
 	if r.s.leased {
-		return d.spend(ctx, *r, res)
+		return d.spend(ctx, r, res)
 	}
 	return d.ask(ctx, r, res)
 }
 
 // spend decides from what this process holds, and asks for what is missing.
-func (d *decider) spend(ctx context.Context, r request, res *Result) error {
+func (d *decider) spend(ctx context.Context, whole *request, res *Result) error {
+	r := *whole // of which a part may be asked for
 	n := int64(r.n)
 	ls := d.leases.Find(r.id, &r.s.args, n > 0)
 	if ls == nil {

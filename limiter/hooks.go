@@ -70,9 +70,10 @@ func (h decisionHook) begin(n int) (start time.Time) {
 	return start
 }
 
-// decided calls the hook for a decision that was begun at start.
-func (h decisionHook) decided(ctx context.Context, start time.Time, key string, n int, res Result, err error) {
-	if !start.IsZero() {
-		h(ctx, DecisionInfo{Key: key, Cost: n, Result: res, Err: err, Took: time.Since(start)})
-	}
+// decided calls the hook for a decision that was begun at start. It has a frame of its own: what the hook is
+// called with would make the stack of each caller larger.
+//
+//go:noinline
+func (h decisionHook) decided(ctx context.Context, start time.Time, key string, n int, res *Result, err error) {
+	h(ctx, DecisionInfo{Key: key, Cost: n, Result: *res, Err: err, Took: time.Since(start)})
 }

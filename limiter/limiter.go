@@ -252,8 +252,8 @@ func (l *Limiter) decide(ctx context.Context, c *call, key string, rc *receipt, 
 	default:
 		n = res.Admitted
 	}
-	if !start.IsZero() { // what it is called with takes as long to copy as to decide
-		l.hook.decided(ctx, start, key, n, *res, err)
+	if !start.IsZero() {
+		l.hook.decided(ctx, start, key, n, res, err)
 	}
 	return err
 }

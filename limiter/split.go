@@ -55,17 +55,21 @@ type shared struct {
 	turns [1024]atomic.Uint32
 }
 
-// within decides with a budget for all calls together, and writes that into res, an empty one. It asks the parts of a split key in
-// turn: one for each decision. When that part denies, another one decides, in what is left of
-// the budget.
+// within decides with a budget for all calls together, and writes that into res, an empty one.
 func (p *shared) within(ctx context.Context, budget time.Duration, s *spec, key string, n int, fewer bool, rc *receipt, res *Result) error {
-	switch {
-	case s.parts == nil:
-		var r request
-		r.begin(p.decider, budget, s, key, n, rc)
-		r.fewer = fewer
-		return p.decider.decide(ctx, &r, res)
-	case n == 0:
+	if s.parts != nil {
+		return p.inParts(ctx, budget, s, key, n, fewer, rc, res)
+	}
+	var r request
+	r.begin(p.decider, budget, s, key, n, rc)
+	r.fewer = fewer
+	return p.decider.decide(ctx, &r, res)
+}
+
+// inParts is within for a split key. It asks its parts in turn: one for each decision. When that part denies,
+// another one decides, in what is left of the budget.
+func (p *shared) inParts(ctx context.Context, budget time.Duration, s *spec, key string, n int, fewer bool, rc *receipt, res *Result) error {
+	if n == 0 {
 		rc.of(&s.parts[0], lua.PartKey(key, 0))
 		return p.peek(ctx, s, key, res)
 	}

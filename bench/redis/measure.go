@@ -114,7 +114,7 @@ func middle(rs []result) (m result) {
 	return m
 }
 
-func median[T cmp.Ordered](rs []result, of func(result) T) T {
+func median[R any, T cmp.Ordered](rs []R, of func(R) T) T {
 	all := make([]T, len(rs))
 	for i, r := range rs {
 		all[i] = of(r)

@@ -11,7 +11,8 @@ import (
 // not called, and cost nothing. They must be safe for concurrent use and return soon:
 // Decision, and often Call, are called on the goroutine of the caller, before the answer is
 // returned. They must not call the limiter's Close, which waits for the call that they
-// belong to. The zero value calls nothing.
+// belong to, and must not panic: often no caller is there to recover, and the program ends.
+// The zero value calls nothing.
 type Hooks struct {
 	// Decision is called once for each decision, after it was made: once for each time
 	// that Wait asks, and once for each part of a Multi that was asked, by the hooks of

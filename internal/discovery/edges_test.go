@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -234,6 +235,9 @@ func TestTooManyKeys(t *testing.T) {
 	}
 	if observe(t, d, said(5, 4, time.Second, time.Second)) {
 		t.Error("it is paced")
+	}
+	if res, back := d.Take(t.Context(), "k"); !res.Allowed || res.Remaining != math.MaxInt32 || back != nil {
+		t.Errorf("%+v", res)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -351,14 +352,19 @@ func TestUnsentRequestsAreGivenBack(t *testing.T) {
 func TestUnsentRequestsAreNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := alone(t)
-		for _, c := range []struct {
-			quotas    []retry.Quota
-			remaining int
-		}{{nil, math.MaxInt32}, {[]retry.Quota{said(10, 9, time.Minute, time.Minute)}, 8}} {
-			d.Observe(t.Context(), "k", c.quotas, false, time.Now())
-			e := d.keys.Get("k")
+		said := []retry.Quota{said(10, 9, time.Minute, time.Minute)}
+		for i, c := range []struct {
+			quotas            []retry.Quota
+			others, remaining int
+		}{{nil, 0, math.MaxInt32}, {said, 0, 8}, {said, 3, 5}} {
+			key := strconv.Itoa(i)
+			d.Observe(t.Context(), key, c.quotas, false, time.Now())
+			e := d.keys.Get(key)
+			for range c.others {
+				d.Take(t.Context(), key)
+			}
 			before, was := e.sent, slices.Clone(e.quotas)
-			res, back := d.Take(t.Context(), "k")
+			res, back := d.Take(t.Context(), key)
 			if !res.Allowed || res.Remaining != c.remaining || e.sent != before+1 {
 				t.Errorf("%+v, %d counted", res, e.sent-before)
 			}
@@ -366,9 +372,9 @@ func TestUnsentRequestsAreNotCounted(t *testing.T) {
 			if e.sent != before {
 				t.Errorf("%d counted", e.sent-before)
 			}
-			for i, q := range e.quotas {
-				if q.sent.now != was[i].sent.now || q.part.sent != was[i].part.sent {
-					t.Errorf("%v counted, and %d, want %v and %d", q.sent.now, q.part.sent, was[i].sent.now, was[i].part.sent)
+			for k, q := range e.quotas {
+				if q.sent.now != was[k].sent.now || q.part.sent != was[k].part.sent {
+					t.Errorf("%v counted, and %d, want %v and %d", q.sent.now, q.part.sent, was[k].sent.now, was[k].part.sent)
 				}
 			}
 		}

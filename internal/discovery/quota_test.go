@@ -277,3 +277,20 @@ func FuzzQuota(f *testing.F) {
 		}
 	})
 }
+
+// TestUncount: a request that is not sent leaves no trace, and what was counted before it stays.
+func TestUncount(t *testing.T) {
+	now := time.Now()
+	for before := range 3 {
+		q := quota{window: time.Minute}
+		for range before {
+			q.count(now)
+		}
+		want := q
+		q.count(now)
+		q.uncount()
+		if q.sent.now != want.sent.now || q.part.sent != want.part.sent {
+			t.Errorf("%v and %d of %d", q.sent.now, q.part.sent, before)
+		}
+	}
+}

@@ -111,7 +111,8 @@ func (x *Call) pass() (void bool, s *Stop) {
 			}
 		}
 	}
-	if x.Learnt != nil {
+	// While the key cools down it waits in the key's line, and has no turn in these.
+	if x.Learnt != nil && !x.cooling() {
 		for _, scope := range x.scopes {
 			if t := x.stand(lineOf{key: scope, scope: true, learnt: true}); t.stop != nil || t.void {
 				return t.void, t.stop

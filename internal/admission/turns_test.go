@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -117,6 +118,47 @@ func TestVoidTurnGoesNoFurther(t *testing.T) {
 		begin("k#a").Cool(Cooldown{For: 10 * time.Second, Scope: "k#a"})
 		wg.Wait()
 		if got := strings.Join(lim.asked, ", "); got != "k 1, k 1, k 1" {
+			t.Errorf("asked %s", got)
+		}
+	})
+}
+
+// impatient is done when it was asked too often whether it is.
+type impatient struct {
+	context.Context
+	left int
+}
+
+func (i *impatient) Err() error {
+	if i.left--; i.left < 0 {
+		return context.Canceled
+	}
+	return i.Context.Err()
+}
+
+// TestKeyThatCoolsDownWithAQuotaOfAScope is waited for, and not asked about again and again. A call that cannot wait
+// for it ends.
+func TestKeyThatCoolsDownWithAQuotaOfAScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		learnt := new(script)
+		c := newClient(t, nil, nil)
+		start := time.Now()
+		begin := func() *Call {
+			x := Begin(&impatient{t.Context(), 100}, c, "h", "k")
+			x.Scopes, x.Learnt = scoped("k#a"), blocking{learnt}
+			return &x
+		}
+		x := begin()
+		x.Cool(Cooldown{For: 10 * time.Second})
+		x.Allow.Each = 5 * time.Second
+		if s := x.Admit(); s == nil || s.Reason != retry.CoolingDown || s.Key != "k" || time.Since(start) != 0 {
+			t.Errorf("%+v after %v", s, time.Since(start))
+		}
+		x = begin()
+		if s := x.Admit(); s != nil || time.Since(start) < 10*time.Second || time.Since(start) > 15*time.Second {
+			t.Errorf("%+v after %v", s, time.Since(start))
+		}
+		if got := strings.Join(learnt.asked, ", "); got != "k#a 1, k 1" {
 			t.Errorf("asked %s", got)
 		}
 	})

@@ -95,7 +95,6 @@ func (x *Call) admit() *Stop {
 		if !void {
 			break
 		}
-		x.GiveBack() // it is taken again with the next turn
 	}
 	return x.throttle() // the host may have failed during the waits
 }
@@ -106,22 +105,22 @@ func (x *Call) pass() (void bool, s *Stop) {
 	x.more = false
 	if x.c.block != nil || x.cooling() {
 		for _, scope := range x.scopes {
-			if t := x.stand(lineOf{key: scope, scope: true}); t.stop != nil {
-				return false, t.stop
+			if t, ok := x.stand(lineOf{key: scope, scope: true}); !ok {
+				return t.stop == nil, t.stop
 			}
 		}
 	}
 	// While the key cools down it waits in the key's line, and has no turn in these.
 	if x.Learnt != nil && !x.cooling() {
 		for _, scope := range x.scopes {
-			if t := x.stand(lineOf{key: scope, scope: true, learnt: true}); t.stop != nil || t.void {
-				return t.void, t.stop
+			if t, ok := x.stand(lineOf{key: scope, scope: true, learnt: true}); !ok {
+				return t.stop == nil, t.stop
 			}
 		}
 	}
-	t := x.stand(lineOf{key: x.Key})
-	if t.stop != nil || t.void {
-		return t.void, t.stop
+	t, ok := x.stand(lineOf{key: x.Key})
+	if !ok {
+		return t.stop == nil, t.stop
 	}
 	if t.delay > 0 {
 		if s = x.pause(t.delay, retry.WaitLimiter, retry.Throttled); s != nil {

@@ -382,6 +382,37 @@ func TestRoomIsThatOfBoth(t *testing.T) {
 	}
 }
 
+// TestRoomForOthers is what the limiter has left: half of it where processes share it, and none where it shapes, so
+// that who asks first starts first. A scope is asked about without a cost, and what is learnt of the key does not count.
+func TestRoomForOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		source limiter.Source
+		shapes bool
+		scope  bool
+		want   int
+	}{
+		"of this process":    {limiter.SourceLocal, false, false, 7},
+		"of several":         {limiter.SourceRedis, false, false, 3},
+		"that shapes":        {limiter.SourceLocal, true, false, 0},
+		"of a scope":         {limiter.SourceLocal, false, true, 7},
+		"of a shaping scope": {limiter.SourceLocal, true, true, 7},
+	} {
+		res := limiter.Result{Allowed: true, Source: c.source, Remaining: 7, Limit: limiter.GCRA(limiter.PerSecond(1), 9)}
+		if c.shapes {
+			res.Limit = limiter.LeakyBucketShaping(limiter.PerSecond(1), 9)
+		}
+		cl := newClient(t, blocking{&script{answers: map[string][]limiter.Result{"k": {res}}}}, nil)
+		x := Begin(t.Context(), cl, "h", "k")
+		x.turn = turn{of: lineOf{key: "k", scope: c.scope}}
+		if c.scope {
+			x.Learnt = blocking{new(script)}
+		}
+		if a, err := x.ask(); err != nil || !a.Go || a.Room != c.want || cl.shapes.Load() != c.shapes {
+			t.Errorf("%s: %+v, %v, shapes %v", name, a, err, cl.shapes.Load())
+		}
+	}
+}
+
 // TestNotSentAfterAll: what was admitted gives back what it has of learnt limits.
 func TestNotSentAfterAll(t *testing.T) {
 	learnt := new(script)

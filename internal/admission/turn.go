@@ -27,7 +27,7 @@ type lineOf struct {
 	learnt bool
 }
 
-// errStopped ends a wait of a turn that has a Stop.
+// errStopped ends a wait without a turn: with a Stop, or the turn is void.
 var errStopped = errors.New("stopped")
 
 // turn is what a call gets from one line.
@@ -35,12 +35,11 @@ type turn struct {
 	of    lineOf
 	cool  cooling       // what it waits for, if that is a cooldown
 	delay time.Duration // after which the limiter lets it start
-	void  bool          // it has no turn, but is not stopped
 	stop  *Stop
 }
 
-// stand waits in a line until the call may pass, or stops.
-func (x *Call) stand(of lineOf) turn {
+// stand waits in a line until the call may pass. It is not ok if the call stops, or if it has no stop, and no turn.
+func (x *Call) stand(of lineOf) (t turn, ok bool) {
 	first := critical.Is(x.ctx)
 	ahead := x.c.lines.Look(of, first)
 	x.turn = turn{of: of}
@@ -48,14 +47,14 @@ func (x *Call) stand(of lineOf) turn {
 	if !ahead.Any {
 		var err error
 		if a, err = x.ask(); err != nil || a.Go {
-			return x.turn
+			return x.turn, err == nil
 		}
 	}
 	// A copy waits, so that a call that need not wait takes no memory.
 	w := &waiting{Call: *x}
-	_ = w.c.lines.Stand(of, max(1, w.Cost), first, ahead, a, w)
+	err := w.c.lines.Stand(of, max(1, w.Cost), first, ahead, a, w)
 	*x = w.Call
-	return x.turn
+	return x.turn, err == nil
 }
 
 // ask asks the gate, the throttle, what is learnt and the limiter. The call takes of the last two at once: calls
@@ -73,8 +72,7 @@ func (x *Call) ask() (a wait.Answer, err error) {
 		n = 0
 	} else {
 		if x.voids() {
-			x.turn.void = true // by one of its scopes: others need not wait for that
-			return a, errStopped
+			return a, errStopped // void: by one of its scopes, for which others need not wait
 		}
 		// What the throttle rejects must not take from a limit that others share.
 		if s := x.throttle(); s != nil {
@@ -113,9 +111,10 @@ func (x *Call) ask() (a wait.Answer, err error) {
 	if n > 0 && shapes { // in which who asks first starts first
 		room = 0
 	}
-	if x.Learnt == nil || of.scope || room < a.Room {
-		a.Room = room
+	if x.Learnt != nil && !of.scope {
+		room = min(room, a.Room)
 	}
+	a.Room = room
 	return a, nil
 }
 
@@ -125,8 +124,7 @@ func (x *Call) take(of lineOf) (a wait.Answer, err error) {
 	if !of.scope {
 		for _, scope := range x.scopes {
 			if res := x.takeOne(scope); !res.Allowed {
-				x.turn.void = true // it is to be waited for in its own line
-				return a, errStopped
+				return a, errStopped // void: the call waits for it in its own line
 			}
 		}
 	}

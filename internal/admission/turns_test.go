@@ -123,6 +123,41 @@ func TestVoidTurnGoesNoFurther(t *testing.T) {
 	})
 }
 
+// TestVoidTurnEndsAtTheFirstAnswer: a call that has no turn by one of its scopes does not ask for it again in the
+// line of the key.
+func TestVoidTurnEndsAtTheFirstAnswer(t *testing.T) {
+	learnt := &script{answers: map[string][]limiter.Result{"k#a": {denied(time.Minute, limiter.SourceLocal)}}}
+	x := Begin(t.Context(), newClient(t, nil, nil), "h", "k")
+	x.Learnt, x.scopes = blocking{learnt}, []string{"k#a"}
+	if got, ok := x.stand(lineOf{key: "k"}); ok || got.stop != nil || strings.Join(learnt.asked, ", ") != "k#a 1" {
+		t.Errorf("%+v %v, asked %v", got, ok, learnt.asked)
+	}
+}
+
+// TestVoidTurnHoldsNothing of what is learnt while the call waits for the cooldown.
+func TestVoidTurnHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := limiter.Result{Allowed: true, Delay: 2 * time.Second, Source: limiter.SourceLocal}
+		lim, learnt := &script{answers: map[string][]limiter.Result{"k": {late}}}, new(script)
+		x := Begin(t.Context(), newClient(t, lim, nil), "h", "k")
+		x.Scopes, x.Learnt = scoped("k#a"), blocking{learnt}
+		other := x
+		time.AfterFunc(time.Second, func() { other.Cool(Cooldown{For: 10 * time.Second, Scope: "k#a"}) })
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if s := x.Admit(); s != nil {
+				t.Errorf("%+v", s)
+			}
+		})
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if asked, back := strings.Join(learnt.asked, ", "), strings.Join(learnt.back, ", "); asked != "k#a 1, k 1" || back != "k#a, k" {
+			t.Errorf("asked %s, gave back %s", asked, back)
+		}
+		wg.Wait()
+	})
+}
+
 // impatient is done when it was asked too often whether it is.
 type impatient struct {
 	context.Context

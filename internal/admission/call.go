@@ -88,11 +88,11 @@ func (x *Call) admit() *Stop {
 		if x.Key == "" {
 			break
 		}
-		void, s := x.pass()
+		ok, s := x.pass()
 		if s != nil {
 			return s
 		}
-		if !void {
+		if ok {
 			break
 		}
 	}
@@ -100,13 +100,13 @@ func (x *Call) admit() *Stop {
 }
 
 // pass waits in the lines of the scopes and of the key, and for the turn that it gets. It
-// reports whether that is void.
-func (x *Call) pass() (void bool, s *Stop) {
+// is not ok if that is void.
+func (x *Call) pass() (ok bool, s *Stop) {
 	x.more = false
 	if x.c.block != nil || x.cooling() {
 		for _, scope := range x.scopes {
 			if t, ok := x.stand(lineOf{key: scope, scope: true}); !ok {
-				return t.stop == nil, t.stop
+				return false, t.stop
 			}
 		}
 	}
@@ -114,13 +114,13 @@ func (x *Call) pass() (void bool, s *Stop) {
 	if x.Learnt != nil && !x.cooling() {
 		for _, scope := range x.scopes {
 			if t, ok := x.stand(lineOf{key: scope, scope: true, learnt: true}); !ok {
-				return t.stop == nil, t.stop
+				return false, t.stop
 			}
 		}
 	}
 	t, ok := x.stand(lineOf{key: x.Key})
 	if !ok {
-		return t.stop == nil, t.stop
+		return false, t.stop
 	}
 	if t.delay > 0 {
 		if s = x.pause(t.delay, retry.WaitLimiter, retry.Throttled); s != nil {
@@ -131,7 +131,7 @@ func (x *Call) pass() (void bool, s *Stop) {
 	if x.pace != nil && !x.cooling() {
 		s = x.adapt()
 	}
-	return x.voids(), s
+	return !x.voids(), s
 }
 
 // look asks for the scopes.

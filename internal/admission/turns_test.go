@@ -158,6 +158,24 @@ func TestVoidTurnHoldsNothing(t *testing.T) {
 	})
 }
 
+// TestVoidTurnForAScope: a call that waits for the quota of one scope while another one cools down waits for that, and
+// then for its turn again.
+func TestVoidTurnForAScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		learnt := &script{answers: map[string][]limiter.Result{"k#a": {denied(2*time.Second, limiter.SourceLocal)}}}
+		x := Begin(t.Context(), newClient(t, nil, nil), "h", "k")
+		x.Scopes, x.Learnt = scoped("k#a", "k#b"), blocking{learnt}
+		other, start := x, time.Now()
+		time.AfterFunc(time.Second, func() { other.Cool(Cooldown{For: 10 * time.Second, Scope: "k#b"}) })
+		if s := x.Admit(); s != nil || time.Since(start) < 11*time.Second {
+			t.Errorf("%+v after %v", s, time.Since(start))
+		}
+		if got := strings.Join(learnt.asked, ", "); got != "k#a 1, k#a 1, k#b 1, k 1" {
+			t.Errorf("asked %s", got)
+		}
+	})
+}
+
 // impatient is done when it was asked too often whether it is.
 type impatient struct {
 	context.Context

@@ -151,9 +151,11 @@ func TestVoidTurnHoldsNothing(t *testing.T) {
 		})
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
+		learnt.mu.Lock()
 		if asked, back := strings.Join(learnt.asked, ", "), strings.Join(learnt.back, ", "); asked != "k#a 1, k 1" || back != "k#a, k" {
 			t.Errorf("asked %s, gave back %s", asked, back)
 		}
+		learnt.mu.Unlock()
 		wg.Wait()
 	})
 }

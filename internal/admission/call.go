@@ -100,7 +100,7 @@ func (x *Call) admit() *Stop {
 }
 
 // pass waits in the lines of the scopes and of the key, and for the turn that it gets. It
-// is not ok if that is void.
+// is not ok if it has a stop, or its turn is void.
 func (x *Call) pass() (ok bool, s *Stop) {
 	x.more = false
 	if x.c.block != nil || x.cooling() {

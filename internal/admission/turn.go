@@ -38,7 +38,7 @@ type turn struct {
 	stop  *Stop
 }
 
-// stand waits in a line until the call may pass. It is not ok if the call stops, or if it has no stop, and no turn.
+// stand waits in a line until the call may pass. It is not ok if the call stops, or if its turn is void: then there is no stop.
 func (x *Call) stand(of lineOf) (t turn, ok bool) {
 	first := critical.Is(x.ctx)
 	ahead := x.c.lines.Look(of, first)

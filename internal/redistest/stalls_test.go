@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestStalls: tests that failed are told apart from a machine that stood still, and those that passed say nothing.
+// TestStalls: tests that failed say for how long the process stood still, and those that passed say nothing.
 func TestStalls(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

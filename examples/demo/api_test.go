@@ -119,7 +119,7 @@ func TestBurstsAndReset(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, c := range a.cards {
 		wg.Go(func() {
-			limit := `{"algorithm":"` + c.Slug + `","limit":10,"seconds":4,"burst":10}` // a busy machine needs more than a second
+			limit := `{"algorithm":"` + c.Slug + `","limit":10,"seconds":8,"burst":10}` // a busy machine needs more than two seconds
 			if c.Window {
 				limit = strings.Replace(limit, `,"burst":10`, "", 1)
 			}

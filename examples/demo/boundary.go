@@ -12,7 +12,7 @@ const (
 	// sent: enough for all to be decided, little of any window.
 	minLead = 250 * time.Millisecond
 	// boundaryTries bounds how often a burst that shows nothing, because the machine
-	// stood still, is tried at the next border, each time with twice the lead.
+	// stood still, is tried at the next border, each time with four times the lead.
 	boundaryTries = 4
 )
 
@@ -47,7 +47,7 @@ func (c *card) burstAtBorder(ctx context.Context) (boundaryBurst, error) {
 		// Without Redis, the process forgets, and that is who decides then.
 		_ = c.reset(ctx)
 		var err error
-		if b, err = c.tryBorder(ctx, min(minLead<<i, c.settings().window()/2)); err != nil || b.OnTime && b.Alike {
+		if b, err = c.tryBorder(ctx, min(minLead<<(2*i), c.settings().window()/2)); err != nil || b.OnTime && b.Alike {
 			return b, err
 		}
 	}

@@ -42,6 +42,12 @@ func act(t *testing.T, srv *httptest.Server, action string) {
 	}
 }
 
+// tenfold is the demo with ten times its budget, and a fault that is slower by as much:
+// a busy machine decides within it.
+func tenfold(c *config) {
+	c.budget, c.slowBy = 10*defaults().budget, 10*c.slowBy
+}
+
 // breakRedis presses each button, and looks at who decides: traffic goes on within the
 // bound, without an error.
 func breakRedis(t *testing.T, a *app, srv *httptest.Server, broken func(action string)) {
@@ -83,7 +89,7 @@ func breakRedis(t *testing.T, a *app, srv *httptest.Server, broken func(action s
 func TestOutageOfOwnServer(t *testing.T) {
 	t.Parallel()
 	redistest.Require(t)
-	a, srv := startDemo(t, demo.StartProcess)
+	a, srv := startDemo(t, demo.StartProcess, tenfold)
 	breakRedis(t, a, srv, func(string) {})
 	act(t, srv, "flush-scripts")
 	before := a.cards[0].state().Allowed
@@ -152,7 +158,7 @@ func TestPercentile(t *testing.T) {
 // TestOutageOfEmbedded: the embedded server is killed, and frozen by the proxy.
 func TestOutageOfEmbedded(t *testing.T) {
 	t.Parallel()
-	a, srv := alone(t, func(c *config) { c.budget = defaults().budget })
+	a, srv := alone(t, tenfold)
 	breakRedis(t, a, srv, func(string) {})
 	act(t, srv, "flush-scripts")
 }
@@ -162,7 +168,7 @@ func TestOutageOfEmbedded(t *testing.T) {
 func TestForeignServerIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	a, srv := startDemo(t, func() (*demo.Redis, error) { return demo.UseForeign("redis://" + server.Addr()) })
+	a, srv := startDemo(t, func() (*demo.Redis, error) { return demo.UseForeign("redis://" + server.Addr()) }, tenfold)
 	admin := redistest.Admin(t, server)
 	pid := server.PID()
 	breakRedis(t, a, srv, func(action string) {

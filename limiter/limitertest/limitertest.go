@@ -68,7 +68,7 @@ type suite struct {
 
 type testCase struct {
 	name string
-	run  func(*testing.T, suite)
+	run  func(testing.TB, suite)
 }
 
 var cases = []testCase{
@@ -91,7 +91,7 @@ var timed = []testCase{
 }
 
 // ask returns a result that has passed what holds for every result.
-func (s suite) ask(t *testing.T, key string, n int) limiter.Result {
+func (s suite) ask(t testing.TB, key string, n int) limiter.Result {
 	t.Helper()
 	res, err := s.AllowN(context.Background(), key, n)
 	if err != nil {
@@ -113,7 +113,7 @@ func (s suite) ask(t *testing.T, key string, n int) limiter.Result {
 }
 
 // awayFromBorder waits until no window ends during a case.
-func (s suite) awayFromBorder(t *testing.T) {
+func (s suite) awayFromBorder(t testing.TB) {
 	t.Helper()
 	const margin = 15 * time.Second
 	left := time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))
@@ -123,7 +123,7 @@ func (s suite) awayFromBorder(t *testing.T) {
 	}
 }
 
-func admitsTheLimit(t *testing.T, s suite) {
+func admitsTheLimit(t testing.TB, s suite) {
 	s.awayFromBorder(t)
 	for i := range 10 {
 		res := s.ask(t, "k", 1)
@@ -141,7 +141,7 @@ func admitsTheLimit(t *testing.T, s suite) {
 	}
 }
 
-func deniedChangesNothing(t *testing.T, s suite) {
+func deniedChangesNothing(t testing.TB, s suite) {
 	s.awayFromBorder(t)
 	s.ask(t, "k", 4)
 	for range 5 {
@@ -154,7 +154,7 @@ func deniedChangesNothing(t *testing.T, s suite) {
 	}
 }
 
-func zeroConsumesNothing(t *testing.T, s suite) {
+func zeroConsumesNothing(t testing.TB, s suite) {
 	s.awayFromBorder(t)
 	for range 20 {
 		if res := s.ask(t, "k", 0); !res.Allowed || res.Remaining != 10 || res.ResetAfter != 0 {
@@ -176,7 +176,7 @@ func zeroConsumesNothing(t *testing.T, s suite) {
 	}
 }
 
-func keysAreIndependent(t *testing.T, s suite) {
+func keysAreIndependent(t testing.TB, s suite) {
 	s.awayFromBorder(t)
 	s.ask(t, "a", 10)
 	if res := s.ask(t, "b", 10); !res.Allowed {
@@ -184,7 +184,7 @@ func keysAreIndependent(t *testing.T, s suite) {
 	}
 }
 
-func oddKeys(t *testing.T, s suite) {
+func oddKeys(t testing.TB, s suite) {
 	s.awayFromBorder(t)
 	long := strings.Repeat("x", 10_000)
 	for _, key := range []string{
@@ -200,7 +200,7 @@ func oddKeys(t *testing.T, s suite) {
 	}
 }
 
-func badArguments(t *testing.T, s suite) {
+func badArguments(t testing.TB, s suite) {
 	ctx := context.Background()
 	for _, c := range []struct {
 		key  string
@@ -222,7 +222,7 @@ func badArguments(t *testing.T, s suite) {
 	}
 }
 
-func endedContext(t *testing.T, s suite) {
+func endedContext(t testing.TB, s suite) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if res, err := s.AllowN(ctx, "k", 1); !errors.Is(err, context.Canceled) || res.Allowed {
@@ -235,7 +235,7 @@ func endedContext(t *testing.T, s suite) {
 	}
 }
 
-func concurrentCallers(t *testing.T, s suite) {
+func concurrentCallers(t testing.TB, s suite) {
 	s.awayFromBorder(t)
 	var admitted atomic.Int64
 	var wg sync.WaitGroup
@@ -258,7 +258,7 @@ func concurrentCallers(t *testing.T, s suite) {
 	}
 }
 
-func blocks(t *testing.T, s suite) {
+func blocks(t testing.TB, s suite) {
 	b, ok := s.Allower.(interface {
 		Block(context.Context, string, time.Duration, ...limiter.Limit) error
 	})
@@ -285,7 +285,7 @@ func blocks(t *testing.T, s suite) {
 	}
 }
 
-func resets(t *testing.T, s suite) {
+func resets(t testing.TB, s suite) {
 	ctx := context.Background()
 	var reset func() error
 	switch r := s.Allower.(type) {
@@ -313,7 +313,7 @@ type waiter interface {
 	Wait(context.Context, string, ...limiter.CallOption) (*limiter.Reservation, error)
 }
 
-func waitCannotBeMet(t *testing.T, s suite) {
+func waitCannotBeMet(t testing.TB, s suite) {
 	w, ok := s.Allower.(waiter)
 	if !ok {
 		t.Skip("no Wait method")
@@ -341,7 +341,7 @@ func waitCannotBeMet(t *testing.T, s suite) {
 	}
 }
 
-func retryAfterIsEnough(t *testing.T, s suite) {
+func retryAfterIsEnough(t testing.TB, s suite) {
 	for range 3 {
 		// Filling up may itself take a window where Redis is slow to answer.
 		res := s.ask(t, "k", 5)
@@ -361,7 +361,7 @@ func retryAfterIsEnough(t *testing.T, s suite) {
 	}
 }
 
-func waits(t *testing.T, s suite) {
+func waits(t testing.TB, s suite) {
 	w, ok := s.Allower.(waiter)
 	if !ok {
 		t.Skip("no Wait method")

@@ -73,12 +73,15 @@ func TestFake(t *testing.T) {
 	if r, err := lim.Reserve(ctx, "no"); err != nil || r.Allowed || !errors.Is(r.Cancel(ctx), limiter.ErrSettled) {
 		t.Errorf("%+v, %v", r, err)
 	}
+	if r, err := lim.Wait(ctx, "d", limiter.AtMost(7)); err != nil || !r.Allowed || r.Admitted != 7 {
+		t.Errorf("%+v, %v", r, err)
+	}
 	ended, end := context.WithCancel(ctx)
 	end()
 	if _, err := lim.Allow(ended, "a"); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
-	want := []limitertest.Call{{1, "a", 3, limit}, {2, "b", 2, limiter.Limit{}}, {3, "no", 1, limiter.Limit{}}, {4, "c", 10, limit}, {5, "no", 1, limiter.Limit{}}}
+	want := []limitertest.Call{{1, "a", 3, limit}, {2, "b", 2, limiter.Limit{}}, {3, "no", 1, limiter.Limit{}}, {4, "c", 10, limit}, {5, "no", 1, limiter.Limit{}}, {6, "d", 7, limiter.Limit{}}}
 	if got := lim.Calls(); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("calls %v, want %v", got, want)
 	}
@@ -117,6 +120,31 @@ func TestAnswerSeesTheCalls(t *testing.T) {
 	for range 2 {
 		if res, err := fake.AllowN(t.Context(), "k", 1); err != nil || !res.Allowed {
 			t.Errorf("%+v, %v", res, err)
+		}
+	}
+}
+
+// TestWhatIsAdmitted: all that was asked for, unless Answer says how much; and nothing beside an error.
+func TestWhatIsAdmitted(t *testing.T) {
+	lost := errors.New("lost")
+	for _, c := range []struct {
+		answer func(limitertest.Call) (limiter.Result, error)
+		want   int
+		err    error
+	}{
+		{nil, 5, nil},
+		{func(limitertest.Call) (limiter.Result, error) { return limitertest.Admitted(), nil }, 5, nil},
+		{func(limitertest.Call) (limiter.Result, error) { return limiter.Result{Allowed: true, Admitted: 1}, nil }, 1, nil},
+		{func(limitertest.Call) (limiter.Result, error) { return limitertest.Denied(time.Second), nil }, 0, nil},
+		{func(limitertest.Call) (limiter.Result, error) { return limiter.Result{}, lost }, 0, lost},
+	} {
+		fake := &limitertest.Fake{Answer: c.answer}
+		res, err := fake.Allow(t.Context(), "k", limiter.AtMost(5))
+		if res.Admitted != c.want || !errors.Is(err, c.err) || c.answer == nil && !res.Allowed {
+			t.Errorf("%+v, %v, want %d admitted", res, err, c.want)
+		}
+		if r, err := fake.Wait(t.Context(), "k"); c.err != nil && (r != nil || !errors.Is(err, lost)) {
+			t.Errorf("a wait: %+v, %v", r, err)
 		}
 	}
 }

@@ -177,7 +177,6 @@ func zeroConsumesNothing(t testing.TB, s suite) {
 }
 
 func keysAreIndependent(t testing.TB, s suite) {
-	s.awayFromBorder(t)
 	s.ask(t, "a", 10)
 	if res := s.ask(t, "b", 10); !res.Allowed {
 		t.Fatalf("the key b after the key a: %+v", res)

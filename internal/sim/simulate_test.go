@@ -27,7 +27,13 @@ const mostAllocations = 120
 // prints.
 func TestSimulate(t *testing.T) {
 	seed, length := wanted(t)
-	short, _ := strconv.Atoi(os.Getenv("FLEETS"))
+	short := 0
+	if s := os.Getenv("FLEETS"); s != "" {
+		var err error
+		if short, err = strconv.Atoi(s); err != nil || short < 1 {
+			t.Fatalf("FLEETS is %q: must be a number, and at least 1", s)
+		}
+	}
 	sum, shaped := Report{Faults: map[string]int{}, Redirects: map[string]int{}}, map[string]int{}
 	began, shown, worlds, fleets := time.Now(), time.Now(), 0, time.Duration(0)
 	usual := seed == 1 && length == 0 && short == 0 && !testing.Short() // one fleet alone has few decisions

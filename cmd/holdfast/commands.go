@@ -195,6 +195,9 @@ func (p *program) top(ctx context.Context, keys []string) (any, int, error) {
 	if p.every < 100*time.Millisecond {
 		return nil, 0, usage("-every is %v: must be at least 100ms", p.every)
 	}
+	if p.n < 0 {
+		return nil, 0, usage("-n is %d: must not be negative", p.n)
+	}
 	live := p.terminal && !p.once && !p.json
 	for {
 		t, err := p.op.Top(ctx, p.n, secret, keys...)
@@ -225,8 +228,11 @@ func (p *program) top(ctx context.Context, keys []string) (any, int, error) {
 }
 
 func (p *program) bench(ctx context.Context, _ []string) (any, int, error) {
-	if p.n < 1 || p.each < 10*time.Millisecond {
-		return nil, 0, usage("-callers must be at least 1, and -for at least 10ms")
+	switch {
+	case p.n < 1:
+		return nil, 0, usage("-callers is %d: must be at least 1", p.n)
+	case p.each < 10*time.Millisecond:
+		return nil, 0, usage("-for is %v: must be at least 10ms", p.each)
 	}
 	b, err := p.op.Bench(ctx, p.each, p.n)
 	if err != nil {

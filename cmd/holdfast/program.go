@@ -159,11 +159,13 @@ func (p *program) parse(c command, args []string) (set *flag.FlagSet, rest []str
 		rest, args = append(rest, set.Arg(0)), set.Args()[1:]
 	}
 	a.URL = cmp.Or(a.URL, p.env("REDIS_URL"))
-	if !slices.Contains([]string{"auto", "always", "never"}, p.color) {
+	switch {
+	case !slices.Contains([]string{"auto", "always", "never"}, p.color):
 		return set, nil, usage("-color is %q: must be auto, always or never", p.color)
-	}
-	if p.shards < 0 || p.n < 0 {
-		return set, nil, usage("numbers must not be negative")
+	case a.Timeout <= 0:
+		return set, nil, usage("-timeout is %v: must be above 0", a.Timeout)
+	case p.shards < 0 || p.shards > 64:
+		return set, nil, usage("-shards is %d: must be 0 to 64", p.shards)
 	}
 	return set, append(rest, last...), nil
 }
@@ -192,9 +194,9 @@ func (p *program) help(w io.Writer) {
 	for _, c := range commands() {
 		fmt.Fprintf(w, "  %-42s %s\n", strings.TrimSpace("holdfast "+c.name+" "+c.args), c.help)
 	}
-	fmt.Fprintln(w, "\nholdfast COMMAND -h has the flags; -json prints JSON. The exit code is 0 when all is well,")
-	fmt.Fprintln(w, "1 when something was found to mend or nothing is stored, 2 for a wrong command line, and 3 when")
-	fmt.Fprintln(w, "Redis cannot be reached or rejects it.")
+	fmt.Fprintln(w, "\nholdfast COMMAND -h has the flags, which stand behind the command; -json prints JSON. The exit")
+	fmt.Fprintln(w, "code is 0 when all is well, 1 when something was found to mend or nothing is stored, 2 for a wrong")
+	fmt.Fprintln(w, "command line, and 3 when Redis cannot be reached or rejects it.")
 }
 
 // describe prints the flags of a command.

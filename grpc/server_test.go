@@ -17,6 +17,7 @@ import (
 
 	holdfastgrpc "github.com/holdfast-go/holdfast/grpc"
 	"github.com/holdfast-go/holdfast/limiter"
+	"github.com/holdfast-go/holdfast/semaphore"
 )
 
 const (
@@ -164,6 +165,9 @@ func TestBadServerConfiguration(t *testing.T) {
 		"allower is nil": func() (*holdfastgrpc.Server, error) { return holdfastgrpc.NewServer(nil, everyone) },
 		"allower is": func() (*holdfastgrpc.Server, error) {
 			return holdfastgrpc.NewServer((*limiter.Limiter)(nil), everyone)
+		},
+		"semaphore is nil: must not be a nil pointer": func() (*holdfastgrpc.Server, error) {
+			return holdfastgrpc.NewServer(lim, everyone, holdfastgrpc.WithConcurrency((*semaphore.Semaphore)(nil), "at once"))
 		},
 		"key is the zero": func() (*holdfastgrpc.Server, error) { return holdfastgrpc.NewServer(lim, holdfastgrpc.Key{}) },
 		"key is nil":      func() (*holdfastgrpc.Server, error) { return holdfastgrpc.NewServer(lim, holdfastgrpc.KeyFunc(nil)) },

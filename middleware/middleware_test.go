@@ -426,6 +426,9 @@ func TestBadConfiguration(t *testing.T) {
 		"allower is": func() (func(http.Handler) http.Handler, error) {
 			return middleware.New((*limiter.Limiter)(nil), middleware.Everyone())
 		},
+		"semaphore is nil: must not be a nil pointer": func() (func(http.Handler) http.Handler, error) {
+			return middleware.New(lim, middleware.Everyone(), middleware.WithConcurrency((*semaphore.Semaphore)(nil), "at once"))
+		},
 		"key is the zero": func() (func(http.Handler) http.Handler, error) { return middleware.New(lim, middleware.Key{}) },
 		"key is nil":      func() (func(http.Handler) http.Handler, error) { return middleware.New(lim, middleware.KeyFunc(nil)) },
 		"header is":       func() (func(http.Handler) http.Handler, error) { return middleware.New(lim, middleware.Header("a b")) },

@@ -148,6 +148,8 @@ func (r *Rules[R]) Check() error {
 		return configerr.New("tier", fmt.Sprintf("%d functions", len(r.Tiers)), "must be one function for each part of the Multi")
 	case r.Reserves && r.reserver == nil:
 		return configerr.New("counted", "a function", "needs a limiter that takes units back, such as limiter.Limiter")
+	case r.Semaphore != nil && configerr.IsNil(r.Semaphore):
+		return configerr.New("semaphore", "nil", "must not be a nil pointer")
 	case r.Missing > MissingShared:
 		return configerr.New("missing key", uint8(r.Missing), "must be one of the constants")
 	}

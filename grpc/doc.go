@@ -39,9 +39,9 @@
 // A codes.ResourceExhausted or codes.Unavailable that names a wait, by RetryInfo or by
 // the trailer, makes its key cool down for that long, for at most an hour. When both name
 // a wait, the longer one counts. Proxies such as Envoy put headers of HTTP into the trailer:
-// Retry-After and its like count as well, and where nothing else is said, the reset of a
-// quota with nothing left, or after codes.ResourceExhausted of any quota. All calls and streams
-// of that key then wait, or fail at once with an [*Error] when the wait does not fit. After the cooldown they start again
+// Retry-After and its like count as well, and after codes.ResourceExhausted, where nothing
+// else is said, the reset of a quota. All calls and streams of that key then wait, or fail at
+// once with an [*Error] when the wait does not fit. After the cooldown they start again
 // spread over half of its length. With a distributed limiter the whole fleet cools down.
 //
 // Unary calls are retried after codes.ResourceExhausted with a wait. Without a wait, that

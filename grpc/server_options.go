@@ -94,7 +94,8 @@ func WithMissingKey(m Missing) ServerOption {
 
 // WithConcurrency also bounds how many calls of a key are served at once; name is its
 // policy's. A call, or stream, holds its permit until its handler has returned, also by a
-// panic. One beyond that gets codes.ResourceExhausted.
+// panic. One beyond that gets codes.ResourceExhausted, and what it took of the limit stays
+// taken, except where [WithCounted] does not count that code.
 func WithConcurrency(sem semaphore.Acquirer, name string) ServerOption {
 	return func(c *serverConfig) { c.rules.Semaphore, c.rules.SemaphorePolicy = sem, name }
 }

@@ -116,7 +116,8 @@ func WithMissingKey(m Missing) Option {
 func WithChallenge(challenge string) Option { return func(c *config) { c.challenge = challenge } }
 
 // WithConcurrency also bounds how many requests of a key are served at once; name is
-// its policy's. One beyond that gets 429.
+// its policy's. One beyond that gets 429, and what it took of the limit stays taken, except
+// where [WithCounted] does not count a 429.
 func WithConcurrency(sem semaphore.Acquirer, name string) Option {
 	return func(c *config) { c.rules.Semaphore, c.rules.SemaphorePolicy = sem, name }
 }

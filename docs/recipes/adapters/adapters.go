@@ -15,9 +15,10 @@ import (
 func Gin(limit func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		admitted := false
-		limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			admitted, c.Request = true, r
 			c.Next()
+			w.WriteHeader(c.Writer.Status()) // for WithCounted: gin has its own writer, which has this status already
 		})).ServeHTTP(c.Writer, c.Request)
 		if !admitted {
 			c.Abort()
@@ -27,9 +28,20 @@ func Gin(limit func(http.Handler) http.Handler) gin.HandlerFunc {
 
 // Echo is for e.Use(adapters.Echo(limit)).
 func Echo(limit func(http.Handler) http.Handler) echo.MiddlewareFunc {
-	return echo.WrapMiddleware(limit)
+	wrapped := echo.WrapMiddleware(limit)
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return wrapped(func(c echo.Context) error {
+			err := next(c)
+			if err != nil {
+				c.Error(err) // writes the status now, for WithCounted; echo itself would do so later
+			}
+			return err
+		})
+	}
 }
 
 // Fiber is for app.Use(adapters.Fiber(limit)). Fiber copies the request for it; the address that
-// middleware.RemoteIP reads is that of the connection.
+// middleware.RemoteIP reads is that of the connection. Fiber serves the request when the middleware
+// has ended, so WithCounted and WithConcurrency have no effect: use limiter.CountFailed and a
+// semaphore in the handler.
 func Fiber(limit func(http.Handler) http.Handler) fiber.Handler { return adaptor.HTTPMiddleware(limit) }

@@ -88,6 +88,44 @@ func TestRouters(t *testing.T) {
 	}
 }
 
+// TestRoutersCount: a middleware counts the statuses of the router's handlers, also of one that returns an error.
+func TestRoutersCount(t *testing.T) {
+	gin.SetMode(gin.ReleaseMode)
+	counting := func() func(http.Handler) http.Handler {
+		lim, err := limiter.NewLocal(limiter.FixedWindow(limiter.Per(1, 300*time.Hour)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { lim.Close() })
+		m, err := middleware.New(lim, middleware.RemoteIP(), middleware.WithCounted(func(status int) bool { return status == http.StatusUnauthorized }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	g := gin.New()
+	g.Use(adapters.Gin(counting()))
+	g.GET("/right", func(c *gin.Context) { c.String(http.StatusOK, "hello") })
+	g.GET("/wrong", func(c *gin.Context) { c.AbortWithStatus(http.StatusUnauthorized) })
+	e := echo.New()
+	e.Use(adapters.Echo(counting()))
+	e.GET("/right", func(c echo.Context) error { return c.String(http.StatusOK, "hello") })
+	e.GET("/wrong", func(echo.Context) error { return echo.ErrUnauthorized })
+	for name, router := range map[string]http.Handler{"gin": g, "echo": e} {
+		for i, want := range []int{http.StatusOK, http.StatusOK, http.StatusUnauthorized, http.StatusTooManyRequests} {
+			path := "/right"
+			if want == http.StatusUnauthorized {
+				path = "/wrong"
+			}
+			rec := httptest.NewRecorder()
+			router.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
+			if rec.Code != want {
+				t.Errorf("%s: request %d: %d, want %d", name, i, rec.Code, want)
+			}
+		}
+	}
+}
+
 // TestAsynq: tasks that are denied come back, and none of their retries is spent: each has one, and
 // some are denied more than once.
 func TestAsynq(t *testing.T) {

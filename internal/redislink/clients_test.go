@@ -156,6 +156,33 @@ func slotsOf(from, to int, addrs ...string) redis.ClusterSlot {
 	return s
 }
 
+// broken is a cluster client with a hook of the user's that panics.
+type broken struct{ *masters }
+
+func (b broken) ClusterSlots(ctx context.Context) *redis.ClusterSlotsCmd {
+	b.masters.ClusterSlots(ctx)
+	panic("hook")
+}
+
+func (broken) MasterForKey(context.Context, string) (*redis.Client, error) { return nil, nil }
+
+// TestMapOfABrokenCluster: a hook that panics does not end the program, and the map is asked for again.
+func TestMapOfABrokenCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &masters{began: time.Now()}
+		of, _, slots := topology(broken{m})
+		background := NewBackground()
+		defer background.Close()
+		for _, now := range []time.Duration{0, slotRefresh} {
+			slots.watch(false, now, background)
+			synctest.Wait()
+		}
+		if got := of("k"); len(m.asked) != 2 || got != "" || m.reloads != 0 {
+			t.Errorf("asked at %v, the master is %q", m.asked, got)
+		}
+	})
+}
+
 // TestMapOfACluster: it is asked for once in 5 s of traffic, and a quarter of a second after a failure; the
 // client reloads its own when one has changed.
 func TestMapOfACluster(t *testing.T) {

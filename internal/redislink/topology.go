@@ -97,8 +97,10 @@ func (m *slotMap) watch(failed bool, now time.Duration, background *Background) 
 }
 
 // refresh asks any node for the map. When it differs from the one before, the client is
-// made to reload it too: by itself it notices a node that rejects connections only after a minute.
+// made to reload it too: by itself it notices a node that rejects connections only after a minute. A hook of the client's
+// that panics would end the program from here, as in wire.do: the map stays as it is.
 func (m *slotMap) refresh(ctx context.Context) {
+	defer func() { _ = recover() }()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	// Redis 6.2 has no CLUSTER SHARDS

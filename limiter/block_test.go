@@ -79,6 +79,26 @@ func TestBlockIsObeyedInAnOutage(t *testing.T) {
 	}
 }
 
+// TestBlockEndsForLargeCosts: what a process could not admit by its claim may be asked for again when its block
+// ends, and not when the claim would have produced as much.
+func TestBlockEndsForLargeCosts(t *testing.T) {
+	for _, policy := range []fallback.Policy{fallback.Open, fallback.Local} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			lim, _ := simulatedLimiter(t, r, "a", limiter.GCRA(limiter.PerMinute(60), 60), limiter.WithFallback(policy), limiter.WithExpectedProcesses(10))
+			cut(t, r, "a", lim)
+			if err := lim.Block(t.Context(), "k", time.Minute); !errors.Is(err, limiter.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			for _, cost := range []limiter.CallOption{limiter.Cost(3), limiter.Cost(60), limiter.AtMost(60), limiter.AtMost(1000)} {
+				res, err := lim.Allow(t.Context(), "k", cost)
+				if err != nil || res.Allowed || res.RetryAfter < 50*time.Second || res.RetryAfter > time.Minute {
+					t.Errorf("%v, %T(%v): %+v, %v", policy, cost, cost, res, err)
+				}
+			}
+		})
+	}
+}
+
 // TestBlockIsSentWithoutOtherKeys: a process whose only key is
 // blocked tells Redis of the block all the same, and its breaker closes by that.
 func TestBlockIsSentWithoutOtherKeys(t *testing.T) {

@@ -257,12 +257,31 @@ func (d *decider) knows(r *request, res *Result) bool {
 		if !open {
 			d.outbox.Send()
 		}
-		if out := d.local.Peek(r.id, r.s.local(d.claim(r.srv, r.s, r.id), d.phase), int64(r.n)); !out.Allowed {
-			r.result(res, &out, SourceLocal)
+		if d.blocked(r, res) {
 			return true
 		}
 	}
 	return !open && d.denied(r, r.n, res)
+}
+
+// blocked denies what this process has blocked itself. A cost that the claim never admits waits for the
+// end of the block, when Redis or the policy is asked again, and not for what the claim would produce.
+func (d *decider) blocked(r *request, res *Result) bool {
+	claim, n := d.claim(r.srv, r.s, r.id), r.n
+	if r.fewer {
+		n = min(n, 1)
+	}
+	about := n
+	if r.s.beyond(claim, n) {
+		about = 0
+	}
+	out := d.local.Peek(r.id, r.s.local(claim, d.phase), int64(about))
+	if out.Allowed {
+		return false
+	}
+	r.n = n // what the denial is about
+	r.result(res, &out, SourceLocal)
+	return true
 }
 
 // remembers reports whether denials of n units are remembered. Those of a peek, and by the
@@ -329,11 +348,8 @@ func (d *decider) fallBack(r *request, cause error, res *Result) error {
 	srv, s := r.srv, r.s
 	switch d.policy {
 	case fallback.Open:
-		if d.local.Blocked(s.args.Kind, r.id) > 0 {
-			if out := d.local.Peek(r.id, s.local(d.claim(srv, s, r.id), d.phase), int64(r.n)); !out.Allowed {
-				r.result(res, &out, SourceLocal)
-				return nil
-			}
+		if d.local.Blocked(s.args.Kind, r.id) > 0 && d.blocked(r, res) {
+			return nil
 		}
 		*res = Result{Allowed: true, Limit: s.limit, Remaining: s.limit.Burst(), Source: SourceOpen}
 		r.count(res)

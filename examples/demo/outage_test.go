@@ -54,6 +54,12 @@ func breakRedis(t *testing.T, a *app, srv *httptest.Server, broken func(action s
 	t.Helper()
 	alone := func() bool { s := last(a); return s.Admitted["local"] > 20 && s.Admitted["redis"] == 0 }
 	together := func() bool { s := last(a); return s.Admitted["redis"] > 20 && s.Admitted["local"] == 0 }
+	defer func() {
+		if t.Failed() {
+			history := a.traffic.history()
+			t.Logf("the last seconds: %+v", history[max(0, len(history)-5):])
+		}
+	}()
 	until(t, "Redis decides", together)
 	for _, action := range []string{"kill", "freeze", "slow"} {
 		act(t, srv, action)

@@ -254,7 +254,8 @@ func mutated(n int) bool {
 
 // command runs tests of the binary.
 func (b *binary) command(tests []string, limit time.Duration, env ...string) *exec.Cmd {
-	cmd := exec.Command(b.path, "-test.run", "^("+strings.Join(tests, "|")+")$", "-test.failfast", "-test.timeout", limit.String())
+	// A change that ends the process by os.Exit(0) is found, as go test finds it.
+	cmd := exec.Command(b.path, "-test.paniconexit0", "-test.run", "^("+strings.Join(tests, "|")+")$", "-test.failfast", "-test.timeout", limit.String())
 	cmd.Args = append(cmd.Args, b.flags...)
 	if !*servers {
 		cmd.Args = append(cmd.Args, "-test.short")

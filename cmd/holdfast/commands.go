@@ -85,132 +85,128 @@ func withShards(s *flag.FlagSet, f *flags) {
 	s.IntVar(&f.shards, "shards", 0, "the number of WithKeyShards, if the limiter has it")
 }
 
-func (p *program) check(ctx context.Context, _ []string) (any, int, error) {
+func (p *program) check(ctx context.Context, _ []string) (any, error) {
 	c, err := p.op.Check(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if w := c.Worst(); w == operator.Failing || w == operator.Risk {
-		return c, exitFound, nil
+		p.code = exitFound
 	}
-	return c, exitDone, nil
+	return c, nil
 }
 
-func (p *program) inspect(ctx context.Context, args []string) (any, int, error) {
+func (p *program) inspect(ctx context.Context, args []string) (any, error) {
 	q := operator.Question{Shards: p.shards}
 	if p.limit != "" {
 		var err error
 		if q.Limit, err = limiter.ParseLimit(p.limit); err != nil {
-			return nil, 0, usageError{err}
+			return nil, usageError{err}
 		}
 	}
 	k, err := p.op.Inspect(ctx, args[0], q)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if k.Empty() {
-		return k, exitFound, nil
+		p.code = exitFound
 	}
-	return k, exitDone, nil
+	return k, nil
 }
 
-func (p *program) reset(ctx context.Context, args []string) (any, int, error) {
-	return changed(p.op.Reset(ctx, args[0], p.permits))
+func (p *program) reset(ctx context.Context, args []string) (any, error) {
+	return p.changed(p.op.Reset(ctx, args[0], p.permits))
 }
 
-func (p *program) block(ctx context.Context, args []string) (any, int, error) {
+func (p *program) block(ctx context.Context, args []string) (any, error) {
 	d, err := time.ParseDuration(args[1])
 	if err != nil {
-		return nil, 0, usage("the time %q is none: write it as 90s, 10m or 1h30m", args[1])
+		return nil, usage("the time %q is none: write it as 90s, 10m or 1h30m", args[1])
 	}
-	return changed(p.op.Block(ctx, args[0], d, operator.BlockIn{Algorithm: p.algorithm, Shards: p.shards}))
+	return p.changed(p.op.Block(ctx, args[0], d, operator.BlockIn{Algorithm: p.algorithm, Shards: p.shards}))
 }
 
-func (p *program) unblock(ctx context.Context, args []string) (any, int, error) {
-	return changed(p.op.Unblock(ctx, args[0]))
+func (p *program) unblock(ctx context.Context, args []string) (any, error) {
+	return p.changed(p.op.Unblock(ctx, args[0]))
 }
 
-// changed is the exit code of a change: there was something to change, or not.
-func changed(c *operator.Change, err error) (any, int, error) {
+// changed sets the exit code of a change: there was something to change, or not.
+func (p *program) changed(c *operator.Change, err error) (any, error) {
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if len(c.Redis) == 0 {
-		return c, exitFound, nil
+		p.code = exitFound
 	}
-	return c, exitDone, nil
+	return c, nil
 }
 
-func (p *program) limits(ctx context.Context, args []string) (any, int, error) {
+func (p *program) limits(ctx context.Context, args []string) (any, error) {
 	var l limiter.Limit
 	switch {
 	case len(args) == 0:
-		tables, err := p.op.Tables(ctx, p.table)
-		if err != nil {
-			return nil, 0, err
-		}
-		return tables, exitDone, nil
+		return p.tables(ctx)
 	case args[0] == "set" && len(args) == 3:
 		var err error
 		if l, err = limiter.ParseLimit(args[2]); err != nil {
-			return nil, 0, usageError{err}
+			return nil, usageError{err}
 		}
 	case args[0] == "rm" && len(args) == 2:
 	default:
-		return nil, 0, usage("limits takes set NAME TEXT, rm NAME, or nothing")
+		return nil, usage("limits takes set NAME TEXT, rm NAME, or nothing")
 	}
 	if p.table == "" {
-		return nil, 0, usage("say which table by -table NAME: it is the one that the program gives to limits.New")
+		return nil, usage("say which table by -table NAME: it is the one that the program gives to limits.New")
 	}
 	if args[0] == "rm" {
 		tables, err := p.op.Tables(ctx, p.table)
 		if err != nil || !slices.ContainsFunc(tables, func(t operator.Table) bool { return t.Has(args[1]) }) {
-			return tables, exitFound, err // nothing to change
+			p.code = exitFound // nothing to change
+			return tables, err
 		}
 	}
 	if _, err := p.op.SetLimit(ctx, p.table, args[1], l); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	tables, err := p.op.Tables(ctx, p.table)
-	if err != nil {
-		return nil, 0, err
-	}
-	return tables, exitDone, nil
+	return p.tables(ctx)
 }
 
-func (p *program) fleet(ctx context.Context, _ []string) (any, int, error) {
+// tables are all tables of limits, or the one of the flag.
+func (p *program) tables(ctx context.Context) (any, error) { return p.op.Tables(ctx, p.table) }
+
+func (p *program) fleet(ctx context.Context, _ []string) (any, error) {
 	f, err := p.op.Fleet(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if len(f.Processes) == 0 && f.Sampled == 0 {
-		return f, exitFound, nil
+		p.code = exitFound
 	}
-	return f, exitDone, nil
+	return f, nil
 }
 
 // top shows the most denied keys: again and again in a terminal.
-func (p *program) top(ctx context.Context, keys []string) (any, int, error) {
+func (p *program) top(ctx context.Context, keys []string) (any, error) {
 	secret := []byte(p.env("HOLDFAST_KEY_SECRET"))
 	if p.every < 100*time.Millisecond {
-		return nil, 0, usage("-every is %v: must be at least 100ms", p.every)
+		return nil, usage("-every is %v: must be at least 100ms", p.every)
 	}
 	if p.n < 0 {
-		return nil, 0, usage("-n is %d: must not be negative", p.n)
+		return nil, usage("-n is %d: must not be negative", p.n)
 	}
 	live := p.terminal && !p.once && !p.json
 	for {
 		t, err := p.op.Top(ctx, p.n, secret, keys...)
 		switch {
 		case ctx.Err() != nil && live:
-			return nil, exitDone, nil
+			return nil, nil
 		case err != nil && !live:
-			return nil, 0, err
+			return nil, err
 		case !live:
 			if len(t.Limiters) == 0 {
-				return t, exitFound, nil
+				p.code = exitFound
 			}
-			return t, exitDone, nil
+			return t, nil
 		}
 		p.printf("\x1b[H\x1b[2J") // the upper left corner of an empty screen
 		if err != nil {
@@ -221,22 +217,18 @@ func (p *program) top(ctx context.Context, keys []string) (any, int, error) {
 		p.printf("\n%s\n", p.paint(dim, "Ctrl-C ends; renewed every "+p.every.String()))
 		select {
 		case <-ctx.Done():
-			return nil, exitDone, nil
+			return nil, nil
 		case <-time.After(p.every):
 		}
 	}
 }
 
-func (p *program) bench(ctx context.Context, _ []string) (any, int, error) {
+func (p *program) bench(ctx context.Context, _ []string) (any, error) {
 	switch {
 	case p.n < 1:
-		return nil, 0, usage("-callers is %d: must be at least 1", p.n)
+		return nil, usage("-callers is %d: must be at least 1", p.n)
 	case p.each < 10*time.Millisecond:
-		return nil, 0, usage("-for is %v: must be at least 10ms", p.each)
+		return nil, usage("-for is %v: must be at least 10ms", p.each)
 	}
-	b, err := p.op.Bench(ctx, p.each, p.n)
-	if err != nil {
-		return nil, 0, err
-	}
-	return b, exitDone, nil
+	return p.op.Bench(ctx, p.each, p.n)
 }

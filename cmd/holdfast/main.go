@@ -24,11 +24,9 @@ import (
 
 func main() {
 	logging.Disable() // errors are printed once, by this program
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	p := program{env: os.Getenv, out: os.Stdout, errs: os.Stderr, terminal: isTerminal(os.Stdout)}
-	code := p.run(ctx, os.Args[1:])
-	stop()
-	os.Exit(code)
+	os.Exit(p.run(ctx, os.Args[1:]))
 }
 
 // isTerminal reports whether a person reads f as it is written.

@@ -34,8 +34,9 @@ type program struct {
 	terminal  bool // out is one
 
 	flags
-	rdb redis.UniversalClient
-	op  *operator.Operator
+	rdb  redis.UniversalClient
+	op   *operator.Operator
+	code int // the exit code of a command that succeeds
 }
 
 // flags are those of all commands and of some.
@@ -56,7 +57,7 @@ type command struct {
 	name, args, help string
 	least, most      int // arguments
 	flags            func(*flag.FlagSet, *flags)
-	run              func(*program, context.Context, []string) (any, int, error)
+	run              func(*program, context.Context, []string) (any, error)
 	// text prints what run has returned.
 	text func(*program, any)
 }
@@ -95,10 +96,9 @@ func (p *program) run(ctx context.Context, args []string) int {
 	}
 	if err == nil {
 		var result any
-		var code int
-		if result, code, err = p.connected(ctx, c, rest); err == nil {
+		if result, err = p.connected(ctx, c, rest); err == nil {
 			p.print(c, result)
-			return code
+			return p.code
 		}
 	}
 	fmt.Fprintf(p.errs, "holdfast %s: %s\n", c.name, safe(err.Error()))
@@ -110,14 +110,14 @@ func (p *program) run(ctx context.Context, args []string) int {
 }
 
 // connected runs a command with a connection.
-func (p *program) connected(ctx context.Context, c command, args []string) (any, int, error) {
+func (p *program) connected(ctx context.Context, c command, args []string) (any, error) {
 	var err error
 	if p.rdb, err = p.address.Connect(ctx); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	defer func() { _ = p.rdb.Close() }()
 	if p.op, err = operator.New(p.rdb, p.prefix); err != nil {
-		return nil, 0, usageError{err}
+		return nil, usageError{err}
 	}
 	return c.run(p, ctx, args)
 }

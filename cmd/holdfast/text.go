@@ -34,15 +34,12 @@ func (p *program) printf(format string, args ...any) { fmt.Fprintf(p.out, format
 // short says a time as a person needs it: with three digits.
 func short(d operator.Duration) string {
 	t := time.Duration(d)
-	if t < time.Millisecond {
-		return t.Round(time.Microsecond).String()
-	}
 	for _, unit := range []time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond} {
 		if t >= unit {
-			return t.Round(max(unit/100, time.Microsecond)).String()
+			return t.Round(unit / 100).String()
 		}
 	}
-	return t.String()
+	return t.Round(time.Microsecond).String()
 }
 
 func (p *program) printCheck(c *operator.Checked) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -19,6 +20,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv("HOLDFAST_TEST_COMMAND") != "" {
+		main()
+		return
+	}
 	logging.Disable()
 	redistest.VerifyNoLeaks(m)
 }
@@ -271,22 +276,25 @@ func TestBenchWithoutScripts(t *testing.T) {
 	}
 }
 
-// TestLive: in a terminal top is renewed until the person ends it, also while Redis does not answer.
+// TestLive: in a terminal top is renewed until the person ends it.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &screens{most: 3, full: cancel}
 	p := program{env: func(string) string { return "" }, out: out, errs: new(bytes.Buffer), terminal: true}
-	if code := p.run(ctx, []string{"top", "-url", srv.Addr(), "-every", "100ms"}); code != exitDone || out.n < 3 {
-		t.Errorf("%d, %d screens", code, out.n)
+	code := p.run(ctx, []string{"top", "-url", srv.Addr(), "-every", "100ms", "-color", "never"})
+	const screen = "\x1b[H\x1b[2Jno process publishes its denials under the prefix holdfast: see analytics.Publish\n\nCtrl-C ends; renewed every 100ms\n"
+	if code != exitDone || out.text.String() != strings.Repeat(screen, 3) {
+		t.Errorf("%d\n%q", code, out.text.String())
 	}
 }
 
-// screens counts how often the screen was cleared.
+// screens keeps what was written, and counts how often the screen was cleared.
 type screens struct {
 	n, most int
 	full    func()
+	text    strings.Builder
 }
 
 func (s *screens) Write(b []byte) (int, error) {
@@ -295,7 +303,7 @@ func (s *screens) Write(b []byte) (int, error) {
 			s.full()
 		}
 	}
-	return len(b), nil
+	return s.text.Write(b)
 }
 
 // TestJSON: each command prints one value that a program can read, and nothing else.
@@ -335,6 +343,12 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		{exitUsage, `there is no command "tpo"`, []string{"tpo"}},
 		{exitUsage, "usage: holdfast inspect KEY", []string{"inspect"}},
 		{exitUsage, "2 arguments, want KEY", []string{"inspect", "a", "b"}},
+		{exitUsage, "2 arguments, want KEY", []string{"reset", "a", "b"}},
+		{exitUsage, "2 arguments, want KEY", []string{"unblock", "a", "b"}},
+		{exitUsage, "3 arguments, want KEY DURATION", []string{"block", "k", "1h", "x"}},
+		{exitUsage, "1 arguments, want KEY DURATION", []string{"block", "k"}},
+		{exitUsage, "1 arguments, want none", []string{"check", "x"}},
+		{exitUsage, "4 arguments, want [set NAME TEXT | rm NAME]", []string{"limits", "set", "gold", "1/s", "x"}},
 		{exitUsage, "-nothing", []string{"check", "-nothing"}},
 		{exitUsage, `"soon" is none`, []string{"block", "k", "soon"}},
 		{exitUsage, `"lots"`, []string{"inspect", "k", "-limit", "lots"}},
@@ -343,12 +357,17 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		{exitUsage, "-shards is -1: must be 0 to 64", []string{"inspect", "k", "-shards=-1"}},
 		{exitUsage, "-shards is 65: must be 0 to 64", []string{"inspect", "k", "-shards", "65"}},
 		{exitUsage, "-n is -1: must not be negative", []string{"top", "-n=-1"}},
+		{exitUsage, "-every is 99ms: must be at least 100ms", []string{"top", "-every", "99ms"}},
+		{exitUsage, "-callers is 0: must be at least 1", []string{"bench", "-callers=0"}},
 		{exitUsage, "-callers is -1: must be at least 1", []string{"bench", "-callers=-1"}},
 		{exitUsage, "-for is 1ms: must be at least 10ms", []string{"bench", "-for", "1ms"}},
 		{exitUsage, "-timeout is -1s: must be above 0", []string{"check", "-timeout=-1s"}},
 		{exitUsage, "-timeout is 0s: must be above 0", []string{"check", "-timeout", "0"}},
 		{exitUsage, "the flags, which stand behind the command", []string{"-json", "check"}},
-		{exitUsage, "set NAME TEXT", []string{"limits", "set", "gold"}},
+		{exitUsage, "limits takes set NAME TEXT, rm NAME, or nothing", []string{"limits", "set", "gold"}},
+		{exitUsage, "limits takes set NAME TEXT, rm NAME, or nothing", []string{"limits", "rm"}},
+		{exitUsage, "limits takes set NAME TEXT, rm NAME, or nothing", []string{"limits", "-table", "plans", "rm", "gold", "1/s"}},
+		{exitUsage, `"lots"`, []string{"limits", "-table", "plans", "set", "gold", "lots"}},
 		{exitUsage, "at most 366 days", []string{"block", "k", "-1h"}},
 		{exitUsage, "at most 366 days", []string{"block", "k", "10000h"}},
 		{exitUsage, "key is empty", []string{"inspect", ""}},
@@ -358,6 +377,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		{exitFailure, "unknown scheme", []string{"check", "-url", "http://localhost"}},
 		{exitFailure, "master_name", []string{"check", "-url", "redis+sentinel://localhost:26379"}},
 		{exitFailure, "no such file", []string{"check", "-ca", "missing"}},
+		{exitFailure, "no such file", []string{"check", "-cert", "missing", "-key", "missing"}},
 		{exitDone, "usage: holdfast block KEY DURATION", []string{"block", "-h"}},
 		{exitDone, "holdfast check", []string{"help"}},
 	} {

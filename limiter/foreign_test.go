@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"net"
 	"strconv"
@@ -109,5 +110,29 @@ func TestForeignReplies(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRedirectsThatAreNotFollowed: what a cluster answers with MOVED or ASK to the end, as where a hash slot
+// moves on and on, is not executed: the process decides it, and owes it.
+func TestRedirectsThatAreNotFollowed(t *testing.T) {
+	for _, reply := range []string{"-MOVED 1 127.0.0.1:1\r\n", "-ASK 1 127.0.0.1:1\r\n"} {
+		rdb := redis.NewClient(&redis.Options{Addr: impostor(t, reply)})
+		defer rdb.Close()
+		limit := limiter.FixedWindow(limiter.PerHour(100))
+		one, two := newLimiter(t, rdb, limit, patient()), newLimiter(t, rdb, limit, patient(), limiter.WithPrefix("two"))
+		both := newMulti(t, limiter.Part{Name: "one", Limiter: one}, limiter.Part{Name: "two", Limiter: two})
+		for _, reserve := range []func(context.Context, string, ...limiter.CallOption) (*limiter.Reservation, error){one.Reserve, both.Reserve} {
+			r, err := reserve(t.Context(), "k", limiter.Cost(5))
+			if err != nil || r.Source != limiter.SourceLocal {
+				t.Fatalf("%q: %+v, %v", reply, r, err)
+			}
+			must(t, r.Settle(t.Context(), 7))
+		}
+		for _, lim := range []*limiter.Limiter{one, two} {
+			if n := lim.Health().Owed; n != 1 {
+				t.Errorf("%q: %d keys are owed", reply, n)
+			}
+		}
 	}
 }

@@ -35,7 +35,8 @@ func (g *GiveBack) request(c *Clock) (*Script, *wire, bool) {
 		w.state(&g.Items[i].Keys)
 	}
 	w.sealKeys()
-	w.args = append(w.args, g.Now, g.Nonce)
+	w.args = append(w.args, g.Now)
+	w.nonce(g.Nonce)
 	for i := range g.Items {
 		it := &g.Items[i]
 		w.args = append(w.args, it.Units, max(it.Of, it.Units), it.At, it.Params.full, it.Params.windows(cmp.Or(it.At, c.at(g.Now))))

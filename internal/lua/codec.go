@@ -208,7 +208,9 @@ func (d *DecideAll) request(c *Clock) (*Script, *wire, bool) {
 		same = same && it.Cost == first.Cost && it.Params.Params == first.Params.Params
 	}
 	w.sealKeys()
-	w.args = append(w.args, d.Now, d.Nonce, d.Of)
+	w.args = append(w.args, d.Now)
+	w.nonce(d.Nonce)
+	w.args = append(w.args, d.Of)
 	for i := range d.Items {
 		if i < d.Of || !same {
 			w.args = append(w.args, stepNames[d.Items[i].Params.Kind])
@@ -276,7 +278,8 @@ func encode(d *Decide, at int64) *wire {
 		several = several || items[i].Count > 1
 	}
 	w.sealKeys()
-	w.args = append(w.args, d.Now, d.Nonce)
+	w.args = append(w.args, d.Now)
+	w.nonce(d.Nonce)
 	for i := range items {
 		if i == 0 || !same {
 			w.limit(&items[i], at)

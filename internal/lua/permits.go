@@ -97,7 +97,9 @@ func (p *Permits) request(*Clock) (*Script, *wire, bool) {
 		}
 	}
 	w.sealKeys()
-	w.args = append(w.args, p.Now, p.Nonce, gone)
+	w.args = append(w.args, p.Now)
+	w.nonce(p.Nonce)
+	w.args = append(w.args, gone)
 	for i := range p.Items {
 		if l := p.Items[i].Leave; l != nil {
 			w.args = append(w.args, &l.Caller, flag(l.Queued))

@@ -1,6 +1,8 @@
 package lua
 
 import (
+	"encoding"
+	"fmt"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -15,6 +17,7 @@ type wire struct {
 
 	cmd   redis.IntSliceCmd
 	plain *redis.IntCmd // of a command that is no script
+	stamp stamp
 }
 
 var wires = sync.Pool{New: func() any { return new(wire) }}
@@ -76,11 +79,34 @@ func (w *wire) sealKeys() {
 	w.args[2] = len(w.keys)
 }
 
+// nonce adds a nonce, which may be a string or what marshals itself.
+func (w *wire) nonce(n any) {
+	w.stamp = stamp{&w.cmd, n}
+	w.args = append(w.args, &w.stamp)
+}
+
+// stamp is a nonce on its command. A cluster client that has followed a MOVED or ASK leaves that as
+// the error of the command when the next reply is lost. Without it, one that is there at the end
+// was the last answer, so that nothing was executed.
+type stamp struct {
+	cmd *redis.IntSliceCmd
+	of  any
+}
+
+// MarshalBinary is called by the client when it writes the command.
+func (s *stamp) MarshalBinary() ([]byte, error) {
+	s.cmd.SetErr(nil)
+	if m, ok := s.of.(encoding.BinaryMarshaler); ok {
+		return m.MarshalBinary()
+	}
+	return fmt.Append(nil, s.of), nil
+}
+
 // free gives the memory back. Only a command that was answered is certainly not read
 // any more.
 func (w *wire) free() {
 	clear(w.args)
 	clear(w.keys)
-	w.args, w.keys, w.buf, w.ends, w.cmd, w.plain = w.args[:0], w.keys[:0], w.buf[:0], w.ends[:0], redis.IntSliceCmd{}, nil
+	w.args, w.keys, w.buf, w.ends, w.cmd, w.plain, w.stamp = w.args[:0], w.keys[:0], w.buf[:0], w.ends[:0], redis.IntSliceCmd{}, nil, stamp{}
 	wires.Put(w)
 }

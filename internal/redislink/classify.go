@@ -84,9 +84,9 @@ func NeverExecuted(err error) bool {
 		case breaker.ClassBug, breaker.ClassOK:
 			return crossSlot(err)
 		case breaker.ClassRedirect:
-			// A cluster client leaves a MOVED or ASK on a command that it has followed,
-			// when the reply to that is lost.
-			return tryAgain(err)
+			// The last answer, as a command forgets an earlier one when it is sent again. Others may
+			// come from within a script, after its first writes.
+			return tryAgain(err) || redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
 		}
 		return true
 	}

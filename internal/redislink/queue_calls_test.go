@@ -279,8 +279,9 @@ func TestNeverExecuted(t *testing.T) {
 		rejection("NOPERM this user has no permissions to run 'evalsha'"):        true,
 		rejection("ERR The user executing the script can't run this command"):    false, // after others
 		rejection("ERR ACL failure in script: User has no permissions"):          false,
-		rejection("MOVED 1 127.0.0.1:1"):                                         false, // followed, and the reply lost
-		rejection("ASK 1 127.0.0.1:1"):                                           false,
+		rejection("MOVED 1 127.0.0.1:1"):                                         true,
+		rejection("ASK 1 127.0.0.1:1"):                                           true,
+		rejection("ERR Script attempted to access a non local key in a cluster"): false, // after others
 		rejection("WRONGTYPE Operation against a key holding the wrong kind of"): false,
 	} {
 		if got := NeverExecuted(fmt.Errorf("wrapped: %w", err)); got != want {

@@ -39,8 +39,8 @@ func movedOften(t *testing.T, times int) *redis.ClusterClient {
 					return
 				}
 				answer = fmt.Sprintf("-MOVED 1 %s\r\n", l.Addr())
-			case "command": // go-redis asks for a list, and logs that there is none
-				answer = "*0\r\n"
+			case "command": // go-redis asks for it, and logs what is missing
+				answer = "*1\r\n*6\r\n$7\r\nevalsha\r\n:-3\r\n*0\r\n:0\r\n:0\r\n:0\r\n"
 			case "hello", "client", "cluster":
 				answer = "-ERR unknown command\r\n"
 			default:

@@ -99,8 +99,11 @@ func (s *stamp) MarshalBinary() ([]byte, error) {
 	if m, ok := s.of.(encoding.BinaryMarshaler); ok {
 		return m.MarshalBinary()
 	}
-	return fmt.Append(nil, s.of), nil
+	return []byte(s.String()), nil
 }
+
+// String is for those who print the arguments of a command.
+func (s *stamp) String() string { return fmt.Sprint(s.of) }
 
 // free gives the memory back. Only a command that was answered is certainly not read
 // any more.

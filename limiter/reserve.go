@@ -70,7 +70,8 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0
 
 // Settle makes the cost what it really was, in one call for each limiter: units beyond it are given back as
 // by Cancel, and units that are missing are charged, as far as there is room for them, also
-// from the critical headroom. That there is too little room is not an error. Under
+// from the critical headroom. That there is too little room is not an error, nor is a reply to that
+// which was lost: perhaps they are charged, and no one charges them again. Under
 // fallback.Open what is missing is not charged while Redis cannot be reached. Of a Multi there
 // is one cost for all parts, or one for each. Without a cost all that was taken is kept.
 //

@@ -79,13 +79,10 @@ func TestRedirectIsTheLastAnswer(t *testing.T) {
 	keys := names.KeysOf(algo.FixedWindow, "k")
 	for _, together := range []int{1, 2} { // one alone is no pipeline
 		for _, moved := range []int{together, 1000} {
-			var cmds []lua.Command
-			for _, cmd := range []lua.Command{
+			cmds := []lua.Command{
 				&lua.Decide{Nonce: "n", Items: []lua.Item{{Keys: keys, Params: p, Cost: 1}}},
 				&lua.GiveBack{Nonce: "m", Items: []lua.Taken{{Keys: keys, Params: p, Units: 1}}},
-			}[:together] {
-				cmds = append(cmds, cmd)
-			}
+			}[:together]
 			errs := make([]error, together)
 			lua.NewClient(movedOften(t, moved)).Do(t.Context(), cmds, errs)
 			for i, err := range errs {

@@ -427,7 +427,8 @@ func TestConnections(t *testing.T) {
 	t.Parallel()
 	secure := redistest.StartWith(t, redisproc.Options{TLS: true, Config: [][]string{strings.Fields("user ops on >secret ~* +@all")}})
 	s := shell{t: t, env: map[string]string{"REDIS_URL": "rediss://" + secure.Addr() + "?skip_verify=true", "REDIS_USER": "ops", "REDIS_PASSWORD": "secret"}}
-	if code, out, errs := s.run("check"); code != exitDone {
+	// What check says of a round trip on a busy machine is not about TLS.
+	if code, out, errs := s.run("limits"); code != exitDone {
 		t.Errorf("TLS: %d\n%s%s", code, out, errs)
 	}
 	s.env["REDIS_PASSWORD"] = "wrong"

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -43,7 +44,9 @@ func permanent(err error) bool {
 		isA[x509.SystemRootsError](err), isA[x509.ConstraintViolationError](err),
 		isA[x509.InsecureAlgorithmError](err), isA[x509.UnhandledCriticalExtension](err),
 		errors.Is(err, http.ErrSchemeMismatch), errors.Is(err, http.ErrSkipAltProtocol),
-		errors.Is(err, errNothing):
+		errors.Is(err, errNothing),
+		// By this side: net/http closes the connection of a request that it cannot write, and may return this instead of why.
+		errors.Is(err, net.ErrClosed):
 		return true
 	}
 	// net/http has no type for what it finds wrong with a request.

@@ -434,6 +434,24 @@ func TestUnsendableRequestsAreNotEvidence(t *testing.T) {
 	}
 }
 
+// TestConnectionClosedByThisSideIsNotEvidence: once in some thousand times net/http says that, instead of why it refuses
+// to write a request.
+func TestConnectionClosedByThisSideIsNotEvidence(t *testing.T) {
+	attempts := 0
+	rt := newTransport(t, roundTripperFunc(func(*http.Request) (*http.Response, error) {
+		attempts++
+		return nil, &net.OpError{Op: "read", Net: "tcp", Err: net.ErrClosed}
+	}), strict(1))
+	for range 5 {
+		if _, err := rt.RoundTrip(get(t, "http://a.example/")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("error %v, want that of the connection", err)
+		}
+	}
+	if attempts != 5 {
+		t.Errorf("%d attempts, want 5", attempts)
+	}
+}
+
 // TestAnswersToStalledUploadsAreNotEvidence: a server that gives a body up that does not come
 // answers as if the fault were its own.
 func TestAnswersToStalledUploadsAreNotEvidence(t *testing.T) {

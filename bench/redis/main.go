@@ -130,6 +130,8 @@ func run(out, only, loadsOf string, rounds int, length time.Duration) error {
 		if err := b.fair(&doc); err != nil {
 			return err
 		}
+	}
+	if only == "" && strings.Contains("10,000 callers", loadsOf) {
 		if err := b.crowd(&doc); err != nil {
 			return err
 		}

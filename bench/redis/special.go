@@ -77,24 +77,30 @@ type crowded struct {
 }
 
 // crowd measures 10,000 callers of as many keys, each with a limiter's usual settings: how many
-// have a decision of Redis within its budget, and what Health says of the others. The budgets take turns.
+// have a decision of Redis within its budget, and what Health says of the others. Those who pause between two
+// decisions, as for the call that these are about, ask for less than Redis can do; the others for all that it can.
+// The rows take turns.
 func (b *bench) crowd(doc *bytes.Buffer) error {
-	budgets := []time.Duration{50 * time.Millisecond, 250 * time.Millisecond}
-	turns := make([][]crowded, len(budgets))
+	rows := []struct{ budget, pause time.Duration }{
+		{50 * time.Millisecond, 50 * time.Millisecond},
+		{50 * time.Millisecond, 0},
+		{250 * time.Millisecond, 0},
+	}
+	turns := make([][]crowded, len(rows))
 	for range b.rounds {
-		for i, budget := range budgets {
-			t, err := b.crowdTurn(budget)
+		for i, row := range rows {
+			t, err := b.crowdTurn(row.budget, row.pause)
 			if err != nil {
 				return err
 			}
 			turns[i] = append(turns[i], t)
 		}
 	}
-	doc.WriteString("**10,000 callers of 10,000 keys**, who ask again when they have a decision\n\n| budget | decisions/s | by Redis | least and most | overloaded, of the others | p50 | p99 | p99.9 |\n|---|---|---|---|---|---|---|---|\n")
-	for i, budget := range budgets {
+	doc.WriteString("**10,000 callers of 10,000 keys**, who ask again after a pause when they have a decision\n\n| budget | pause | decisions/s | by Redis | least and most | overloaded, of the others | p50 | p99 | p99.9 |\n|---|---|---|---|---|---|---|---|---|\n")
+	for i, row := range rows {
 		ts := turns[i]
 		byRedis := func(t crowded) float64 { return t.byRedis }
-		fmt.Fprintf(doc, "| %v | %.0f | %.1f %% | %.1f–%.1f %% | %.1f %% | %v | %v | %v |\n", budget,
+		fmt.Fprintf(doc, "| %v | %s | %.0f | %.1f %% | %.1f–%.1f %% | %.1f %% | %v | %v | %v |\n", row.budget, row.pause,
 			median(ts, func(t crowded) float64 { return t.rate }),
 			median(ts, byRedis), byRedis(slices.MinFunc(ts, fewer)), byRedis(slices.MaxFunc(ts, fewer)),
 			median(ts, func(t crowded) float64 { return t.overloaded }),
@@ -109,7 +115,7 @@ func (b *bench) crowd(doc *bytes.Buffer) error {
 // fewer compares how many decisions of a turn Redis made.
 func fewer(a, b crowded) int { return cmp.Compare(a.byRedis, b.byRedis) }
 
-func (b *bench) crowdTurn(budget time.Duration) (crowded, error) {
+func (b *bench) crowdTurn(budget, pause time.Duration) (crowded, error) {
 	const callers = 10_000
 	rdb := redis.NewClient(&redis.Options{Addr: b.srv.Addr()})
 	defer rdb.Close()
@@ -119,10 +125,10 @@ func (b *bench) crowdTurn(budget time.Duration) (crowded, error) {
 		return crowded{}, err
 	}
 	defer lim.Close()
-	warm := len(others(lim, 0, callers, b.length, 0))
+	warm := len(others(lim, 0, callers, pause, b.length, 0))
 	before := lim.Health()
 	length := 2 * b.length
-	took := others(lim, 0, callers, length, 4*warm/callers)
+	took := others(lim, 0, callers, pause, length, 4*warm/callers)
 	h := lim.Health()
 	at := func(q float64) time.Duration { return took[int(q*float64(len(took)-1))] }
 	n := float64(len(took))
@@ -144,7 +150,7 @@ func (b *bench) fair(doc *bytes.Buffer) error {
 			return err
 		}
 		length := b.length * time.Duration(b.rounds)
-		took := others(lim, hot, 511, length, int(length/(500*time.Microsecond)))
+		took := others(lim, hot, 511, 0, length, int(length/(500*time.Microsecond)))
 		lim.Close()
 		at := func(q float64) time.Duration { return took[int(q*float64(len(took)-1))] }
 		name := "without"
@@ -160,27 +166,28 @@ func (b *bench) fair(doc *bytes.Buffer) error {
 	return nil
 }
 
-// others are the sorted times of callers of keys of their own next to those of a hot key. There is memory
-// for so many of each caller, so that what is measured is not the collection of these.
-func others(lim *limiter.Limiter, hot, callers int, length time.Duration, room int) []time.Duration {
+// others are the sorted times of callers of keys of their own, who pause in between, next to those of a hot key. There is
+// memory for so many of each caller, so that what is measured is not the collection of these.
+func others(lim *limiter.Limiter, hot, callers int, pause, length time.Duration, room int) []time.Duration {
 	var stop atomic.Bool
 	var wg sync.WaitGroup
 	took := make([][]time.Duration, callers)
-	ask := func(key string, each func(time.Duration)) {
+	ask := func(key string, pause time.Duration, each func(time.Duration)) {
 		for !stop.Load() {
 			begin := time.Now()
 			_, _ = lim.Allow(context.Background(), key)
 			each(time.Since(begin))
+			time.Sleep(pause) // of 0 does nothing
 		}
 	}
 	for range hot {
-		wg.Go(func() { ask("hot", func(time.Duration) {}) })
+		wg.Go(func() { ask("hot", 0, func(time.Duration) {}) })
 	}
 	for i := range took {
 		took[i] = make([]time.Duration, 0, room)
 	}
 	for i := range took {
-		wg.Go(func() { ask(fmt.Sprint("user:", i), func(d time.Duration) { took[i] = append(took[i], d) }) })
+		wg.Go(func() { ask(fmt.Sprint("user:", i), pause, func(d time.Duration) { took[i] = append(took[i], d) }) })
 	}
 	time.Sleep(length)
 	stop.Store(true)

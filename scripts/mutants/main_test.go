@@ -150,6 +150,9 @@ func TestEachRowIsTakenOut(t *testing.T) {
 		if (m.none == "") != (len(m.edits) > 0) {
 			t.Errorf("%s: either lines are changed or none can be", m.name)
 		}
+		if m.unseen != "" && m.tests == "" {
+			t.Errorf("%s: the simulator cannot find it, and no test is named", m.name)
+		}
 	}
 	for row, taken := range rows {
 		if !taken {

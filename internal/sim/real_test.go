@@ -144,7 +144,8 @@ func (r *redisServer) read() (reply []int64, err error) {
 // many as there is time for by SIM: it replies what the simulated servers do. Without
 // failovers and migrations, after which it would have another state.
 func TestScriptsReplyAsStepFunctions(t *testing.T) {
-	seed, length := wanted(t)
+	wish := wanted(t)
+	seed, length := wish.seed, wish.length
 	began, worlds, checks := time.Now(), 0, 0
 	real := connect(t)
 	for worlds == 0 || !testing.Short() && !t.Failed() && (worlds < 5 || time.Since(began) < length) {

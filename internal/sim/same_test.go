@@ -5,11 +5,9 @@ package sim
 import (
 	"fmt"
 	"maps"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 )
@@ -24,8 +22,8 @@ func TestSameSeedSameTrace(t *testing.T) {
 	if testing.Short() {
 		seeds = 2
 	}
-	if runs, _ := strconv.Atoi(os.Getenv("RUNS")); runs > 0 {
-		repeat(t, runs)
+	if wish := wanted(t); wish.runs > 0 {
+		repeat(t, wish.seed, wish.runs)
 		return
 	}
 	for seed, done := uint64(100), 0; done < seeds; seed++ {
@@ -48,10 +46,9 @@ func TestSameSeedSameTrace(t *testing.T) {
 	}
 }
 
-// repeat runs one fleet after the other, from the seed SEED, so many times in all, ten times each, and prints
+// repeat runs one fleet after the other, from a seed on, so many times in all, ten times each, and prints
 // how many runs had the most frequent trace of their fleet.
-func repeat(t *testing.T, runs int) {
-	seed, _ := wanted(t)
+func repeat(t *testing.T, seed uint64, runs int) {
 	same, done := 0, 0
 	for ; done < runs; seed++ {
 		p := Draw(seed)

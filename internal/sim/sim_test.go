@@ -4,6 +4,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -43,25 +44,68 @@ func deep() {
 //go:noinline
 func keep(*[12 << 10]byte) {}
 
-// wanted is the first seed and for how long fleets are simulated, by SEED and SIM.
-func wanted(t *testing.T) (seed uint64, length time.Duration) {
+// wishes are what is to be simulated.
+type wishes struct {
+	seed         uint64        // the first one, by SEED
+	length       time.Duration // by SIM, 0 where it is not said
+	fleets, runs int           // by FLEETS and RUNS, the same
+}
+
+// read reads them from variables of the environment.
+func read(env func(name string) string) (w wishes, err error) {
+	w.seed = 1
+	if s := env("SEED"); s != "" {
+		if w.seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			return w, fmt.Errorf("SEED is %q: must be a number, and at least 0", s)
+		}
+	}
+	if s := env("SIM"); s != "" {
+		if w.length, err = time.ParseDuration(s); err != nil || w.length <= 0 {
+			return w, fmt.Errorf("SIM is %q: must be a duration such as 10m, and above 0", s)
+		}
+	}
+	for name, n := range map[string]*int{"FLEETS": &w.fleets, "RUNS": &w.runs} {
+		if s := env(name); s != "" {
+			if *n, err = strconv.Atoi(s); err != nil || *n < 1 {
+				return w, fmt.Errorf("%s is %q: must be a number, and at least 1", name, s)
+			}
+		}
+	}
+	return w, nil
+}
+
+func wanted(t *testing.T) wishes {
 	t.Helper()
-	seed = 1
-	if s := os.Getenv("SEED"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("SEED is %q: must be a number", s)
-		}
-		seed = n
+	w, err := read(os.Getenv)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if s := os.Getenv("SIM"); s != "" {
-		d, err := time.ParseDuration(s)
-		if err != nil {
-			t.Fatalf("SIM is %q: must be a duration such as 10m", s)
+	return w
+}
+
+// TestWishes: what cannot be simulated is an error, and not what is simulated by default.
+func TestWishes(t *testing.T) {
+	for name, bad := range map[string][]string{
+		"SEED": {"x", "-1", "1.5"}, "SIM": {"x", "10", "0", "-1m"}, "FLEETS": {"x", "0", "-1"}, "RUNS": {"x", "0", "-1"},
+	} {
+		for _, value := range bad {
+			_, err := read(func(n string) string { return map[string]string{name: value}[n] })
+			if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%s is %q: must be", name, value)) {
+				t.Errorf("%s=%s: %v", name, value, err)
+			}
 		}
-		length = d
 	}
-	return seed, length
+	for _, c := range []struct {
+		of   map[string]string
+		want wishes
+	}{
+		{nil, wishes{seed: 1}},
+		{map[string]string{"SEED": "0", "SIM": "10m", "FLEETS": "3", "RUNS": "2"}, wishes{0, 10 * time.Minute, 3, 2}},
+	} {
+		if w, err := read(func(n string) string { return c.of[n] }); err != nil || w != c.want {
+			t.Errorf("%v: %+v, %v", c.of, w, err)
+		}
+	}
 }
 
 // running lets a plan live, with or without a trace.

@@ -6,10 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,14 +24,8 @@ const mostAllocations = 120
 // seed SEED, and stops at the first that breaks a promise. Its last line is what make simulate
 // prints.
 func TestSimulate(t *testing.T) {
-	seed, length := wanted(t)
-	short := 0
-	if s := os.Getenv("FLEETS"); s != "" {
-		var err error
-		if short, err = strconv.Atoi(s); err != nil || short < 1 {
-			t.Fatalf("FLEETS is %q: must be a number, and at least 1", s)
-		}
-	}
+	wish := wanted(t)
+	seed, length, short := wish.seed, wish.length, wish.fleets
 	sum, shaped := Report{Faults: map[string]int{}, Redirects: map[string]int{}}, map[string]int{}
 	began, shown, worlds, fleets := time.Now(), time.Now(), 0, time.Duration(0)
 	usual := seed == 1 && length == 0 && short == 0 && !testing.Short() // one fleet alone has few decisions
@@ -70,6 +62,7 @@ func TestSimulate(t *testing.T) {
 		for k, n := range rep.Redirects {
 			sum.Redirects[k] += n
 		}
+		sum.Violations = append(sum.Violations, rep.Violations...)
 		if len(rep.Violations) > 0 {
 			t.Errorf("seed %d: %v", plan.Seed, rep.Violations[0])
 			now := func(format string, args ...any) { fmt.Printf(format+"\n", args...) } // while a smaller plan is looked for
@@ -90,8 +83,8 @@ func TestSimulate(t *testing.T) {
 	if usual && each > mostAllocations && !t.Failed() {
 		t.Errorf("at most %d allocations for each decision are allowed", mostAllocations)
 	}
-	fmt.Printf("%s from seed %d to %d, %.1f fleet-hours, %d decisions, %d checks in %v (%.2g s per fleet-hour)\nfleets: %s\nfaults: %s\nredirects: %s\n",
-		fleetsOf(worlds), seed-uint64(worlds), seed-1, fleets.Hours(), sum.Decisions, sum.Checks, took.Round(time.Second), took.Seconds()/fleets.Hours(), counted(shaped), counted(sum.Faults), counted(sum.Redirects))
+	fmt.Printf("%s from seed %d to %d, %.1f fleet-hours, %d decisions, %d checks, %d violations in %v (%.2g s per fleet-hour)\nfleets: %s\nfaults: %s\nredirects: %s\n",
+		fleetsOf(worlds), seed-uint64(worlds), seed-1, fleets.Hours(), sum.Decisions, sum.Checks, len(sum.Violations), took.Round(time.Second), took.Seconds()/fleets.Hours(), counted(shaped), counted(sum.Faults), counted(sum.Redirects))
 }
 
 func fleetsOf(n int) string {

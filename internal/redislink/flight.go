@@ -93,6 +93,9 @@ func (f *flight) clear() {
 	f.sending.state.Store(unsent)
 }
 
+// keys is how many of its places are taken.
+func (f *flight) keys() int { return f.space / callKeys }
+
 // add gives o a place, and reports whether there was one.
 func (f *flight) add(o *Op) bool {
 	work := o.work()

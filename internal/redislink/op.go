@@ -129,7 +129,7 @@ func (o *Op) space(room int) int {
 	if o.Args != nil && o.Args.Kind != algo.SlidingWindowLog || o.All != nil && !slices.ContainsFunc(o.All, ofLog) {
 		return o.keys() * callKeys
 	}
-	return o.keys() * room
+	return o.keys() * max(callKeys, room)
 }
 
 // work is how many units of work the request costs the server.

@@ -40,6 +40,10 @@ const (
 	// calls is in how many calls all who wait may leave, if these have at most largeKeys, take at
 	// most about a quick part of the time that an answer may take, and are one command.
 	calls, quick = 4, 8
+	// first is how many keys fill a call at first where each is a command: a slow server would need all of the budget for more.
+	first = 4
+	// larger is after how many full calls in time a full one has one key more, where it has fewer than callKeys.
+	larger = 8
 	// silence is for how long calls go without an answer until those of callers with little time outlive them.
 	silence = time.Second
 	// callOps bounds how many requests of the queue are considered for a call.
@@ -71,6 +75,9 @@ type queue struct {
 	asked   time.Time     // when the first call since the last answer was sent; zero if none was
 	trip    time.Duration // about the least recent round trip
 	each    time.Duration // the part of a key in that of the last full call
+	full    int           // how many keys fill a call: fewer than callKeys where the answers to so many were slow
+	good    int           // full calls of which none was slow, since full was changed
+	slowed  bool          // a full call was slow
 	// The shortest of the last learnt%memory calls, and of the memory calls before.
 	least, before time.Duration
 	learnt        uint64
@@ -81,7 +88,10 @@ type queue struct {
 }
 
 func newQueue(w *wire, server string, b *breaker.Breaker, sameSlot bool) *queue {
-	q := &queue{wire: w, server: server, breaker: b, max: w.inFlight, sameSlot: sameSlot}
+	q := &queue{wire: w, server: server, breaker: b, max: w.inFlight, full: callKeys, sameSlot: sameSlot}
+	if sameSlot {
+		q.full = first
+	}
 	q.landed.L = &q.mu
 	q.unused.New = func() any {
 		f := newFlight(w)
@@ -287,6 +297,8 @@ func (q *queue) depart(o *Op, why error) departure {
 	if d.last {
 		if !f.frees && f.sending.withdraw() && why == errBudget { //nolint:errorlint // the same
 			d.why = errUnsent
+		} else if why == errBudget { //nolint:errorlint // the same
+			q.fit(f.keys(), d.took)
 		}
 		close(f.gone)
 		q.stuck++
@@ -344,7 +356,7 @@ func (q *queue) ready() bool {
 		return true
 	}
 	isFar := q.learnt >= sure && min(q.least, cmp.Or(q.before, q.least)) >= far
-	return isFar && flying < most && (q.waiting.len() >= callKeys || q.asking() < most)
+	return isFar && flying < most && (q.waiting.len() >= q.full || q.asking() < most)
 }
 
 // asking is how many callers wait or fly. mu is held.
@@ -367,6 +379,27 @@ func (q *queue) learn(took time.Duration, keys int) {
 	}
 	q.least = min(q.least, took)
 	q.learnt++
+	q.fit(keys, took)
+}
+
+// fit notes whether a call of so many keys was answered in the time that an answer may take. A server that needs longer
+// for a full one answers, and the breaker would open for nothing but that: full ones become half as large, and then again
+// a little larger with every few that are in time, so that far fewer than half of the calls are slow. mu is held.
+func (q *queue) fit(keys int, took time.Duration) {
+	switch {
+	case keys < q.full:
+		return // it was not slow, or quick, for its size
+	case took > q.wire.fair:
+		q.full, q.good, q.slowed = max(1, min(q.full, keys/2)), 0, true
+	case q.full < callKeys && !q.slowed: // how far away the server is says nothing of a larger one
+		if took-q.least <= (q.wire.fair-q.least)/4 {
+			q.full *= 2
+		}
+	case q.full < callKeys:
+		if q.good++; q.good == larger {
+			q.full, q.good = q.full+1, 0
+		}
+	}
 }
 
 // next makes the next call of those who wait, if there is one and its turn has come, and
@@ -406,8 +439,8 @@ func (q *queue) sendOff(f *flight, late []*Op) {
 
 // room is how many keys the next call may have. mu is held.
 func (q *queue) room() int {
-	if q.each == 0 || q.sameSlot {
-		return callKeys
+	if q.each == 0 || q.sameSlot || q.full < callKeys {
+		return q.full
 	}
 	return max(callKeys, min(q.waiting.len()/calls, largeKeys, int(q.wire.fair/quick/q.each)))
 }
@@ -515,13 +548,13 @@ func (q *queue) finish(f *flight) *flight {
 		q.stuck--
 	}
 	if f.answered {
-		q.learn(f.took, f.space/callKeys)
+		q.learn(f.took, f.keys())
 		q.asked = time.Time{}
 	}
 	i := slices.Index(q.flights, f)
 	q.flights = slices.Delete(q.flights, i, i+1)
 	q.landing++
-	full := q.waiting.len() >= callKeys
+	full := q.waiting.len() >= q.full
 	q.mu.Unlock()
 	for i, o := range f.ops {
 		f.answer(i, o)

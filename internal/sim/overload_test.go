@@ -106,3 +106,43 @@ func TestTenThousandCallers(t *testing.T) {
 		})
 	}
 }
+
+// TestFullCallsAreInTime: where a server of a cluster needs longer for each command, and a full call of 64 would be slow,
+// calls are smaller: the breakers stay closed under more callers than it can answer, and Redis decides for as many as it can.
+func TestFullCallsAreInTime(t *testing.T) {
+	long(t)
+	standingOn(t, Cluster, 1, 1, limiter.GCRA(limiter.PerSecond(100), 100), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+		for i := range 200 { // all servers are known
+			if _, err := l.limiters[0].Allow(t.Context(), fmt.Sprint("first", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, s := range l.servers {
+			s.set(func(h *Health) { h.Slow = 500 * time.Microsecond })
+		}
+		before := l.limiters[0].Health()
+		start := time.Now()
+		var wg sync.WaitGroup
+		for i := range 2000 {
+			wg.Go(func() {
+				for time.Since(start) < 2*time.Second {
+					began := time.Now()
+					if res, err := l.limiters[0].Allow(t.Context(), fmt.Sprint("user:", i)); err != nil || !res.Allowed || time.Since(began) > 50*time.Millisecond {
+						t.Errorf("%+v, %v, after %v", res, err, time.Since(began))
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		h := l.limiters[0].Health()
+		for i, srv := range h.Servers {
+			if srv.State != breaker.Closed || srv.Since != before.Servers[i].Since || srv.Overloaded == before.Servers[i].Overloaded {
+				t.Errorf("Health says %+v", srv)
+			}
+		}
+		if n := h.Decisions[limiter.SourceRedis] - before.Decisions[limiter.SourceRedis]; n < 6000 { // each server answers about 1,900 in a second, debts among them
+			t.Errorf("Redis made %d decisions", n)
+		}
+	})
+}

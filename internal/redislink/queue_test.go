@@ -451,3 +451,40 @@ func TestWhatWasChargedApartIsAnswered(t *testing.T) {
 		})
 	}
 }
+
+// TestFullCalls: full calls that are slow become half as large, and one key larger with every few that are not; until one
+// was slow, twice as large where there was time for several as long, whatever the way takes. Others say nothing.
+func TestFullCalls(t *testing.T) {
+	const ms = time.Millisecond
+	type step struct {
+		keys int
+		took time.Duration
+		want int
+	}
+	for name, c := range map[string]struct {
+		sameSlot bool
+		least    time.Duration
+		steps    []step
+	}{
+		"one command": {steps: []step{
+			{63, time.Hour, 64}, {64, 20 * ms, 64}, {64, 20*ms + 1, 32},
+			{31, time.Hour, 32}, {64, 21 * ms, 32}, {256, 21 * ms, 32},
+			{32, ms, 32}, {32, ms, 32}, {32, ms, 32}, {32, ms, 32}, {32, ms, 32}, {32, ms, 32}, {32, 20 * ms, 32}, {31, ms, 32}, {33, ms, 33},
+			{33, ms, 33}, {33, 21 * ms, 16}, {16, ms, 16}, {16, ms, 16}, {16, ms, 16}, {16, ms, 16}, {16, ms, 16}, {16, ms, 16}, {16, ms, 16}, {16, ms, 17},
+			{17, 21 * ms, 8}, {8, 21 * ms, 4}, {4, 21 * ms, 2}, {2, 21 * ms, 1}, {1, 21 * ms, 1},
+		}},
+		"a command each": {sameSlot: true, steps: []step{
+			{3, ms, 4}, {4, 5*ms + 1, 4}, {4, 5 * ms, 8}, {8, ms, 16}, {16, ms, 32}, {32, ms, 64}, {64, ms, 64},
+			{64, 21 * ms, 32}, {32, ms, 32},
+		}},
+		"far away": {sameSlot: true, least: 8 * ms, steps: []step{{4, 11*ms + 1, 4}, {4, 11 * ms, 8}}},
+	} {
+		q := newQueue(&wire{fair: 20 * ms}, "", nil, c.sameSlot)
+		q.least = c.least
+		for i, s := range c.steps {
+			if q.fit(s.keys, s.took); q.full != s.want || q.room() != s.want {
+				t.Fatalf("%s, step %d: full calls have %d keys, the next one has room for %d, not %d", name, i, q.full, q.room(), s.want)
+			}
+		}
+	}
+}

@@ -40,8 +40,8 @@ const (
 	// calls is in how many calls all who wait may leave, if these have at most largeKeys, take at
 	// most about a quick part of the time that an answer may take, and are one command.
 	calls, quick = 4, 8
-	// first is how many keys fill a call at first where each is a command: a slow server would need all of the budget for more.
-	first = 4
+	// firstKeys is how many keys fill a call at first where each is a command: a slow server would need all of the budget for more.
+	firstKeys = 4
 	// larger is after how many full calls in time a full one has one key more, where it has fewer than callKeys.
 	larger = 8
 	// silence is for how long calls go without an answer until those of callers with little time outlive them.
@@ -90,7 +90,7 @@ type queue struct {
 func newQueue(w *wire, server string, b *breaker.Breaker, sameSlot bool) *queue {
 	q := &queue{wire: w, server: server, breaker: b, max: w.inFlight, full: callKeys, sameSlot: sameSlot}
 	if sameSlot {
-		q.full = first
+		q.full = firstKeys
 	}
 	q.landed.L = &q.mu
 	q.unused.New = func() any {

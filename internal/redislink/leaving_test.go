@@ -390,7 +390,8 @@ func turnsInOrder(t *testing.T) {
 	q.flights = nil
 }
 
-// TestWithdrawnForAll: callers of one call who leave together, before it was written, all know that it never is.
+// TestWithdrawnForAll: callers of one call who leave together, before it was written, all know that it never is. If it was
+// written, and full, the next ones are smaller.
 func TestWithdrawnForAll(t *testing.T) {
 	for _, written := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -398,6 +399,7 @@ func TestWithdrawnForAll(t *testing.T) {
 			q, ctx := only(l), t.Context()
 			ops := []*Op{decision(gcraArgs, "a", 1), decision(gcraArgs, "b", 1), decision(gcraArgs, "c", 1)}
 			q.mu.Lock()
+			q.full = len(ops)
 			q.waiting.push(ops[1])
 			q.waiting.push(ops[2])
 			f := q.gather(ops[0])
@@ -418,6 +420,9 @@ func TestWithdrawnForAll(t *testing.T) {
 				}
 			}
 			q.mu.Lock()
+			if q.full < len(ops) != written {
+				t.Errorf("after one that was written (%v), a full call has %d keys", written, q.full)
+			}
 			q.flights = nil
 			q.mu.Unlock()
 		})

@@ -78,8 +78,9 @@ type queue struct {
 	full    int           // how many keys fill a call: fewer than callKeys where the answers to so many were slow
 	good    int           // full calls of which none was slow, since full was changed
 	slowed  bool          // a full call was slow
-	// The shortest of the last learnt%memory calls, and of the memory calls before.
+	// The shortest since recent calls that were not full, and of the memory such calls before.
 	least, before time.Duration
+	recent        int
 	learnt        uint64
 	sameSlot      bool // the server takes keys of one hash slot only
 	closing       bool // only what lasts is taken
@@ -297,7 +298,7 @@ func (q *queue) depart(o *Op, why error) departure {
 	if d.last {
 		if !f.frees && f.sending.withdraw() && why == errBudget { //nolint:errorlint // the same
 			d.why = errUnsent
-		} else if why == errBudget { //nolint:errorlint // the same
+		} else if why == errBudget && d.took > q.wire.fair { //nolint:errorlint // the same; sooner it may still be in time
 			q.fit(f.keys(), d.took)
 		}
 		close(f.gone)
@@ -374,8 +375,15 @@ func (q *queue) learn(took time.Duration, keys int) {
 		q.each = took / time.Duration(keys)
 	}
 	q.trip = min(took, q.trip+(took-q.trip)/8)
-	if q.learnt%memory == 0 {
-		q.before, q.least = q.least, took
+	switch {
+	case q.learnt == 0:
+		q.least = took
+	case keys >= q.full: // behind other full ones, when more is asked than the server can answer: it has not moved away
+	case q.recent == memory:
+		q.before, q.least, q.recent = q.least, took, 0
+	}
+	if keys < q.full {
+		q.recent++
 	}
 	q.least = min(q.least, took)
 	q.learnt++
@@ -384,19 +392,23 @@ func (q *queue) learn(took time.Duration, keys int) {
 
 // fit notes whether a call of so many keys was answered in the time that an answer may take. A server that needs longer
 // for a full one answers, and the breaker would open for nothing but that: full ones become half as large, and then again
-// a little larger with every few that are in time, so that far fewer than half of the calls are slow. mu is held.
+// a little larger with every few, as many as are in flight at least, while half of the time is left: else all of these
+// would be slow one after the other, and to a server that is far they are more than open a breaker. mu is held.
 func (q *queue) fit(keys int, took time.Duration) {
 	switch {
 	case keys < q.full:
 		return // it was not slow, or quick, for its size
 	case took > q.wire.fair:
 		q.full, q.good, q.slowed = max(1, min(q.full, keys/2)), 0, true
-	case q.full < callKeys && !q.slowed: // how far away the server is says nothing of a larger one
+	case q.full == callKeys:
+	case !q.slowed: // how far away the server is says nothing of a larger one
 		if took-q.least <= (q.wire.fair-q.least)/4 {
-			q.full *= 2
+			if q.good++; q.good >= len(q.flights)-q.stuck {
+				q.full, q.good = 2*q.full, 0
+			}
 		}
-	case q.full < callKeys:
-		if q.good++; q.good == larger {
+	case took-q.least <= (q.wire.fair-q.least)/2: // all in flight become slow together
+		if q.good++; q.good >= max(larger, len(q.flights)-q.stuck) {
 			q.full, q.good = q.full+1, 0
 		}
 	}

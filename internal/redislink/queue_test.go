@@ -452,7 +452,7 @@ func TestWhatWasChargedApartIsAnswered(t *testing.T) {
 	}
 }
 
-// TestFullCalls: full calls that are slow become half as large, and one key larger with every few that are not; until one
+// TestFullCalls: full calls that are slow become half as large, and one key larger with every few that leave half of the time; until one
 // was slow, twice as large where there was time for several as long, whatever the way takes. Others say nothing.
 func TestFullCalls(t *testing.T) {
 	const ms = time.Millisecond
@@ -469,7 +469,7 @@ func TestFullCalls(t *testing.T) {
 		"one command": {steps: []step{
 			{63, time.Hour, 64}, {64, 20 * ms, 64}, {64, 20*ms + 1, 32},
 			{31, time.Hour, 32}, {64, 21 * ms, 32}, {256, 21 * ms, 32},
-			{32, ms, 32}, {32, ms, 32}, {32, ms, 32}, {32, ms, 32}, {32, ms, 32}, {32, ms, 32}, {32, 20 * ms, 32}, {31, ms, 32}, {33, ms, 33},
+			{32, ms, 32}, {32, ms, 32}, {32, ms, 32}, {32, ms, 32}, {32, ms, 32}, {32, ms, 32}, {32, 20 * ms, 32}, {32, 10*ms + 1, 32}, {32, 10 * ms, 32}, {31, ms, 32}, {33, ms, 33},
 			{33, ms, 33}, {33, 21 * ms, 16}, {16, ms, 16}, {16, ms, 16}, {16, ms, 16}, {16, ms, 16}, {16, ms, 16}, {16, ms, 16}, {16, ms, 16}, {16, ms, 17},
 			{17, 21 * ms, 8}, {8, 21 * ms, 4}, {4, 21 * ms, 2}, {2, 21 * ms, 1}, {1, 21 * ms, 1},
 		}},
@@ -486,5 +486,60 @@ func TestFullCalls(t *testing.T) {
 				t.Fatalf("%s, step %d: full calls have %d keys, the next one has room for %d, not %d", name, i, q.full, q.room(), s.want)
 			}
 		}
+	}
+}
+
+// TestFullCallsGrowWithTheirAnswers: full calls become larger when as many as are in flight were in time: the first ones do
+// not show what those behind them take.
+func TestFullCallsGrowWithTheirAnswers(t *testing.T) {
+	for _, c := range []struct {
+		slowed        bool
+		flying, stuck int
+		after         int
+	}{
+		{false, 0, 0, 1}, {false, 3, 0, 3}, {false, 15, 0, 15}, {false, 15, 12, 3},
+		{true, 3, 0, larger}, {true, 15, 0, 15}, {true, 15, 5, 10},
+	} {
+		q := newQueue(&wire{fair: 20 * time.Millisecond}, "", nil, true)
+		q.slowed, q.flights, q.stuck = c.slowed, inFlight(c.flying), c.stuck
+		n := 0
+		for q.full == firstKeys && n < 100 {
+			q.fit(firstKeys, time.Millisecond)
+			n++
+		}
+		if n != c.after {
+			t.Errorf("%+v: larger after %d", c, n)
+		}
+	}
+}
+
+// TestBusyServerIsNotFar: calls that are full, and wait for each other on a server that is asked for more than it can answer,
+// do not let a server near by count as far, however long that lasts; others do, as it may have moved.
+func TestBusyServerIsNotFar(t *testing.T) {
+	for keys, want := range map[int]bool{callKeys: false, callKeys - 1: true} {
+		q := only(unused(t, 128))
+		q.wire.connections, q.flights = 20, inFlight(depth)
+		q.learn(far/2, 1)
+		for range 3 * memory {
+			q.learn(12*far, keys)
+		}
+		if got := q.ready(); got != want {
+			t.Errorf("calls of %d keys: far %v", keys, got)
+		}
+	}
+}
+
+// TestCallsWithoutAnAnswerAreNotInTime: a full call whose callers had too little time to see whether it is slow does not
+// make the next ones larger.
+func TestCallsWithoutAnAnswerAreNotInTime(t *testing.T) {
+	q := newQueue(&wire{fair: 20 * time.Millisecond}, "", nil, true)
+	for range 100 {
+		f := newFlight(q.wire)
+		f.space, f.sent, f.callers = callKeys*q.full, time.Now(), 1
+		f.sending.state.Store(sent)
+		q.depart(&Op{state: flying, flight: f}, errBudget)
+	}
+	if q.full != firstKeys || q.good != 0 {
+		t.Errorf("calls of %d keys, %d good", q.full, q.good)
 	}
 }

@@ -29,6 +29,8 @@ type flight struct {
 	wire  *wire
 	clock *lua.Clock // of its server
 	fly   func()     // runs it, in memory that is used again
+	// outdated reports that what it says if it is slow is known already
+	outdated func() bool
 
 	sameSlot bool // a command has keys of one hash slot only
 	own      bool // runs in the goroutine of its only caller, and ends at its deadline
@@ -63,7 +65,10 @@ type flight struct {
 }
 
 func newFlight(w *wire) *flight {
-	return &flight{wire: w, room: callKeys, peeks: true, gone: make(chan struct{}), last: make(map[string]place)}
+	return &flight{
+		wire: w, room: callKeys, peeks: true, gone: make(chan struct{}), last: make(map[string]place),
+		outdated: func() bool { return false },
+	}
 }
 
 // clear makes f empty for the next use. No caller that has left may still use it.
@@ -243,6 +248,10 @@ func (f *flight) send() (breaker.Class, error) {
 	f.answered = class == breaker.ClassOK
 	if class == breaker.ClassSlow && ctx.Err() != nil {
 		return class, err // of callers that have all left, the last one says what that means
+	}
+	if f.took > f.wire.fair && f.outdated() {
+		f.ticket.Done(breaker.ClassAborted, f.took)
+		return class, err
 	}
 	f.ticket.Report(class, proof, f.took)
 	return class, err

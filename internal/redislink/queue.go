@@ -78,6 +78,7 @@ type queue struct {
 	full    int           // how many keys fill a call: fewer than callKeys where the answers to so many were slow
 	good    int           // full calls of which none was slow, since full was changed
 	slowed  bool          // a full call was slow
+	smaller time.Time     // when an answer that was slow last made full calls smaller
 	// The shortest since recent calls that were not full, and of the memory such calls before.
 	least, before time.Duration
 	recent        int
@@ -96,7 +97,7 @@ func newQueue(w *wire, server string, b *breaker.Breaker, sameSlot bool) *queue 
 	q.landed.L = &q.mu
 	q.unused.New = func() any {
 		f := newFlight(w)
-		f.clock, f.fly = &q.clock, func() { q.fly(f) }
+		f.clock, f.fly, f.outdated = &q.clock, func() { q.fly(f) }, func() bool { return q.outdated(f) }
 		return f
 	}
 	q.timer = time.AfterFunc(time.Hour, q.sendHome)
@@ -280,6 +281,8 @@ type departure struct {
 	peeks  bool
 	ticket breaker.Ticket
 	took   time.Duration
+	// calls have become smaller since its one was sent
+	outdated bool
 }
 
 // depart takes o out of the queue or of its call. mu is held.
@@ -294,7 +297,7 @@ func (q *queue) depart(o *Op, why error) departure {
 	}
 	f := o.flight
 	f.callers--
-	d.ticket, d.took, d.last, d.peeks = f.ticket, time.Since(f.sent), f.callers == 0, f.peeks
+	d.ticket, d.took, d.last, d.peeks, d.outdated = f.ticket, time.Since(f.sent), f.callers == 0, f.peeks, f.sent.Before(q.smaller)
 	if d.last {
 		if !f.frees && f.sending.withdraw() && why == errBudget { //nolint:errorlint // the same
 			d.why = errUnsent
@@ -322,6 +325,8 @@ func (q *queue) report(ctx context.Context, d *departure) (breaker.Class, error)
 	case d.unsent:
 		d.op.fail(class, d.why)
 		d.op.finished(false)
+	case d.outdated && class.Failure():
+		d.ticket.Done(breaker.ClassAborted, d.took)
 	case d.last || class.Failure():
 		// That one caller is gone says nothing of the call, that Redis is late does.
 		d.ticket.Report(class, proofOf(d.peeks), d.took)
@@ -357,7 +362,8 @@ func (q *queue) ready() bool {
 		return true
 	}
 	isFar := q.learnt >= sure && min(q.least, cmp.Or(q.before, q.least)) >= far
-	return isFar && flying < most && (q.waiting.len() >= q.full || q.asking() < most)
+	behind := len(q.flights) > 0 && q.flights[0].sent.Before(q.smaller) // it would wait for those that were too large
+	return isFar && !behind && flying < most && (q.waiting.len() >= q.full || q.asking() < most)
 }
 
 // asking is how many callers wait or fly. mu is held.
@@ -387,7 +393,18 @@ func (q *queue) learn(took time.Duration, keys int) {
 	}
 	q.least = min(q.least, took)
 	q.learnt++
-	q.fit(keys, took)
+	full := q.full
+	if q.fit(keys, took); q.full < full {
+		q.smaller = time.Now()
+	}
+}
+
+// outdated reports that full calls have become smaller since f was sent, so that it says nothing new if it is slow: to a server that
+// is far, many are in flight, and those behind the first slow one are slow as well.
+func (q *queue) outdated(f *flight) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return f.sent.Before(q.smaller)
 }
 
 // fit notes whether a call of so many keys was answered in the time that an answer may take. A server that needs longer

@@ -543,3 +543,65 @@ func TestCallsWithoutAnAnswerAreNotInTime(t *testing.T) {
 		t.Errorf("calls of %d keys, %d good", q.full, q.good)
 	}
 }
+
+// TestCallsBehindASlowOneSayNothing: a call that was sent before an answer made calls smaller is no failure when it is slow, with an
+// answer or without; one that was sent later is. While the earlier ones are in flight, a server that is far gets no more than one near by.
+func TestCallsBehindASlowOneSayNothing(t *testing.T) {
+	for _, answered := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := unused(t, 128)
+			q := only(l)
+			q.wire.connections, q.learnt, q.least, q.before = 20, sure, far, far
+			q.wire.lua = lua.NewClient(process(func(_ context.Context, cmd redis.Cmder) error {
+				time.Sleep(l.wire.fair + 1)
+				cmd.(interface{ SetVal([]int64) }).SetVal(granted)
+				return nil
+			}))
+			slow := func(sent time.Time) {
+				f := q.unused.New().(*flight)
+				o := decision(gcraArgs, "k", 1)
+				o.ctx = t.Context()
+				f.add(o)
+				f.callers, f.sent, f.deadline = 1, sent, time.Now().Add(time.Hour)
+				f.ticket, _ = q.breaker.Acquire()
+				if answered {
+					_, _ = f.send()
+					return
+				}
+				f.sending.state.Store(1)
+				q.mu.Lock()
+				d := q.depart(o, errBudget)
+				q.stuck--
+				q.mu.Unlock()
+				d.took = l.wire.fair + 1
+				q.report(t.Context(), &d)
+			}
+			before := time.Now()
+			q.flights = inFlight(depth)
+			for _, f := range q.flights {
+				f.sent = before
+			}
+			if !q.ready() {
+				t.Error("not ready")
+			}
+			time.Sleep(time.Second)
+			q.learn(l.wire.fair+1, callKeys)
+			if q.full != callKeys/2 || q.ready() {
+				t.Errorf("full calls have %d keys; ready: %v", q.full, q.ready())
+			}
+			for range 100 {
+				slow(before)
+			}
+			if s := q.breaker.Snapshot(); s.State != breaker.Closed || s.LastFailure != breaker.ClassOK {
+				t.Errorf("answered %v: %+v", answered, s)
+			}
+			for range 10 {
+				slow(time.Now())
+			}
+			if s := q.breaker.State(); s != breaker.Open {
+				t.Errorf("answered %v: %v", answered, s)
+			}
+			q.flights = nil
+		})
+	}
+}

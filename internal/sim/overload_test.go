@@ -3,11 +3,16 @@
 package sim
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/breaker"
 	"github.com/holdfast-go/holdfast/limiter"
@@ -145,4 +150,59 @@ func TestFullCallsAreInTime(t *testing.T) {
 			t.Errorf("Redis made %d decisions", n)
 		}
 	})
+}
+
+// TestManyCallsToAFarServer: to a server that is far, three quarters of a pool of 100 fly, and when callers come all at once, the
+// answers to that many full calls are slow one after the other. They count once, calls become smaller when those are back,
+// and the breaker stays closed.
+func TestManyCallsToAFarServer(t *testing.T) {
+	long(t)
+	for _, c := range []struct {
+		away, each time.Duration
+		byRedis    float64 // of what it can decide, at least
+	}{
+		{2 * time.Millisecond, 5 * time.Microsecond, 0.8},
+		{2 * time.Millisecond, 10 * time.Microsecond, 0.7},
+		{6 * time.Millisecond, 20 * time.Microsecond, 0.6},
+	} {
+		standingOn(t, Single, 1, 1, limiter.GCRA(limiter.PerSecond(100), 100), func(int) time.Duration { return c.away / 2 }, func(t *testing.T, l *lines) {
+			rdb := redis.NewClient(&redis.Options{
+				Addr: l.srv.address(), Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 100, ContextTimeoutEnabled: true,
+				Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.net.dial(ctx, "p0", addr) },
+			})
+			defer rdb.Close()
+			lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(100), 100), limiter.WithLogger(slog.New(slog.DiscardHandler)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lim.Close()
+			for i := range 200 { // how far it is, is known
+				if _, err := lim.Allow(t.Context(), fmt.Sprint("first", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.srv.set(func(h *Health) { h.Each = c.each })
+			before, start := lim.Health(), time.Now()
+			var wg sync.WaitGroup
+			for i := range 10_000 {
+				wg.Go(func() {
+					for time.Since(start) < time.Second {
+						if res, err := lim.Allow(t.Context(), fmt.Sprint("user:", i)); err != nil || !res.Allowed {
+							t.Errorf("%+v, %v", res, err)
+						}
+						time.Sleep(20 * time.Millisecond)
+					}
+				})
+			}
+			wg.Wait()
+			h := lim.Health()
+			if srv := h.Servers[0]; srv.State != breaker.Closed || srv.Since != before.Servers[0].Since {
+				t.Errorf("%+v: Health says %+v", c, srv)
+			}
+			most := min(float64(time.Second/c.each), 10_000/0.05)
+			if n := h.Decisions[limiter.SourceRedis] - before.Decisions[limiter.SourceRedis]; float64(n) < c.byRedis*most {
+				t.Errorf("%+v: Redis made %d decisions, and could make %.0f", c, n, most)
+			}
+		})
+	}
 }

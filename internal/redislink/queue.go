@@ -79,9 +79,9 @@ type queue struct {
 	good    int           // full calls of which none was slow, since full was changed
 	slowed  bool          // a full call was slow
 	smaller time.Time     // when an answer that was slow last made full calls smaller
-	// The shortest since recent calls that were not full, and of the memory such calls before.
+	// The shortest of all calls since the last recent%memory that were not full, and of those in which the memory before were.
 	least, before time.Duration
-	recent        int
+	recent        int // calls that were not full
 	learnt        uint64
 	sameSlot      bool // the server takes keys of one hash slot only
 	closing       bool // only what lasts is taken
@@ -381,14 +381,10 @@ func (q *queue) learn(took time.Duration, keys int) {
 		q.each = took / time.Duration(keys)
 	}
 	q.trip = min(took, q.trip+(took-q.trip)/8)
-	switch {
-	case q.learnt == 0:
-		q.least = took
-	case keys >= q.full: // behind other full ones, when more is asked than the server can answer: it has not moved away
-	case q.recent == memory:
-		q.before, q.least, q.recent = q.least, took, 0
-	}
-	if keys < q.full {
+	if keys < q.full || q.learnt == 0 { // others wait behind full ones, where more is asked for than is answered: the server has not moved away
+		if q.recent%memory == 0 {
+			q.before, q.least = q.least, took
+		}
 		q.recent++
 	}
 	q.least = min(q.least, took)

@@ -249,7 +249,7 @@ func (f *flight) send() (breaker.Class, error) {
 	if class == breaker.ClassSlow && ctx.Err() != nil {
 		return class, err // of callers that have all left, the last one says what that means
 	}
-	if f.took > f.wire.fair && f.outdated() {
+	if slow := class == breaker.ClassSlow || class == breaker.ClassOK && f.took > f.wire.fair; slow && f.outdated() {
 		f.ticket.Done(breaker.ClassAborted, f.took)
 		return class, err
 	}

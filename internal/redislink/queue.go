@@ -42,7 +42,7 @@ const (
 	calls, quick = 4, 8
 	// firstKeys is how many keys fill a call at first where each is a command: a slow server would need all of the budget for more.
 	firstKeys = 4
-	// larger is after how many full calls in time a full one has one key more, where it has fewer than callKeys.
+	// larger is after how many full calls that leave time, at least, a full one has one key more, where it has fewer than callKeys.
 	larger = 8
 	// silence is for how long calls go without an answer until those of callers with little time outlive them.
 	silence = time.Second
@@ -325,7 +325,7 @@ func (q *queue) report(ctx context.Context, d *departure) (breaker.Class, error)
 	case d.unsent:
 		d.op.fail(class, d.why)
 		d.op.finished(false)
-	case d.outdated && class.Failure():
+	case d.outdated && class == breaker.ClassSlow:
 		d.ticket.Done(breaker.ClassAborted, d.took)
 	case d.last || class.Failure():
 		// That one caller is gone says nothing of the call, that Redis is late does.
@@ -406,7 +406,7 @@ func (q *queue) outdated(f *flight) bool {
 // fit notes whether a call of so many keys was answered in the time that an answer may take. A server that needs longer
 // for a full one answers, and the breaker would open for nothing but that: full ones become half as large, and then again
 // a little larger with every few, as many as are in flight at least, while half of the time is left: else all of these
-// would be slow one after the other, and to a server that is far they are more than open a breaker. mu is held.
+// would be slow one after the other. To a server that is far, they are enough to open the breaker. mu is held.
 func (q *queue) fit(keys int, took time.Duration) {
 	switch {
 	case keys < q.full:

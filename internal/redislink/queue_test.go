@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -545,15 +546,19 @@ func TestCallsWithoutAnAnswerAreNotInTime(t *testing.T) {
 }
 
 // TestCallsBehindASlowOneSayNothing: a call that was sent before an answer made calls smaller is no failure when it is slow, with an
-// answer or without; one that was sent later is. While the earlier ones are in flight, a server that is far gets no more than one near by.
+// answer or without; one that was sent later is, and one whose connection ends. While the earlier ones are in flight, a server that is far gets no more than one near by.
 func TestCallsBehindASlowOneSayNothing(t *testing.T) {
-	for _, answered := range []bool{false, true} {
+	for i := range 3 {
+		answered, ended := i > 0, i > 1
 		synctest.Test(t, func(t *testing.T) {
-			l := unused(t, 128)
+			l, ends := unused(t, 128), false
 			q := only(l)
 			q.wire.connections, q.learnt, q.least, q.before = 20, sure, far, far
 			q.wire.lua = lua.NewClient(process(func(_ context.Context, cmd redis.Cmder) error {
 				time.Sleep(l.wire.fair + 1)
+				if ends {
+					return io.EOF
+				}
 				cmd.(interface{ SetVal([]int64) }).SetVal(granted)
 				return nil
 			}))
@@ -593,13 +598,18 @@ func TestCallsBehindASlowOneSayNothing(t *testing.T) {
 				slow(before)
 			}
 			if s := q.breaker.Snapshot(); s.State != breaker.Closed || s.LastFailure != breaker.ClassOK {
-				t.Errorf("answered %v: %+v", answered, s)
+				t.Errorf("answered %v, ended %v: %+v", answered, ended, s)
 			}
+			ends = ended
 			for range 10 {
-				slow(time.Now())
+				sent := time.Now()
+				if ends {
+					sent = before // that the connection ended is news
+				}
+				slow(sent)
 			}
 			if s := q.breaker.State(); s != breaker.Open {
-				t.Errorf("answered %v: %v", answered, s)
+				t.Errorf("answered %v, ended %v: %v", answered, ended, s)
 			}
 			q.flights = nil
 		})

@@ -154,7 +154,7 @@ func WithFunctions() RedisOption {
 // WithBreaker sets when the circuit breakers open and for how long. Fields left
 // zero have the defaults of breaker.Settings, except these: OpenMax is 5 s,
 // SlowCall half of the budget (all of it for a sampled limiter, as no caller waits for its
-// reports), ProbeTimeout a little more than the budget. A call that was not answered in seven
+// reports; the time that a new connection takes does not count), ProbeTimeout a little more than the budget. A call that was not answered in seven
 // eighths of the budget is slow whatever SlowCall says. A probe of a decision takes two round
 // trips within the budget: with a SlowCall of more than half of it, a server whose answers take
 // longer than that half does not return after an outage.

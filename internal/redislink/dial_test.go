@@ -51,6 +51,36 @@ func TestRareCallersWithLittleTime(t *testing.T) {
 	})
 }
 
+// TestConnectionsAreNotAnswers: a server that answers at once is not slow where every call has to make a connection first, which
+// takes longer than an answer may.
+func TestConnectionsAreNotAnswers(t *testing.T) {
+	sim.Test(t, func(t *testing.T, r *sim.Redis) {
+		client := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1, ConnMaxIdleTime: time.Millisecond})
+		_ = client.Close()
+		opt := *client.Options()
+		dial := opt.Dialer
+		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			time.Sleep(30 * time.Millisecond)
+			return dial(ctx, network, addr)
+		}
+		rdb := redis.NewClient(&opt)
+		defer rdb.Close()
+		l, err := redislink.New(redislink.Config{Client: rdb, Process: "a", Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close(func() {})
+		a := limitOf(t, algo.GCRA, 1000)
+		for range 100 {
+			began := time.Now()
+			if _, class, err := ask(t.Context(), l, a, "k", 1); class != breaker.ClassOK || time.Since(began) < 30*time.Millisecond {
+				t.Fatalf("after %v: %v, %v", time.Since(began), class, err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+}
+
 // askWithLittleTime asks a hundred times, each time with 2 ms, which is enough for at least 95 of them.
 func askWithLittleTime(t *testing.T, rdb *redis.Client, pause time.Duration) {
 	t.Helper()

@@ -60,6 +60,7 @@ type flight struct {
 	callers  int // that have not left
 
 	took         time.Duration // of the longest round trip, for a call that needs more than one
+	served       time.Duration // the longest one without the time before the client wrote, in which it may have made a connection
 	answered     bool          // by a server that works
 	crossedSlots bool          // the server has turned out to take keys of one hash slot only
 }
@@ -92,7 +93,7 @@ func (f *flight) clear() {
 	clear(f.cmds)
 	clear(f.errs)
 	f.ops, f.of, f.cmds, f.errs = f.ops[:0], f.of[:0], f.cmds[:0], f.errs[:0]
-	f.used, f.space, f.work, f.took, f.answered, f.crossedSlots = 0, 0, 0, 0, false, false
+	f.used, f.space, f.work, f.took, f.served, f.answered, f.crossedSlots = 0, 0, 0, 0, 0, false, false
 	f.peeks, f.frees, f.own = true, false, false
 	f.ticket, f.deadline = breaker.Ticket{}, time.Time{}
 	f.sending.state.Store(unsent)
@@ -249,11 +250,11 @@ func (f *flight) send() (breaker.Class, error) {
 	if class == breaker.ClassSlow && ctx.Err() != nil {
 		return class, err // of callers that have all left, the last one says what that means
 	}
-	if slow := class == breaker.ClassSlow || class == breaker.ClassOK && f.took > f.wire.fair; slow && f.outdated() {
+	if slow := class == breaker.ClassSlow || class == breaker.ClassOK && f.served > f.wire.fair; slow && f.outdated() {
 		f.ticket.Done(breaker.ClassAborted, f.took)
 		return class, err
 	}
-	f.ticket.Report(class, proof, f.took)
+	f.ticket.Report(class, proof, f.served)
 	return class, err
 }
 
@@ -282,7 +283,8 @@ func (f *flight) call(ctx context.Context) {
 func (f *flight) round(ctx context.Context, cmds []lua.Command, errs []error) {
 	began := time.Now()
 	f.wire.do(ctx, f.clock, cmds, errs)
-	f.took = max(f.took, time.Since(began))
+	took := time.Since(began)
+	f.took, f.served = max(f.took, took), max(f.served, took-f.sending.after(began))
 }
 
 // sendApart sends the items of commands again that were rejected for having keys of

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/random"
 )
@@ -27,7 +28,12 @@ func (n *nonces) next(b []byte) []byte {
 // sending says whether a call has been sent: its commands carry nonces, and the client
 // asks for their bytes when it writes them. A call whose callers have left before that is
 // not sent any more, so it is certain that Redis never charges it.
-type sending struct{ state atomic.Uint32 }
+type sending struct {
+	state atomic.Uint32
+	at    atomic.Int64 // when it was sent, after epoch
+}
+
+var epoch = time.Now()
 
 const (
 	unsent uint32 = iota
@@ -36,6 +42,14 @@ const (
 )
 
 var errWithdrawn = errors.New("the callers have left")
+
+// after is how long after began the call was sent: as long as it takes to make a connection, or to get one.
+func (s *sending) after(began time.Time) time.Duration {
+	if s.state.Load() != sent {
+		return 0
+	}
+	return max(0, time.Duration(s.at.Load())-began.Sub(epoch))
+}
 
 // withdraw is true when nothing of the call was sent, and now never will be.
 func (s *sending) withdraw() bool { return s.state.CompareAndSwap(unsent, withdrawn) }
@@ -48,7 +62,9 @@ type nonce struct {
 
 // MarshalBinary is called by the client when it writes the command.
 func (n *nonce) MarshalBinary() ([]byte, error) {
-	if !n.state.CompareAndSwap(unsent, sent) && n.state.Load() == withdrawn {
+	if n.state.CompareAndSwap(unsent, sent) {
+		n.at.Store(int64(time.Since(epoch)))
+	} else if n.state.Load() == withdrawn {
 		return nil, errWithdrawn
 	}
 	return n.text, nil

@@ -165,6 +165,7 @@ func TestManyCallsToAFarServer(t *testing.T) {
 		{2 * time.Millisecond, 5 * time.Microsecond, 0.8},
 		{2 * time.Millisecond, 10 * time.Microsecond, 0.7},
 		{6 * time.Millisecond, 20 * time.Microsecond, 0.6},
+		{10 * time.Millisecond, 5 * time.Microsecond, 0.7}, // more than half of the budget goes by before a new connection is there
 	} {
 		standingOn(t, Single, 1, 1, limiter.GCRA(limiter.PerSecond(100), 100), func(int) time.Duration { return c.away / 2 }, func(t *testing.T, l *lines) {
 			rdb := redis.NewClient(&redis.Options{

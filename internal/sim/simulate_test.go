@@ -71,7 +71,7 @@ func TestSimulate(t *testing.T) {
 		}
 		if time.Since(shown) > 10*time.Second {
 			shown = time.Now()
-			fmt.Printf("%s, %.1f fleet-hours, %d decisions\n", fleetsOf(worlds), fleets.Hours(), sum.Decisions)
+			fmt.Printf("%s, %.1f fleet-hours, %d decisions\n", countOf(worlds, "fleet"), fleets.Hours(), sum.Decisions)
 		}
 	}
 	took := time.Since(began)
@@ -83,15 +83,16 @@ func TestSimulate(t *testing.T) {
 	if usual && each > mostAllocations && !t.Failed() {
 		t.Errorf("at most %d allocations for each decision are allowed", mostAllocations)
 	}
-	fmt.Printf("%s from seed %d to %d, %.1f fleet-hours, %d decisions, %d checks, %d violations in %v (%.2g s per fleet-hour)\nfleets: %s\nfaults: %s\nredirects: %s\n",
-		fleetsOf(worlds), seed-uint64(worlds), seed-1, fleets.Hours(), sum.Decisions, sum.Checks, len(sum.Violations), took.Round(time.Second), took.Seconds()/fleets.Hours(), counted(shaped), counted(sum.Faults), counted(sum.Redirects))
+	fmt.Printf("%s from seed %d to %d, %.1f fleet-hours, %d decisions, %d checks, %s in %v (%.2g s per fleet-hour)\nfleets: %s\nfaults: %s\nredirects: %s\n",
+		countOf(worlds, "fleet"), seed-uint64(worlds), seed-1, fleets.Hours(), sum.Decisions, sum.Checks, countOf(len(sum.Violations), "violation"), took.Round(time.Second), took.Seconds()/fleets.Hours(), counted(shaped), counted(sum.Faults), counted(sum.Redirects))
 }
 
-func fleetsOf(n int) string {
+// countOf is how many of a thing there are.
+func countOf(n int, of string) string {
 	if n == 1 {
-		return "1 fleet"
+		return "1 " + of
 	}
-	return fmt.Sprintf("%d fleets", n)
+	return fmt.Sprintf("%d %ss", n, of)
 }
 
 // counted lists counts by name, or says that there are none.

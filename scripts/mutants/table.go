@@ -297,7 +297,7 @@ func document(list []mutant, rows []result) string {
 	return fmt.Sprintf(`# Protections, taken out one at a time
 
 Written by `+"`make mutants`"+`, which takes out each protection of the table in [CONTRIBUTING.md](../CONTRIBUTING.md), some of them in several
-ways, two at a time, and looks whether the simulator finds that, in the kept fleets and then in others for a minute, and whether the
+ways, two at a time, and looks whether the simulator finds that, in the kept fleets (`+"`go test ./internal/sim -run TestKept`"+`) and then in others for a minute, and whether the
 tests that are named do. The time includes what it takes to compile the change. What was found at an earlier commit is not tried again while the changed
 functions are what they were (`+"`scripts/mutants/found.jsonl`"+`). Last written on %s at commit %s.
 

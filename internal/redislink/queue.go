@@ -252,7 +252,7 @@ func (q *queue) dismiss(why error, meant func(*Op) bool) {
 	}
 	q.waiting.keep(stays)
 	for i := range gone {
-		if f := gone[i].op.flight; f != nil && f.callers == 0 && gone[i].why == errBudget && f.sending.state.Load() == withdrawn { //nolint:errorlint // it is not wrapped
+		if f := gone[i].op.flight; f != nil && gone[i].why == errBudget && f.sending.state.Load() == withdrawn { //nolint:errorlint // it is not wrapped
 			gone[i].why = errUnsent // as for the last one
 		}
 	}

@@ -391,7 +391,7 @@ func turnsInOrder(t *testing.T) {
 }
 
 // TestWithdrawnForAll: callers of one call who leave together, before it was written, all know that it never is. If it was
-// written, and full, the next ones are smaller.
+// written, each leaves when its own time is over, and if the call was full, the next ones are smaller.
 func TestWithdrawnForAll(t *testing.T) {
 	for _, written := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -417,6 +417,9 @@ func TestWithdrawnForAll(t *testing.T) {
 				<-o.done
 				if class, err := o.result(); NeverExecuted(err) == written || class != breaker.ClassUnavailable && class != breaker.ClassSlow {
 					t.Errorf("caller %d of a call that was written (%v): %v, %v", i, written, class, err)
+				}
+				if end := ops[0].deadline; written && !time.Now().Equal(o.deadline) || !written && !time.Now().Equal(end) {
+					t.Errorf("caller %d of a call that was written (%v) left %v after the first one's time was over", i, written, time.Since(end))
 				}
 			}
 			q.mu.Lock()

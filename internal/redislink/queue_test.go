@@ -478,10 +478,13 @@ func TestFullCalls(t *testing.T) {
 			{3, ms, 4}, {4, 5*ms + 1, 4}, {4, 5 * ms, 8}, {8, ms, 16}, {16, ms, 32}, {32, ms, 64}, {64, ms, 64},
 			{64, 21 * ms, 32}, {32, ms, 32},
 		}},
-		"far away": {sameSlot: true, least: 8 * ms, steps: []step{{4, 11*ms + 1, 4}, {4, 11 * ms, 8}}},
+		"far away": {sameSlot: true, least: 8 * ms, steps: []step{
+			{4, 11*ms + 1, 4}, {4, 11 * ms, 8}, {8, 21 * ms, 4}, {4, 14*ms + 1, 4},
+			{4, 14 * ms, 4}, {4, 14 * ms, 4}, {4, 14 * ms, 4}, {4, 14 * ms, 4}, {4, 14 * ms, 4}, {4, 14 * ms, 4}, {4, 14 * ms, 4}, {4, 14 * ms, 5},
+		}},
 	} {
 		q := newQueue(&wire{fair: 20 * ms}, "", nil, c.sameSlot)
-		q.least = c.least
+		q.least, q.each = c.least, 1 // a key takes the server nothing
 		for i, s := range c.steps {
 			if q.fit(s.keys, s.took); q.full != s.want || q.room() != s.want {
 				t.Fatalf("%s, step %d: full calls have %d keys, the next one has room for %d, not %d", name, i, q.full, q.room(), s.want)
@@ -490,8 +493,8 @@ func TestFullCalls(t *testing.T) {
 	}
 }
 
-// TestFullCallsGrowWithTheirAnswers: full calls become larger when as many as are in flight were in time: the first ones do
-// not show what those behind them take.
+// TestFullCallsGrowWithTheirAnswers: full calls become larger each time that as many as are in flight were in time: the first ones
+// do not show what those behind them take.
 func TestFullCallsGrowWithTheirAnswers(t *testing.T) {
 	for _, c := range []struct {
 		slowed        bool
@@ -503,29 +506,38 @@ func TestFullCallsGrowWithTheirAnswers(t *testing.T) {
 	} {
 		q := newQueue(&wire{fair: 20 * time.Millisecond}, "", nil, true)
 		q.slowed, q.flights, q.stuck = c.slowed, inFlight(c.flying), c.stuck
-		n := 0
-		for q.full == firstKeys && n < 100 {
-			q.fit(firstKeys, time.Millisecond)
-			n++
-		}
-		if n != c.after {
-			t.Errorf("%+v: larger after %d", c, n)
+		for range 3 {
+			n := 0
+			for full := q.full; q.full == full && n < 100; n++ {
+				q.fit(full, time.Millisecond)
+			}
+			if n != c.after {
+				t.Errorf("%+v: of %d keys after %d", c, q.full, n)
+			}
 		}
 	}
 }
 
 // TestBusyServerIsNotFar: calls that are full, and wait for each other on a server that is asked for more than it can answer,
-// do not let a server near by count as far, however long that lasts; others do, as it may have moved.
+// do not let a server near by count as far, however long that lasts, also where all are full; others do, as it may have moved. A
+// server that is far from the first call on counts as far where all are full, too.
 func TestBusyServerIsNotFar(t *testing.T) {
-	for keys, want := range map[int]bool{callKeys: false, callKeys - 1: true} {
+	for _, c := range []struct {
+		full, keys int
+		first      time.Duration
+		want       bool
+	}{
+		{callKeys, callKeys, far / 2, false}, {callKeys, callKeys - 1, far / 2, true}, {callKeys, callKeys, far, true},
+		{firstKeys, firstKeys, far / 2, false}, {firstKeys, firstKeys - 1, far / 2, true}, {firstKeys, firstKeys, far, true},
+	} {
 		q := only(unused(t, 128))
-		q.wire.connections, q.flights = 20, inFlight(depth)
-		q.learn(far/2, 1)
+		q.wire.connections, q.flights, q.full = 20, inFlight(depth), c.full
+		q.learn(c.first, c.keys)
 		for range 3 * memory {
-			q.learn(12*far, keys)
+			q.learn(12*far, c.keys)
 		}
-		if got := q.ready(); got != want {
-			t.Errorf("calls of %d keys: far %v", keys, got)
+		if got := q.ready(); got != c.want || q.full != c.full {
+			t.Errorf("%+v: far %v, full calls have %d keys", c, got, q.full)
 		}
 	}
 }
@@ -546,18 +558,21 @@ func TestCallsWithoutAnAnswerAreNotInTime(t *testing.T) {
 }
 
 // TestCallsBehindASlowOneSayNothing: a call that was sent before an answer made calls smaller is no failure when it is slow, with an
-// answer or without; one that was sent later is, and one whose connection ends. While the earlier ones are in flight, a server that is far gets no more than one near by.
+// answer or without, or with the client's own error; one that was sent later is, and one whose connection ends. While the earlier ones are in flight, a server that is far gets no more than one near by.
 func TestCallsBehindASlowOneSayNothing(t *testing.T) {
-	for i := range 3 {
-		answered, ended := i > 0, i > 1
+	for i := range 4 {
+		answered, ended, gaveUp := i > 0, i == 2, i == 3
 		synctest.Test(t, func(t *testing.T) {
 			l, ends := unused(t, 128), false
 			q := only(l)
 			q.wire.connections, q.learnt, q.least, q.before = 20, sure, far, far
 			q.wire.lua = lua.NewClient(process(func(_ context.Context, cmd redis.Cmder) error {
 				time.Sleep(l.wire.fair + 1)
-				if ends {
+				switch {
+				case ends:
 					return io.EOF
+				case gaveUp:
+					return context.DeadlineExceeded
 				}
 				cmd.(interface{ SetVal([]int64) }).SetVal(granted)
 				return nil
@@ -570,7 +585,9 @@ func TestCallsBehindASlowOneSayNothing(t *testing.T) {
 				f.callers, f.sent, f.deadline = 1, sent, time.Now().Add(time.Hour)
 				f.ticket, _ = q.breaker.Acquire()
 				if answered {
-					_, _ = f.send()
+					if class, err := f.send(); (err != nil) != (ends || gaveUp) || (class != breaker.ClassOK) != (err != nil) {
+						t.Errorf("ended %v, gave up %v: noted as %v, %v", ends, gaveUp, class, err)
+					}
 					return
 				}
 				f.sending.state.Store(1)
@@ -598,7 +615,7 @@ func TestCallsBehindASlowOneSayNothing(t *testing.T) {
 				slow(before)
 			}
 			if s := q.breaker.Snapshot(); s.State != breaker.Closed || s.LastFailure != breaker.ClassOK {
-				t.Errorf("answered %v, ended %v: %+v", answered, ended, s)
+				t.Errorf("answered %v, ended %v, gave up %v: %+v", answered, ended, gaveUp, s)
 			}
 			ends = ended
 			for range 10 {
@@ -609,7 +626,7 @@ func TestCallsBehindASlowOneSayNothing(t *testing.T) {
 				slow(sent)
 			}
 			if s := q.breaker.State(); s != breaker.Open {
-				t.Errorf("answered %v, ended %v: %v", answered, ended, s)
+				t.Errorf("answered %v, ended %v, gave up %v: %v", answered, ended, gaveUp, s)
 			}
 			q.flights = nil
 		})

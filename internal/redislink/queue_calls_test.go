@@ -361,22 +361,22 @@ func TestFirstIsOneThatIsAnswered(t *testing.T) {
 	})
 }
 
-// TestFarCallsWaitForWhatIsLeft: a call that was too large holds up those to a server that is far also where it is the only one
-// in flight, and the callers of the others are being answered; where all calls have ended, none does.
+// TestFarCallsWaitForWhatIsLeft: a call that was too large holds up those to a server that is far also where it is the only one of its time,
+// or in flight while the callers of the others are being answered; where all calls have ended, none does.
 func TestFarCallsWaitForWhatIsLeft(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
 		flying, landing int
-		sent            time.Duration
+		first           time.Duration // when it was sent
 		ready           bool
 	}{
-		{1, depth - 1, -1, false}, {1, depth - 1, 0, true}, {0, depth, 0, true},
+		{depth, 0, -1, false}, {1, depth - 1, -1, false}, {1, depth - 1, 0, true}, {0, depth, 0, true},
 	} {
 		q := only(unused(t, 128))
 		q.wire.connections, q.learnt, q.least, q.before = 20, sure, far, far
 		q.flights, q.landing, q.smaller = inFlight(c.flying), c.landing, now
-		for _, f := range q.flights {
-			f.sent = now.Add(c.sent)
+		for i, f := range q.flights {
+			f.sent = now.Add(c.first + time.Duration(i))
 		}
 		if got := q.ready(); got != c.ready {
 			t.Errorf("%+v: ready %v", c, got)
@@ -443,6 +443,28 @@ func works(br *breaker.Breaker) {
 	for range 100 {
 		k, _ := br.Acquire()
 		k.Done(breaker.ClassOK, 0)
+	}
+}
+
+// TestFarSoonNearAtOnce: a server counts as far after its first calls, and as near as soon as one call is short, however far it was.
+func TestFarSoonNearAtOnce(t *testing.T) {
+	q := only(unused(t, 128))
+	q.wire.connections, q.flights = 20, inFlight(depth)
+	for i := range sure {
+		if q.ready() {
+			t.Errorf("far after %d calls", i)
+		}
+		q.learn(far, 1)
+	}
+	if !q.ready() {
+		t.Errorf("not far after %d calls", sure)
+	}
+	for least, want := range map[time.Duration]bool{far: true, far - 1: false} {
+		q := only(unused(t, 128))
+		q.wire.connections, q.flights, q.learnt, q.before, q.least = 20, inFlight(depth), sure, far, 2*far
+		if q.learn(least, 1); q.ready() != want {
+			t.Errorf("after a call of %v: far %v", least, !want)
+		}
 	}
 }
 
@@ -524,7 +546,9 @@ func TestSilenceBeforeLittleTime(t *testing.T) {
 func TestPeeksWithoutAnAnswer(t *testing.T) {
 	for _, cost := range []int64{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
-			q := only(unused(t, 128))
+			l := unused(t, 128)
+			q := only(l)
+			l.wire.lua = lua.NewClient(&doer{answers: []any{granted}})
 			silent := func(n int) {
 				for range n {
 					o := decision(gcraArgs, "k", cost)
@@ -540,8 +564,10 @@ func TestPeeksWithoutAnAnswer(t *testing.T) {
 			}
 			works(q.breaker)
 			silent(9) // ten open it
-			k, _ := q.breaker.Acquire()
-			k.Report(breaker.ClassOK, breaker.ProofRead, 0)
+			peek := decision(gcraArgs, "k", 0)
+			if fly(l, peek); peek.Class != breaker.ClassOK {
+				t.Fatalf("the peek: %v, %v", peek.Class, peek.Err)
+			}
 			silent(9)
 			if isOpen := q.breaker.State() != breaker.Closed; isOpen != (cost > 0) {
 				t.Errorf("of %d units: open %v", cost, isOpen)
@@ -558,6 +584,26 @@ func TestUnsentCallsWereNotTooLarge(t *testing.T) {
 	if q.depart(&Op{state: flying, flight: f}, context.Canceled); q.full != callKeys {
 		t.Errorf("calls of %d keys", q.full)
 	}
+}
+
+// TestSilenceBeginsWithItsFirstCall: calls that are asked for in the silence do not let it begin again.
+func TestSilenceBeginsWithItsFirstCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := only(unused(t, 128))
+		q.learnt = 1
+		for i := range 4 {
+			f := q.unused.New().(*flight)
+			o := decision(gcraArgs, "a", 1)
+			o.deadline = time.Now().Add(q.wire.fair / 2)
+			f.add(o)
+			f.callers, f.sent = 1, time.Now().Add(-time.Hour) // of its use before
+			ticket, _ := q.breaker.Acquire()
+			if !q.begin(f, ticket) || f.probes != (i == 3) || !f.sent.Equal(time.Now()) {
+				t.Errorf("call %d: outlives its callers: %v, sent %v ago", i, f.probes, time.Since(f.sent))
+			}
+			time.Sleep(2 * silence / 5)
+		}
+	})
 }
 
 // TestCallersBehindASlowCall: calls that were sent before others became smaller are no failures when one of several callers leaves

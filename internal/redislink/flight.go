@@ -46,6 +46,7 @@ type flight struct {
 	last     map[string]place // the last place of an id
 	peeks    bool             // nothing but peeks
 	frees    bool             // an Op of it gives a permit back: it is sent also when all callers have left
+	filled   bool             // one more did not fit
 
 	cmds    []lua.Command
 	errs    []error
@@ -94,24 +95,32 @@ func (f *flight) clear() {
 	clear(f.errs)
 	f.ops, f.of, f.cmds, f.errs = f.ops[:0], f.of[:0], f.cmds[:0], f.errs[:0]
 	f.used, f.space, f.work, f.took, f.served, f.answered, f.crossedSlots = 0, 0, 0, 0, 0, false, false
-	f.peeks, f.frees, f.own = true, false, false
+	f.peeks, f.frees, f.own, f.filled = true, false, false, false
 	f.ticket, f.deadline = breaker.Ticket{}, time.Time{}
 	f.sending.state.Store(unsent)
 }
 
-// keys is how many of its places are taken.
-func (f *flight) keys() int { return f.space / callKeys }
+// keys is how many of its places are taken: all of them where one more did not fit, as those of requests for several limits, or
+// much work.
+func (f *flight) keys() int {
+	if f.filled {
+		return max(f.room, f.space/callKeys)
+	}
+	return f.space / callKeys
+}
 
 // add gives o a place, and reports whether there was one.
 func (f *flight) add(o *Op) bool {
 	work := o.work()
 	if len(f.ops) > 0 && f.work+work > callWork {
+		f.filled = true
 		return false
 	}
 	at, ok := f.join(o, work)
 	if !ok {
 		space := o.space(f.room)
 		if f.space > 0 && f.space+space > callKeys*f.room {
+			f.filled = true
 			return false
 		}
 		c := f.commandFor(o, work)

@@ -162,6 +162,42 @@ func TestCallsGrow(t *testing.T) {
 	}
 }
 
+// TestCallWithoutRoomIsFull: a call that has no room for one more counts as full, with fewer keys too.
+func TestCallWithoutRoomIsFull(t *testing.T) {
+	q, a, log := only(unused(t, 128)), args(t, algo.GCRA), *args(t, algo.SlidingWindowLog)
+	log.Cap = 10_000
+	several := func(id string) *Op { return &Op{ID: id, All: []lua.Item{{Params: *a}, {Params: *a}, {Params: *a}}} }
+	heavy := func(id string) *Op { return decision(&log, id, callWork/8) }
+	for name, c := range map[string]struct {
+		request       func(id string) *Op
+		room, waiting int
+		requests      int // of the call
+		keys          int // that it counts as
+	}{
+		"one more fits":    {several, callKeys, 20, 21, 63},
+		"three keys":       {several, callKeys, 21, 21, 64},
+		"more than a call": {several, 2, 1, 1, 3},
+		"work":             {heavy, callKeys, 7, 8, 8},
+		"too much work":    {heavy, callKeys, 8, 8, 64},
+		"room for less":    {heavy, callKeys / 2, 8, 8, 32},
+		"one alone":        {heavy, 1, 1, 1, 1},
+	} {
+		q.full = c.room
+		for i := range c.waiting {
+			o := c.request(fmt.Sprint(i))
+			o.deadline = time.Now().Add(time.Hour)
+			q.waiting.push(o)
+		}
+		q.mu.Lock()
+		f := q.gather(c.request("first"))
+		q.waiting = fifo{}
+		q.mu.Unlock()
+		if len(f.ops) != c.requests || f.keys() != c.keys {
+			t.Errorf("%s: %d requests, which count as %d keys", name, len(f.ops), f.keys())
+		}
+	}
+}
+
 // TestAllStuckIsAtOnce: where every call that may be under way has lost its
 // callers, waiting for a turn is in vain; where one has not, it is not.
 func TestAllStuckIsAtOnce(t *testing.T) {

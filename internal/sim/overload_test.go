@@ -208,3 +208,71 @@ func TestManyCallsToAFarServer(t *testing.T) {
 		})
 	}
 }
+
+// TestCallsWithoutRoomAreInTime: a call may have no room for one more although it has fewer keys than a full one: requests for
+// several limits do not divide it, or logs have as much work as a call may have. Those become smaller and larger as others do.
+func TestCallsWithoutRoomAreInTime(t *testing.T) {
+	long(t)
+	const lasts = time.Second / 2
+	gcra, log := limiter.GCRA(limiter.PerSecond(100), 100), limiter.SlidingWindowLog(limiter.PerSecond(10_000))
+	for _, c := range []struct {
+		shape  Shape
+		limit  limiter.Limit
+		limits int // of a request, each of which is a key
+		cost   limiter.Cost
+		each   time.Duration
+		most   int // requests that the servers can decide
+	}{
+		{Single, gcra, 3, 1, 500 * time.Microsecond, 330},
+		{Single, log, 1, 400, 2500 * time.Microsecond, 200},  // 10 fill a call
+		{Cluster, gcra, 5, 1, 20 * time.Microsecond, 12_500}, // with a command for each
+	} {
+		standingOn(t, c.shape, 1, 1, c.limit, func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+			var parts []limiter.Part
+			for i := range c.limits {
+				lim, err := limiter.New(l.clients[0], c.limit, limiter.WithPrefix(fmt.Sprint("limit", i)), limiter.WithLogger(slog.New(slog.DiscardHandler)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer lim.Close()
+				parts = append(parts, limiter.Part{Name: fmt.Sprint(i), Limiter: lim})
+			}
+			several, err := limiter.NewMulti(parts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 200 { // all servers are known
+				if _, err := several.Allow(t.Context(), fmt.Sprint("first", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, s := range l.servers {
+				s.set(func(h *Health) { h.Each = c.each })
+			}
+			first := parts[0].Limiter
+			before, start := first.Health(), time.Now()
+			var wg sync.WaitGroup
+			for i := range 2000 {
+				wg.Go(func() {
+					for time.Since(start) < lasts {
+						began := time.Now()
+						if res, err := several.Allow(t.Context(), fmt.Sprint("user:", i), c.cost); err != nil || !res.Allowed || time.Since(began) > 50*time.Millisecond {
+							t.Errorf("%+v, %v, after %v", res, err, time.Since(began))
+						}
+						time.Sleep(20 * time.Millisecond)
+					}
+				})
+			}
+			wg.Wait()
+			h := first.Health()
+			for i, srv := range h.Servers {
+				if srv.State != breaker.Closed || srv.Since != before.Servers[i].Since {
+					t.Errorf("%+v: Health says %+v", c, srv)
+				}
+			}
+			if n := h.Decisions[limiter.SourceRedis] - before.Decisions[limiter.SourceRedis]; n < uint64(c.most)*7/10 {
+				t.Errorf("%+v: Redis made %d decisions", c, n)
+			}
+		})
+	}
+}

@@ -83,7 +83,7 @@ func TestCallsBeforeLargerOnesCount(t *testing.T) {
 		f.sent = time.Now().Add(-time.Second)
 	}
 	for range depth {
-		q.learn(far, firstKeys)
+		q.learn(time.Time{}, far, firstKeys)
 	}
 	if q.full != 2*firstKeys || !q.ready() || q.outdated(q.flights[0]) {
 		t.Errorf("full calls have %d keys; ready: %v; says nothing: %v", q.full, q.ready(), q.outdated(q.flights[0]))
@@ -106,7 +106,7 @@ func TestFarSoonNearAtOnce(t *testing.T) {
 		if q.ready() {
 			t.Errorf("far after %d calls", i)
 		}
-		q.learn(far, 1)
+		q.learn(time.Time{}, far, 1)
 	}
 	if !q.ready() {
 		t.Errorf("not far after %d calls", sure)
@@ -114,7 +114,7 @@ func TestFarSoonNearAtOnce(t *testing.T) {
 	for least, want := range map[time.Duration]bool{far: true, far - 1: false} {
 		q := only(unused(t, 128))
 		q.wire.connections, q.flights, q.learnt, q.before, q.least = 20, inFlight(depth), sure, far, 2*far
-		if q.learn(least, 1); q.ready() != want {
+		if q.learn(time.Time{}, least, 1); q.ready() != want {
 			t.Errorf("after a call of %v: far %v", least, !want)
 		}
 	}

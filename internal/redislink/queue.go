@@ -78,6 +78,7 @@ type queue struct {
 	full    int           // how many keys fill a call: fewer than callKeys where the answers to so many were slow
 	good    int           // full calls of which none was slow, since full was changed
 	slowed  bool          // a full call was slow
+	inTime  time.Time     // when the last full call was sent that was answered in the time that an answer may take
 	smaller time.Time     // when an answer that was slow last made full calls smaller
 	// The shortest of all calls since the last recent%memory that were not full, and of those in which the memory before were.
 	least, before time.Duration
@@ -302,7 +303,7 @@ func (q *queue) depart(o *Op, why error) departure {
 		if !f.frees && f.sending.withdraw() && why == errBudget { //nolint:errorlint // the same
 			d.why = errUnsent
 		} else if why == errBudget && d.took > q.wire.fair { //nolint:errorlint // the same; sooner it may still be in time
-			q.fit(f.keys(), d.took)
+			q.fit(f.sent, d.took, f.keys())
 		}
 		close(f.gone)
 		q.stuck++
@@ -375,8 +376,8 @@ func (q *queue) asking() int {
 	return n
 }
 
-// learn notes how long a call of so many keys took. mu is held.
-func (q *queue) learn(took time.Duration, keys int) {
+// learn notes when a call of so many keys was sent, and how long it took. mu is held.
+func (q *queue) learn(sent time.Time, took time.Duration, keys int) {
 	if keys >= callKeys {
 		q.each = took / time.Duration(keys)
 	}
@@ -390,7 +391,7 @@ func (q *queue) learn(took time.Duration, keys int) {
 	q.least = min(q.least, took)
 	q.learnt++
 	full := q.full
-	if q.fit(keys, took); q.full < full {
+	if q.fit(sent, took, keys); q.full < full {
 		q.smaller = time.Now()
 	}
 }
@@ -407,11 +408,15 @@ func (q *queue) outdated(f *flight) bool {
 // for a full one answers, and the breaker would open for nothing but that: full ones become half as large, and then again
 // a little larger with every few, as many as are in flight at least, while half of the time is left: else all of these
 // would be slow one after the other. To a server that is far, they are enough to open the breaker. mu is held.
-func (q *queue) fit(keys int, took time.Duration) {
+func (q *queue) fit(sent time.Time, took time.Duration, keys int) {
+	slow := took > q.wire.fair
+	if keys >= q.full && !slow && sent.After(q.inTime) {
+		q.inTime = sent
+	}
 	switch {
-	case keys < q.full:
+	case keys < q.full, slow && sent.Before(q.inTime): // one as large that was sent later was in time
 		return // it was not slow, or quick, for its size
-	case took > q.wire.fair:
+	case slow:
 		q.full, q.good, q.slowed = max(1, min(q.full, keys/2)), 0, true
 	case q.full == callKeys:
 	case !q.slowed: // how far away the server is says nothing of a larger one
@@ -573,7 +578,7 @@ func (q *queue) finish(f *flight) *flight {
 		q.stuck--
 	}
 	if f.answered {
-		q.learn(f.took, f.keys())
+		q.learn(f.sent, f.took, f.keys())
 		q.asked = time.Time{}
 	}
 	i := slices.Index(q.flights, f)

@@ -486,7 +486,7 @@ func TestFullCalls(t *testing.T) {
 		q := newQueue(&wire{fair: 20 * ms}, "", nil, c.sameSlot)
 		q.least, q.each = c.least, 1 // a key takes the server nothing
 		for i, s := range c.steps {
-			if q.fit(s.keys, s.took); q.full != s.want || q.room() != s.want {
+			if q.fit(time.Time{}, s.took, s.keys); q.full != s.want || q.room() != s.want {
 				t.Fatalf("%s, step %d: full calls have %d keys, the next one has room for %d, not %d", name, i, q.full, q.room(), s.want)
 			}
 		}
@@ -509,11 +509,39 @@ func TestFullCallsGrowWithTheirAnswers(t *testing.T) {
 		for range 3 {
 			n := 0
 			for full := q.full; q.full == full && n < 100; n++ {
-				q.fit(full, time.Millisecond)
+				q.fit(time.Time{}, time.Millisecond, full)
 			}
 			if n != c.after {
 				t.Errorf("%+v: of %d keys after %d", c, q.full, n)
 			}
+		}
+	}
+}
+
+// TestLateByItself: a full call that is slow, while one that was sent after it was in time, says nothing of how large they are.
+func TestLateByItself(t *testing.T) {
+	const ms = time.Millisecond
+	start := time.Now()
+	at := func(i int) time.Time { return start.Add(time.Duration(i) * ms) }
+	for i, c := range []struct {
+		sent int // of one that was answered
+		took time.Duration
+		keys int
+		want int // after one that was sent at 10 ms was slow
+	}{
+		{11, ms, callKeys, callKeys},
+		{10, ms, callKeys, callKeys / 2},     // at the same time
+		{9, ms, callKeys, callKeys / 2},      // before it
+		{11, ms, callKeys - 1, callKeys / 2}, // is smaller
+		{11, 20 * ms, callKeys, callKeys},
+		{11, 20*ms + 1, callKeys, callKeys / 2}, // was slow as well
+	} {
+		q := newQueue(&wire{fair: 20 * ms}, "", nil, false)
+		q.learn(at(c.sent), c.took, c.keys)
+		q.full, q.smaller = callKeys, time.Time{}
+		q.learn(at(1), ms, callKeys) // one that comes late is not the last one that was sent
+		if q.learn(at(10), 21*ms, callKeys); q.full != c.want || q.smaller.IsZero() != (c.want == callKeys) {
+			t.Errorf("case %d: full calls have %d keys, smaller since %v", i, q.full, q.smaller)
 		}
 	}
 }
@@ -532,9 +560,9 @@ func TestBusyServerIsNotFar(t *testing.T) {
 	} {
 		q := only(unused(t, 128))
 		q.wire.connections, q.flights, q.full = 20, inFlight(depth), c.full
-		q.learn(c.first, c.keys)
+		q.learn(time.Time{}, c.first, c.keys)
 		for range 3 * memory {
-			q.learn(12*far, c.keys)
+			q.learn(time.Time{}, 12*far, c.keys)
 		}
 		if got := q.ready(); got != c.want || q.full != c.full {
 			t.Errorf("%+v: far %v, full calls have %d keys", c, got, q.full)
@@ -607,7 +635,7 @@ func TestCallsBehindASlowOneSayNothing(t *testing.T) {
 				t.Error("not ready")
 			}
 			time.Sleep(time.Second)
-			q.learn(l.wire.fair+1, callKeys)
+			q.learn(time.Time{}, l.wire.fair+1, callKeys)
 			if q.full != callKeys/2 || q.ready() {
 				t.Errorf("full calls have %d keys; ready: %v", q.full, q.ready())
 			}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -275,4 +276,63 @@ func TestCallsWithoutRoomAreInTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCallsLateByChance: where single calls to a server that is far are late and those sent after them are not, it is not because of their
+// size. They do not become smaller, and as many fly as before.
+func TestCallsLateByChance(t *testing.T) {
+	long(t)
+	const lasts, each = time.Second, 5 * time.Microsecond
+	standingOn(t, Single, 1, 1, limiter.GCRA(limiter.PerSecond(100), 100), func(int) time.Duration { return 3 * time.Millisecond }, func(t *testing.T, l *lines) {
+		var writes atomic.Int64
+		rdb := redis.NewClient(&redis.Options{
+			Addr: l.srv.address(), Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 100, ContextTimeoutEnabled: true,
+			Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
+				c, err := l.net.dial(ctx, "p0", addr)
+				return &late{c, &writes}, err
+			},
+		})
+		defer rdb.Close()
+		lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(100), 100), limiter.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lim.Close()
+		for i := range 200 { // how far it is, is known
+			if _, err := lim.Allow(t.Context(), fmt.Sprint("first", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.srv.set(func(h *Health) { h.Each = each })
+		before, start := lim.Health().Decisions[limiter.SourceRedis], time.Now()
+		var wg sync.WaitGroup
+		for i := range 5000 {
+			wg.Go(func() {
+				for time.Since(start) < lasts {
+					if _, err := lim.Allow(t.Context(), fmt.Sprint("user:", i)); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		h := lim.Health()
+		if n := h.Decisions[limiter.SourceRedis] - before; h.Servers[0].State != breaker.Closed || n < 120_000 {
+			t.Errorf("Redis made %d decisions: %+v", n, h.Servers[0])
+		}
+	})
+}
+
+// late makes every thirtieth write 200 ms late.
+type late struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c *late) Write(b []byte) (int, error) {
+	if c.writes.Add(1)%30 == 0 {
+		time.Sleep(200 * time.Millisecond)
+	}
+	return c.Conn.Write(b)
 }

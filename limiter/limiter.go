@@ -106,7 +106,7 @@ func NewLocal(limit Limit, opts ...LocalOption) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	alone := &local{store: inprocess.NewStore(c.MaxLocalKeys), closed: make(chan struct{})}
+	alone := &local{store: inprocess.NewStore(c.MaxLocalKeys), ended: make(chan struct{})}
 	l := &Limiter{hook: c.Decision, engine: alone, alone: alone}
 	return l, l.limits.configure(limit, c)
 }

@@ -154,15 +154,16 @@ func WithFunctions() RedisOption {
 // WithBreaker sets when the circuit breakers open and for how long. Fields left
 // zero have the defaults of breaker.Settings, except these: OpenMax is 5 s,
 // SlowCall half of the budget (all of it for a sampled limiter, as no caller waits for its
-// reports; the time that a new connection takes does not count), ProbeTimeout a little more than the budget. A call that was not answered in seven
-// eighths of the budget is slow whatever SlowCall says. A probe of a decision takes two round
-// trips within the budget: with a SlowCall of more than half of it, a server whose answers take
-// longer than that half does not return after an outage.
+// reports; the time that a new connection takes does not count), ProbeTimeout a quarter more
+// than the budget. A call that was not answered in seven eighths of the budget is slow whatever
+// SlowCall says, so it cannot be turned off: a longer one leaves only that rule. A probe of a
+// decision takes two round trips within the budget: with a SlowCall of more than half of it, a
+// server whose answers take longer than that half does not return after an outage.
 func WithBreaker(s breaker.Settings) RedisOption {
 	return options.Set(func(c *config) { c.Link.Breaker = s }, nil)
 }
 
-// WithLogger sets where changes of state are logged, by default slog.Default.
+// WithLogger sets where changes of state are logged, by default and for nil slog.Default.
 // Nothing is logged per decision.
 func WithLogger(l *slog.Logger) RedisOption {
 	return options.Set(func(c *config) { c.Link.Logger = l }, nil)
@@ -203,7 +204,7 @@ func WithLimitFor(of func(ctx context.Context, key string) Limit) LocalOption {
 }
 
 // WithMaxLocalKeys bounds how many keys the in-process limiters remember, by
-// default 100,000, at about 200 bytes each, 280 of a window in an outage; the sliding window log needs 16 more
+// default 100,000, at least 1, at about 200 bytes each, 280 of a window in an outage; the sliding window log needs 16 more
 // for each time at which it admitted something within the window. With Redis, a limiter has such
 // keys in an outage; else it notes what Redis said of up to 32,768 keys, in at most 2 MB.
 func WithMaxLocalKeys(n int) LocalOption { return options.LocalKeys[DecisionInfo](n) }

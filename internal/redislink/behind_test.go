@@ -2,7 +2,9 @@ package redislink
 
 import (
 	"context"
+	"encoding"
 	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/breaker"
+	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/lua"
 )
 
@@ -61,7 +64,7 @@ func TestProbeBehindASlowCall(t *testing.T) {
 			if answered {
 				_, _ = f.send()
 			} else {
-				f.sending.state.Store(sent)
+				write(f)
 				time.Sleep(l.wire.fair + 1)
 				d := q.depart(o, errBudget)
 				q.report(t.Context(), &d)
@@ -83,7 +86,7 @@ func TestCallsBeforeLargerOnesCount(t *testing.T) {
 		f.sent = time.Now().Add(-time.Second)
 	}
 	for range depth {
-		q.learn(time.Time{}, far, firstKeys)
+		q.learn(time.Time{}, far, far, firstKeys)
 	}
 	if q.full != 2*firstKeys || !q.ready() || q.outdated(q.flights[0]) {
 		t.Errorf("full calls have %d keys; ready: %v; says nothing: %v", q.full, q.ready(), q.outdated(q.flights[0]))
@@ -106,7 +109,7 @@ func TestFarSoonNearAtOnce(t *testing.T) {
 		if q.ready() {
 			t.Errorf("far after %d calls", i)
 		}
-		q.learn(time.Time{}, far, 1)
+		q.learn(time.Time{}, far, far, 1)
 	}
 	if !q.ready() {
 		t.Errorf("not far after %d calls", sure)
@@ -114,7 +117,7 @@ func TestFarSoonNearAtOnce(t *testing.T) {
 	for least, want := range map[time.Duration]bool{far: true, far - 1: false} {
 		q := only(unused(t, 128))
 		q.wire.connections, q.flights, q.learnt, q.before, q.least = 20, inFlight(depth), sure, far, 2*far
-		if q.learn(time.Time{}, least, 1); q.ready() != want {
+		if q.learn(time.Time{}, least, least, 1); q.ready() != want {
 			t.Errorf("after a call of %v: far %v", least, !want)
 		}
 	}
@@ -208,7 +211,7 @@ func TestPeeksWithoutAnAnswer(t *testing.T) {
 					f.add(o)
 					f.callers, f.sent = 1, time.Now()
 					f.ticket, _ = q.breaker.Acquire()
-					f.sending.state.Store(sent)
+					write(f)
 					time.Sleep(q.wire.fair)
 					d := q.depart(o, errBudget)
 					q.report(t.Context(), &d)
@@ -306,7 +309,7 @@ func TestCallThatAllLeftIsNotedAsSlow(t *testing.T) {
 		f.add(o)
 		f.callers, f.sent, f.deadline = 1, time.Now(), o.deadline
 		f.ticket, _ = q.breaker.Acquire()
-		f.sending.state.Store(sent)
+		write(f)
 		q.depart(o, context.Canceled)
 		if class, err := f.send(); class != breaker.ClassSlow || !errors.Is(err, context.DeadlineExceeded) || f.answered {
 			t.Errorf("noted as %v, %v", class, err)
@@ -315,4 +318,56 @@ func TestCallThatAllLeftIsNotedAsSlow(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
+}
+
+// TestTimeBeforeTheWriteSaysNothingOfTheSize: what a full call waits for a connection makes no other one smaller, and counts neither
+// as the time of its keys nor as the distance of the server, only for those who have less time left. What it takes after the client wrote it counts, with an answer or without.
+func TestTimeBeforeTheWriteSaysNothingOfTheSize(t *testing.T) {
+	for _, c := range []struct {
+		before, after time.Duration // the write, beyond the time that an answer may take
+		answered      bool
+		full          int
+	}{
+		{1, -1, true, callKeys}, {1, 0, true, callKeys}, {-1, 1, true, callKeys / 2},
+		{1, -1, false, callKeys}, {1, 0, false, callKeys}, {-1, 1, false, callKeys / 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := unused(t, 128)
+			q, a, before, after := only(l), args(t, algo.GCRA), l.wire.fair+c.before, l.wire.fair+c.after
+			l.wire.lua = lua.NewClient(process(func(_ context.Context, cmd redis.Cmder) error {
+				time.Sleep(before)
+				for _, arg := range cmd.Args() {
+					if m, ok := arg.(encoding.BinaryMarshaler); ok {
+						_, _ = m.MarshalBinary()
+					}
+				}
+				time.Sleep(after)
+				if !c.answered {
+					return context.DeadlineExceeded
+				}
+				out := granted[:1:1]
+				for range callKeys {
+					out = append(out, granted[1])
+				}
+				cmd.(interface{ SetVal([]int64) }).SetVal(out)
+				return nil
+			}))
+			var ops []*Op
+			for i := range callKeys {
+				ops = append(ops, decision(a, strconv.Itoa(i), 1))
+				if !c.answered {
+					ops[i].deadline = time.Now().Add(before + after)
+				}
+			}
+			q.wakeAt(ops[0].deadline)
+			fly(l, ops...)
+			synctest.Wait()
+			if q.full != c.full {
+				t.Errorf("%+v: full calls have %d keys", c, q.full)
+			}
+			if c.answered && (q.each != after/callKeys || q.least != after || q.trip != (before+after)/8) {
+				t.Errorf("%+v: %v for each key, %v at least, a trip of %v", c, q.each, q.least, q.trip)
+			}
+		})
+	}
 }

@@ -169,7 +169,7 @@ func TestRoundTrips(t *testing.T) {
 	for i, c := range []struct{ took, trip, least time.Duration }{
 		{800, 100, 800}, {900, 200, 800}, {200, 200, 200}, {1000, 300, 200}, {50, 50, 50}, {50, 50, 50}, {130, 60, 50},
 	} {
-		if q.learn(time.Time{}, c.took, 1); q.trip != c.trip || q.least != c.least || q.learnt != uint64(i+1) {
+		if q.learn(time.Time{}, c.took, c.took, 1); q.trip != c.trip || q.least != c.least || q.learnt != uint64(i+1) {
 			t.Errorf("%d: %v, %v after %d calls; want %v, %v", i, q.trip, q.least, q.learnt, c.trip, c.least)
 		}
 	}

@@ -406,7 +406,7 @@ func TestWithdrawnForAll(t *testing.T) {
 			f.ticket, _ = q.breaker.Acquire()
 			f.sent = time.Now()
 			if written {
-				f.sending.state.Store(sent)
+				write(f)
 			}
 			for i, o := range ops {
 				o.ctx, o.done, o.deadline = ctx, make(chan struct{}, 1), f.sent.Add(l.wire.budget+time.Duration(i)*l.wire.budget/(2*soon))

@@ -73,7 +73,7 @@ type queue struct {
 	timer   *time.Timer
 	wake    time.Time     // when it fires; zero when it does not
 	asked   time.Time     // when the first call since the last answer was sent; zero if none was
-	trip    time.Duration // about the least recent round trip
+	trip    time.Duration // about the least recent round trip, with the time until it was written
 	each    time.Duration // the part of a key in that of the last full call
 	full    int           // how many keys fill a call: fewer than callKeys where the answers to so many were slow
 	good    int           // full calls of which none was slow, since full was changed
@@ -302,8 +302,8 @@ func (q *queue) depart(o *Op, why error) departure {
 	if d.last {
 		if !f.frees && f.sending.withdraw() && why == errBudget { //nolint:errorlint // the same
 			d.why = errUnsent
-		} else if why == errBudget && d.took > q.wire.fair { //nolint:errorlint // the same; sooner it may still be in time
-			q.fit(f.sent, d.took, f.keys())
+		} else if served := d.took - f.sending.after(f.sent); why == errBudget && served > q.wire.fair { //nolint:errorlint // the same; sooner it may still be in time
+			q.fit(f.sent, served, f.keys())
 		}
 		close(f.gone)
 		q.stuck++
@@ -376,22 +376,23 @@ func (q *queue) asking() int {
 	return n
 }
 
-// learn notes when a call of so many keys was sent, and how long it took. mu is held.
-func (q *queue) learn(sent time.Time, took time.Duration, keys int) {
+// learn notes when a call of so many keys was sent, how long it took, and how much of that after the client wrote it: what it waited
+// for a connection says nothing of its size, nor how far the server is. mu is held.
+func (q *queue) learn(sent time.Time, took, served time.Duration, keys int) {
 	if keys >= callKeys {
-		q.each = took / time.Duration(keys)
+		q.each = served / time.Duration(keys)
 	}
 	q.trip = min(took, q.trip+(took-q.trip)/8)
 	if keys < q.full || q.learnt == 0 { // others wait behind full ones, where more is asked for than is answered: the server has not moved away
 		if q.recent%memory == 0 {
-			q.before, q.least = q.least, took
+			q.before, q.least = q.least, served
 		}
 		q.recent++
 	}
-	q.least = min(q.least, took)
+	q.least = min(q.least, served)
 	q.learnt++
 	full := q.full
-	if q.fit(sent, took, keys); q.full < full {
+	if q.fit(sent, served, keys); q.full < full {
 		q.smaller = time.Now()
 	}
 }
@@ -404,7 +405,7 @@ func (q *queue) outdated(f *flight) bool {
 	return f.sent.Before(q.smaller)
 }
 
-// fit notes whether a call of so many keys was answered in the time that an answer may take. A server that needs longer
+// fit notes whether a call of so many keys was answered in the time that an answer may take, from when it was written. A server that needs longer
 // for a full one answers, and the breaker would open for nothing but that: full ones become half as large, and then again
 // a little larger with every few, as many as are in flight at least, while half of the time is left: else all of these
 // would be slow one after the other. To a server that is far, they are enough to open the breaker. mu is held.
@@ -578,7 +579,7 @@ func (q *queue) finish(f *flight) *flight {
 		q.stuck--
 	}
 	if f.answered {
-		q.learn(f.sent, f.took, f.keys())
+		q.learn(f.sent, f.took, f.served, f.keys())
 		q.asked = time.Time{}
 	}
 	i := slices.Index(q.flights, f)

@@ -130,8 +130,8 @@ func TestCallsGrow(t *testing.T) {
 		"several":          {4 * largeKeys, mixed, 1, false, callKeys / 2},
 	} {
 		q := only(unused(t, 128))
-		q.learn(time.Time{}, c.each*callKeys, callKeys)
-		q.learn(time.Time{}, time.Hour, callKeys-1) // not full
+		q.learn(time.Time{}, c.each*callKeys, c.each*callKeys, callKeys)
+		q.learn(time.Time{}, time.Hour, time.Hour, callKeys-1) // not full
 		q.sameSlot = c.sameSlot
 		for i := range c.waiting {
 			o := c.request(fmt.Sprint(i))
@@ -146,7 +146,7 @@ func TestCallsGrow(t *testing.T) {
 	}
 	// Half and half: they leave in their order.
 	q := only(unused(t, 128))
-	q.learn(time.Time{}, callKeys, callKeys)
+	q.learn(time.Time{}, callKeys, callKeys, callKeys)
 	for i := range 4 * largeKeys {
 		q.waiting.push(light(fmt.Sprint("light", i)))
 		q.waiting.push(decision(log, fmt.Sprint("log", i), 1))
@@ -238,12 +238,12 @@ func TestFarCallsDoNotWait(t *testing.T) {
 		{far - 1, 20, 1, depth, false},
 	} {
 		q, a := only(unused(t, 128)), args(t, algo.GCRA)
-		q.learn(time.Time{}, 0, 1)
+		q.learn(time.Time{}, 0, 0, 1)
 		for range memory {
-			q.learn(time.Time{}, c.trip, 1)
+			q.learn(time.Time{}, c.trip, c.trip, 1)
 		}
 		for range memory {
-			q.learn(time.Time{}, c.trip+time.Second, 1)
+			q.learn(time.Time{}, c.trip+time.Second, c.trip+time.Second, 1)
 		}
 		q.wire.connections, q.flights = c.connections, inFlight(c.flying)
 		for range c.waiting {

@@ -62,6 +62,9 @@ func inFlight(n int) []*flight {
 	return all
 }
 
+// write notes that f is written now.
+func write(f *flight) { _, _ = (&nonce{sending: &f.sending}).MarshalBinary() }
+
 // only is the queue of a link with one server.
 func only(l *Link) *queue { return l.servers.only.queue }
 
@@ -537,10 +540,10 @@ func TestLateByItself(t *testing.T) {
 		{11, 20*ms + 1, callKeys, callKeys / 2}, // was slow as well
 	} {
 		q := newQueue(&wire{fair: 20 * ms}, "", nil, false)
-		q.learn(at(c.sent), c.took, c.keys)
+		q.learn(at(c.sent), c.took, c.took, c.keys)
 		q.full, q.smaller = callKeys, time.Time{}
-		q.learn(at(1), ms, callKeys) // one that comes late is not the last one that was sent
-		if q.learn(at(10), 21*ms, callKeys); q.full != c.want || q.smaller.IsZero() != (c.want == callKeys) {
+		q.learn(at(1), ms, ms, callKeys) // one that comes late is not the last one that was sent
+		if q.learn(at(10), 21*ms, 21*ms, callKeys); q.full != c.want || q.smaller.IsZero() != (c.want == callKeys) {
 			t.Errorf("case %d: full calls have %d keys, smaller since %v", i, q.full, q.smaller)
 		}
 	}
@@ -560,9 +563,9 @@ func TestBusyServerIsNotFar(t *testing.T) {
 	} {
 		q := only(unused(t, 128))
 		q.wire.connections, q.flights, q.full = 20, inFlight(depth), c.full
-		q.learn(time.Time{}, c.first, c.keys)
+		q.learn(time.Time{}, c.first, c.first, c.keys)
 		for range 3 * memory {
-			q.learn(time.Time{}, 12*far, c.keys)
+			q.learn(time.Time{}, 12*far, 12*far, c.keys)
 		}
 		if got := q.ready(); got != c.want || q.full != c.full {
 			t.Errorf("%+v: far %v, full calls have %d keys", c, got, q.full)
@@ -577,7 +580,7 @@ func TestCallsWithoutAnAnswerAreNotInTime(t *testing.T) {
 	for range 100 {
 		f := newFlight(q.wire)
 		f.space, f.sent, f.callers = callKeys*q.full, time.Now(), 1
-		f.sending.state.Store(sent)
+		write(f)
 		q.depart(&Op{state: flying, flight: f}, errBudget)
 	}
 	if q.full != firstKeys || q.good != 0 {
@@ -618,7 +621,7 @@ func TestCallsBehindASlowOneSayNothing(t *testing.T) {
 					}
 					return
 				}
-				f.sending.state.Store(1)
+				write(f)
 				q.mu.Lock()
 				d := q.depart(o, errBudget)
 				q.stuck--
@@ -635,7 +638,7 @@ func TestCallsBehindASlowOneSayNothing(t *testing.T) {
 				t.Error("not ready")
 			}
 			time.Sleep(time.Second)
-			q.learn(time.Time{}, l.wire.fair+1, callKeys)
+			q.learn(time.Time{}, l.wire.fair+1, l.wire.fair+1, callKeys)
 			if q.full != callKeys/2 || q.ready() {
 				t.Errorf("full calls have %d keys; ready: %v", q.full, q.ready())
 			}

@@ -324,6 +324,65 @@ func TestCallsLateByChance(t *testing.T) {
 	})
 }
 
+// TestCallsThatWaitBeforeTheyAreWritten: where each call waits in a hook of the user's, as it would for a connection, and the
+// server answers at once, the calls stay full: the fewer there are, the more keys each must have.
+func TestCallsThatWaitBeforeTheyAreWritten(t *testing.T) {
+	long(t)
+	for _, c := range []struct {
+		waits time.Duration
+		least uint64 // decisions that Redis makes
+	}{
+		{5 * time.Millisecond, 90_000},
+		{30 * time.Millisecond, 14_000}, // longer than an answer may take
+	} {
+		standingOn(t, Single, 1, 1, limiter.GCRA(limiter.PerSecond(100), 100), func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
+			for i := range 200 {
+				if _, err := l.limiters[0].Allow(t.Context(), fmt.Sprint("first", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.srv.set(func(h *Health) { h.Each = 5 * time.Microsecond })
+			l.clients[0].(*redis.Client).AddHook(waits(c.waits))
+			before, start := l.limiters[0].Health().Decisions[limiter.SourceRedis], time.Now()
+			var wg sync.WaitGroup
+			for i := range 5000 {
+				wg.Go(func() {
+					for time.Since(start) < time.Second {
+						if _, err := l.limiters[0].Allow(t.Context(), fmt.Sprint("user:", i)); err != nil {
+							t.Error(err)
+						}
+						time.Sleep(20 * time.Millisecond)
+					}
+				})
+			}
+			wg.Wait()
+			h := l.limiters[0].Health()
+			if n := h.Decisions[limiter.SourceRedis] - before; h.Servers[0].State != breaker.Closed || n < c.least {
+				t.Errorf("after %v each: Redis made %d decisions: %+v", c.waits, n, h.Servers[0])
+			}
+		})
+	}
+}
+
+// waits is a hook that waits before each command and pipeline.
+type waits time.Duration
+
+func (w waits) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (w waits) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(time.Duration(w))
+		return next(ctx, cmd)
+	}
+}
+
+func (w waits) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		time.Sleep(time.Duration(w))
+		return next(ctx, cmds)
+	}
+}
+
 // late makes every thirtieth write 200 ms late.
 type late struct {
 	net.Conn

@@ -271,6 +271,13 @@ func (c *Client) cmd(ctx context.Context, r *run) redis.Cmder {
 			w.args[0] = evalSHARO
 		}
 	}
+	if w.gate.by != nil {
+		w.gate.script, w.gate.sha = w.args[1], nil
+		if r.form == byName {
+			w.gate.sha = r.s.bytes
+		}
+		w.args[1] = &w.gate
+	}
 	w.cmd = *redis.NewIntSliceCmd(ctx, w.args...)
 	return once{&w.cmd}
 }

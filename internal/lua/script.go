@@ -27,8 +27,9 @@ var sources embed.FS
 type Script struct {
 	name  string
 	src   string
-	sha   any  // a string, in an interface once and for all calls
-	peeks bool // it has a form that only reads
+	sha   any    // a string, in an interface once and for all calls
+	bytes []byte // of sha
+	peeks bool   // it has a form that only reads
 }
 
 func newScript(name string, files ...string) *Script {
@@ -131,7 +132,8 @@ func forAll(items []Item) *Script {
 }
 
 func named(name, src string) *Script {
-	return &Script{name: functionPrefix + name, src: src, sha: SHA(src)}
+	sha := SHA(src)
+	return &Script{name: functionPrefix + name, src: src, sha: sha, bytes: []byte(sha)}
 }
 
 // parts reads the files that make a script.

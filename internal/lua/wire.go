@@ -18,6 +18,7 @@ type wire struct {
 	cmd   redis.IntSliceCmd
 	plain *redis.IntCmd // of a command that is no script
 	stamp stamp
+	gate  gate
 }
 
 var wires = sync.Pool{New: func() any { return new(wire) }}
@@ -79,11 +80,34 @@ func (w *wire) sealKeys() {
 	w.args[2] = len(w.keys)
 }
 
-// nonce adds a nonce, which may be a string or what marshals itself.
+// nonce adds a nonce, which may be a string or what marshals itself. Where it is a Gate, the command is written when that opens.
 func (w *wire) nonce(n any) {
 	w.stamp = stamp{&w.cmd, n}
 	w.args = append(w.args, &w.stamp)
+	w.gate.by, _ = n.(Gate)
 }
+
+// Gate opens when a command may be written, or returns the error that the command gets.
+type Gate interface{ Open() error }
+
+// gate is the script of a command that is written when it opens. The script stands before the keys: a command that is not
+// written has left so little in the client's buffer that none of that was sent, and the connection can be used again.
+type gate struct {
+	by     Gate
+	script any
+	sha    []byte // of script, if that is one
+}
+
+// MarshalBinary is called by the client when it writes the command.
+func (g *gate) MarshalBinary() ([]byte, error) {
+	if err := g.by.Open(); err != nil || g.sha != nil {
+		return g.sha, err
+	}
+	return []byte(g.String()), nil
+}
+
+// String is for those who print the arguments of a command.
+func (g *gate) String() string { return fmt.Sprint(g.script) }
 
 // stamp is a nonce on its command. A cluster client that has followed a MOVED or ASK leaves that as
 // the error of the command when the next reply is lost. Without it, one that is there at the end
@@ -110,6 +134,6 @@ func (s *stamp) String() string { return fmt.Sprint(s.of) }
 func (w *wire) free() {
 	clear(w.args)
 	clear(w.keys)
-	w.args, w.keys, w.buf, w.ends, w.cmd, w.plain, w.stamp = w.args[:0], w.keys[:0], w.buf[:0], w.ends[:0], redis.IntSliceCmd{}, nil, stamp{}
+	w.args, w.keys, w.buf, w.ends, w.cmd, w.plain, w.stamp, w.gate = w.args[:0], w.keys[:0], w.buf[:0], w.ends[:0], redis.IntSliceCmd{}, nil, stamp{}, gate{}
 	wires.Put(w)
 }

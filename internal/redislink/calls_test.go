@@ -130,22 +130,26 @@ func TestNoncesDiffer(t *testing.T) {
 }
 
 // TestDeadlinesOfCalls: a call has until the last of its callers has to leave, and three budgets more where it does not
-// run in its caller's goroutine, so that its connection is not lost. It says when it was sent, and how long it took.
+// run in its caller's goroutine, as the first one never does, so that its connection is not lost. It says when it was sent, and how long it took.
 func TestDeadlinesOfCalls(t *testing.T) {
-	for _, own := range []bool{false, true} {
+	for _, c := range []struct {
+		ends   bool
+		learnt uint64
+		own    bool
+	}{{false, 1, false}, {true, 0, false}, {true, 1, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			l, a := unused(t, 128), args(t, algo.GCRA)
 			var took time.Duration
 			l.wire.events.onCall = func(_ context.Context, c Call) { took = c.Took }
 			q, began := only(l), time.Now()
-			q.wire.ends = own
+			q.wire.ends, q.learnt = c.ends, c.learnt
 			l.wire.lua = lua.NewClient(process(func(ctx context.Context, cmd redis.Cmder) error {
 				want := 50 * time.Millisecond
-				if !own {
+				if !c.own {
 					want += 150 * time.Millisecond
 				}
 				if end, ok := ctx.Deadline(); !ok || end.Sub(began) != want || ctx.Err() != nil {
-					t.Errorf("own %v: until %v, %v", own, end.Sub(began), ctx.Err())
+					t.Errorf("%+v: until %v, %v", c, end.Sub(began), ctx.Err())
 				}
 				time.Sleep(7 * time.Millisecond)
 				cmd.(interface{ SetVal([]int64) }).SetVal(granted)
@@ -153,11 +157,11 @@ func TestDeadlinesOfCalls(t *testing.T) {
 			}))
 			o := decision(a, "a", 1)
 			if class, err := q.do(t.Context(), o, 50*time.Millisecond); class != breaker.ClassOK || !o.Sent.Equal(began) || took != 7*time.Millisecond {
-				t.Errorf("own %v: %v, %v, sent at %v, took %v", own, class, err, o.Sent, took)
+				t.Errorf("%+v: %v, %v, sent at %v, took %v", c, class, err, o.Sent, took)
 			}
 			synctest.Wait()
-			if q.learnt != 1 || q.trip != 7*time.Millisecond/8 && q.trip != 0 || q.least != 7*time.Millisecond || len(q.flights)+q.landing != 0 {
-				t.Errorf("own %v: learnt of %d calls, %v, %v", own, q.learnt, q.trip, q.least)
+			if q.learnt != c.learnt+1 || q.trip != 7*time.Millisecond/8 && q.trip != 0 || q.least != 7*time.Millisecond || len(q.flights)+q.landing != 0 {
+				t.Errorf("%+v: learnt of %d calls, %v, %v", c, q.learnt, q.trip, q.least)
 			}
 		})
 	}
@@ -242,7 +246,7 @@ func TestHookThatPanicsEndsTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, a := unused(t, 1), args(t, algo.GCRA)
 		q, next := only(l), decision(a, "next", 1)
-		l.wire.lua, l.wire.ends = lua.NewClient(&doer{answers: []any{granted}}), true
+		l.wire.lua, l.wire.ends, q.learnt = lua.NewClient(&doer{answers: []any{granted}}), true, 1
 		l.wire.events.onCall = func(context.Context, Call) {
 			l.wire.events.onCall = nil
 			if _, ok := q.start(t.Context(), next, l.Budget, false); !ok {

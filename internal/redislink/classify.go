@@ -54,7 +54,7 @@ func classify(ctx context.Context, err error, took, fair time.Duration) breaker.
 		return breaker.ClassBug
 	case isA[*lua.ClockError](err):
 		return breaker.ClassAborted
-	case errors.Is(err, ErrOpen):
+	case errors.Is(err, ErrOpen), errors.Is(err, errWithdrawn):
 		return breaker.ClassUnavailable
 	case errors.Is(err, errNoTurn):
 		return breaker.ClassAborted

@@ -2,8 +2,11 @@ package redislink_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +40,45 @@ func TestCallersWithLittleTimeGetAConnection(t *testing.T) {
 			rdb := redis.NewClient(&opt)
 			defer rdb.Close()
 			askWithLittleTime(t, rdb, 50*time.Millisecond)
+		})
+	}
+}
+
+// TestConnectionsLongerThanTheBudget: where a connection takes more round trips than there is time for, it is made nevertheless, by calls
+// whose callers have left, and is there for those that come later, one at a time or many at once.
+func TestConnectionsLongerThanTheBudget(t *testing.T) {
+	for _, callers := range []int{1, 100} {
+		sim.Test(t, func(t *testing.T, r *sim.Redis) {
+			client := r.Client("a", redis.Options{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+			_ = client.Close()
+			opt := *client.Options()
+			opt.DisableIdentity = false
+			r.SetPath("a", func(p *sim.Path) { p.Delay = 10 * time.Millisecond })
+			rdb := redis.NewClient(&opt)
+			defer rdb.Close()
+			l, err := redislink.New(redislink.Config{Client: rdb, Process: "a", Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close(func() {})
+			a := limitOf(t, algo.GCRA, 1_000_000)
+			var answered atomic.Int64
+			for range 50 {
+				answered.Store(0)
+				var wg sync.WaitGroup
+				for i := range callers {
+					wg.Go(func() {
+						if _, class, _ := ask(t.Context(), l, a, fmt.Sprint("k", i), 1); class == breaker.ClassOK {
+							answered.Add(1)
+						}
+					})
+				}
+				wg.Wait()
+				time.Sleep(100 * time.Millisecond)
+			}
+			if n := answered.Load(); n != int64(callers) {
+				t.Errorf("of the last %d callers %d were answered: %+v", callers, n, rdb.PoolStats())
+			}
 		})
 	}
 }

@@ -228,7 +228,7 @@ func probeOf(names *lua.Namer, id string) *lua.Beat {
 
 // stamp gives c a nonce of its own.
 func (f *flight) stamp(c *command) {
-	c.nonce = nonce{text: f.wire.nonces.next(c.nonce.text[:0]), sending: &f.sending}
+	c.nonce = nonce{text: f.wire.nonces.next(c.nonce.text[:0]), first: c == f.commands[0], sending: &f.sending}
 	c.decide.Nonce, c.all.Nonce, c.back.Nonce, c.permits.Nonce = &c.nonce, &c.nonce, &c.nonce, &c.nonce
 }
 

@@ -335,7 +335,7 @@ func turnsInOrder(t *testing.T) {
 	}
 	synctest.Wait()
 	q.mu.Lock()
-	q.flights = nil
+	q.flights, q.learnt = nil, 1
 	q.mu.Unlock()
 	f, err := q.add(decision(gcraArgs, "alone", 1), true)
 	if f == nil || err != nil || !f.own {

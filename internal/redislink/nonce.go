@@ -25,8 +25,8 @@ func (n *nonces) next(b []byte) []byte {
 	return strconv.AppendUint(append(b, n.process...), n.count.Add(1), 36)
 }
 
-// sending says whether a call has been sent: its commands carry nonces, and the client
-// asks for their bytes when it writes them. A call whose callers have left before that is
+// sending says whether a call has been sent: the nonces of its commands are gates, and the client
+// opens one when it writes the command. A call whose callers have left before that is
 // not sent any more, so it is certain that Redis never charges it.
 type sending struct {
 	state atomic.Uint32
@@ -43,6 +43,15 @@ const (
 
 var errWithdrawn = errors.New("the callers have left")
 
+// unwrittenError is errWithdrawn of a call of which nothing is written, not even into the client's buffer. The client
+// ends a connection on which it began to write, but keeps it after an error of Redis: else those who ask first, while it takes
+// longer to make one than they wait, would have it made for nothing, and so would those after them.
+type unwrittenError struct{}
+
+func (unwrittenError) Error() string        { return errWithdrawn.Error() }
+func (unwrittenError) Is(target error) bool { return target == errWithdrawn }
+func (unwrittenError) RedisError()          {}
+
 // after is how long after began the call was sent: as long as it takes to make a connection, or to get one.
 func (s *sending) after(began time.Time) time.Duration {
 	if s.state.Load() != sent {
@@ -56,16 +65,24 @@ func (s *sending) withdraw() bool { return s.state.CompareAndSwap(unsent, withdr
 
 // nonce is that of one command of a call.
 type nonce struct {
-	text []byte
+	text  []byte
+	first bool // of its call
 	*sending
 }
 
-// MarshalBinary is called by the client when it writes the command.
-func (n *nonce) MarshalBinary() ([]byte, error) {
-	if n.state.CompareAndSwap(unsent, sent) {
+// Open is called by the client when it writes the command.
+func (n *nonce) Open() error {
+	switch {
+	case n.state.CompareAndSwap(unsent, sent):
 		n.at.Store(int64(time.Since(epoch)))
-	} else if n.state.Load() == withdrawn {
-		return nil, errWithdrawn
+	case n.state.Load() != withdrawn:
+	case n.first:
+		return unwrittenError{}
+	default:
+		return errWithdrawn
 	}
-	return n.text, nil
+	return nil
 }
+
+// MarshalBinary is called by the client when it writes the nonce.
+func (n *nonce) MarshalBinary() ([]byte, error) { return n.text, nil }

@@ -1,26 +1,37 @@
 package redislink
 
-import "testing"
+import (
+	"errors"
+	"testing"
 
-// TestWithdrawnIsNotSent: a call is either written or withdrawn, never both.
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/breaker"
+)
+
+// TestWithdrawnIsNotSent: a call is either written or withdrawn, never both. For the client a call that was withdrawn before anything of it
+// was written is an error of Redis, after which it keeps the connection.
 func TestWithdrawnIsNotSent(t *testing.T) {
 	s := new(sending)
-	first, second := &nonce{[]byte("a"), s}, &nonce{[]byte("b"), s}
+	first, second := &nonce{[]byte("a"), true, s}, &nonce{[]byte("b"), false, s}
 	if !s.withdraw() {
 		t.Error("a call that was not written cannot be withdrawn")
 	}
 	for _, n := range []*nonce{first, second} {
-		if got, err := n.MarshalBinary(); err != errWithdrawn {
-			t.Errorf("%q, %v is written of a call that was withdrawn", got, err)
+		if err := n.Open(); !errors.Is(err, errWithdrawn) || isA[redis.Error](err) != n.first || classify(t.Context(), err, 0, 0) != breaker.ClassUnavailable {
+			t.Errorf("%s is written of a call that was withdrawn: %v", n.text, err)
 		}
 	}
 	s.state.Store(unsent)
 	for _, n := range []*nonce{first, second} {
-		if got, err := n.MarshalBinary(); err != nil || string(got) != string(n.text) {
-			t.Errorf("%q, %v", got, err)
+		if err := n.Open(); err != nil {
+			t.Errorf("%s: %v", n.text, err)
 		}
 		if s.withdraw() {
 			t.Error("a call that was written is withdrawn")
+		}
+		if got, err := n.MarshalBinary(); err != nil || string(got) != string(n.text) {
+			t.Errorf("%s, %v", got, err)
 		}
 	}
 }

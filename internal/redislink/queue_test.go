@@ -63,7 +63,7 @@ func inFlight(n int) []*flight {
 }
 
 // write notes that f is written now.
-func write(f *flight) { _, _ = (&nonce{sending: &f.sending}).MarshalBinary() }
+func write(f *flight) { _ = (&nonce{sending: &f.sending}).Open() }
 
 // only is the queue of a link with one server.
 func only(l *Link) *queue { return l.servers.only.queue }
@@ -229,7 +229,7 @@ func TestCallThatAllLeaveSaysNothing(t *testing.T) {
 func TestCancelledInItsOwnCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := unused(t, 128)
-		l.wire.ends = true
+		l.wire.ends, only(l).learnt = true, 1
 		l.wire.lua = lua.NewClient(process(func(ctx context.Context, _ redis.Cmder) error {
 			end, _ := ctx.Deadline()
 			time.Sleep(time.Until(end))

@@ -214,7 +214,7 @@ func TestManyCallsToAFarServer(t *testing.T) {
 // several limits do not divide it, or logs have as much work as a call may have. Those become smaller and larger as others do.
 func TestCallsWithoutRoomAreInTime(t *testing.T) {
 	long(t)
-	const lasts = time.Second / 2
+	const lasts = time.Second
 	gcra, log := limiter.GCRA(limiter.PerSecond(100), 100), limiter.SlidingWindowLog(limiter.PerSecond(10_000))
 	for _, c := range []struct {
 		shape  Shape
@@ -224,9 +224,9 @@ func TestCallsWithoutRoomAreInTime(t *testing.T) {
 		each   time.Duration
 		most   int // requests that the servers can decide
 	}{
-		{Single, gcra, 3, 1, 500 * time.Microsecond, 330},
-		{Single, log, 1, 400, 2500 * time.Microsecond, 200},  // 10 fill a call
-		{Cluster, gcra, 5, 1, 20 * time.Microsecond, 12_500}, // with a command for each
+		{Single, gcra, 3, 1, 500 * time.Microsecond, 660},
+		{Single, log, 1, 400, 2500 * time.Microsecond, 400},  // 10 fill a call
+		{Cluster, gcra, 5, 1, 20 * time.Microsecond, 25_000}, // with a command for each
 	} {
 		standingOn(t, c.shape, 1, 1, c.limit, func(int) time.Duration { return 0 }, func(t *testing.T, l *lines) {
 			var parts []limiter.Part

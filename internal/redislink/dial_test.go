@@ -45,7 +45,7 @@ func TestCallersWithLittleTimeGetAConnection(t *testing.T) {
 }
 
 // TestConnectionsLongerThanTheBudget: where a connection takes more round trips than there is time for, it is made nevertheless, by calls
-// whose callers have left, and is there for those that come later, one at a time or many at once.
+// whose callers have left, and is there for those that come later, one at a time or many at once; also when all connections end later.
 func TestConnectionsLongerThanTheBudget(t *testing.T) {
 	for _, callers := range []int{1, 100} {
 		sim.Test(t, func(t *testing.T, r *sim.Redis) {
@@ -78,6 +78,17 @@ func TestConnectionsLongerThanTheBudget(t *testing.T) {
 			}
 			if n := answered.Load(); n != int64(callers) {
 				t.Errorf("of the last %d callers %d were answered: %+v", callers, n, rdb.PoolStats())
+			}
+			r.Crash()
+			failed := 0
+			for range 20 {
+				if _, class, _ := ask(t.Context(), l, a, "k", 1); class != breaker.ClassOK {
+					failed++
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			if failed > 4 {
+				t.Errorf("after the connections had ended %d calls had no answer", failed)
 			}
 		})
 	}

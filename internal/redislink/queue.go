@@ -179,8 +179,8 @@ func (q *queue) add(o *Op, own bool) (*flight, error) {
 		q.mu.Unlock()
 		return nil, ErrClosed
 	case q.waiting.len() == 0 && q.ready():
-		// A probe and the first call may have to make a connection, which must outlive the budget.
-		own = own && len(q.flights) == 0 && q.learnt > 0 && q.breaker.State() == breaker.Closed
+		// A probe, and a call after one without an answer, may have to make a connection, which must outlive the budget.
+		own = own && len(q.flights) == 0 && q.learnt > 0 && q.asked.IsZero() && q.breaker.State() == breaker.Closed
 		f := q.gather(o)
 		f.own = own
 		q.wakeAt(o.deadline)

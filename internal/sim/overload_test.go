@@ -169,10 +169,7 @@ func TestManyCallsToAFarServer(t *testing.T) {
 		{10 * time.Millisecond, 5 * time.Microsecond, 0.7}, // more than half of the budget goes by before a new connection is there
 	} {
 		standingOn(t, Single, 1, 1, limiter.GCRA(limiter.PerSecond(100), 100), func(int) time.Duration { return c.away / 2 }, func(t *testing.T, l *lines) {
-			rdb := redis.NewClient(&redis.Options{
-				Addr: l.srv.address(), Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 100, ContextTimeoutEnabled: true,
-				Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.net.dial(ctx, "p0", addr) },
-			})
+			rdb := largePool(l, func(c net.Conn) net.Conn { return c })
 			defer rdb.Close()
 			lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(100), 100), limiter.WithLogger(slog.New(slog.DiscardHandler)))
 			if err != nil {
@@ -285,13 +282,7 @@ func TestCallsLateByChance(t *testing.T) {
 	const lasts, each = time.Second, 5 * time.Microsecond
 	standingOn(t, Single, 1, 1, limiter.GCRA(limiter.PerSecond(100), 100), func(int) time.Duration { return 3 * time.Millisecond }, func(t *testing.T, l *lines) {
 		var writes atomic.Int64
-		rdb := redis.NewClient(&redis.Options{
-			Addr: l.srv.address(), Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 100, ContextTimeoutEnabled: true,
-			Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
-				c, err := l.net.dial(ctx, "p0", addr)
-				return &late{c, &writes}, err
-			},
-		})
+		rdb := largePool(l, func(c net.Conn) net.Conn { return &late{c, &writes} })
 		defer rdb.Close()
 		lim, err := limiter.New(rdb, limiter.GCRA(limiter.PerSecond(100), 100), limiter.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
@@ -381,6 +372,20 @@ func (w waits) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 		time.Sleep(time.Duration(w))
 		return next(ctx, cmds)
 	}
+}
+
+// largePool is a client of the server with as many connections as go-redis has on ten cores, each as it is made of one of the network.
+func largePool(l *lines, made func(net.Conn) net.Conn) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: l.srv.address(), Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 100, ContextTimeoutEnabled: true,
+		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			c, err := l.net.dial(ctx, "p0", addr)
+			if err != nil {
+				return nil, err
+			}
+			return made(c), nil
+		},
+	})
 }
 
 // late makes every thirtieth write 200 ms late.

@@ -85,7 +85,7 @@ func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Ans
 		if scope != "" {
 			at = scopeKey(key, scope, x.orig)
 		}
-		ok, save := x.discovery.Learn(at, byScope[scope], rejected && scope == a.Scope, x.began)
+		ok, save := x.discovery.Learn(at, byScope[scope], rejected && scope == a.Scope, x.began, x.adm.Has(at))
 		paced = paced && (ok || len(byScope[scope]) == 0)
 		if save != nil {
 			saves = append(saves, save)

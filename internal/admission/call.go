@@ -40,15 +40,16 @@ type Call struct {
 	draw    float64         // of the throttle, for this attempt
 	drawn   bool
 	turn    turn   // in the line in which it stood last
-	taken   []unit // of learnt limits, for this attempt
+	taken   []unit // of learnt limits, for the next attempt
+	has     []unit // for the one that was sent last
 	scopes  []string
 	more    bool // of them have become known since it began to stand in lines
 }
 
 // unit is what a call has of the learnt limit of a key.
 type unit struct {
-	key  string
-	back func(context.Context) // gives it back
+	key string
+	has Taken
 }
 
 // Begin returns a call of a client to a host, with a key; "" is none: then neither limit nor
@@ -164,7 +165,7 @@ func (x *Call) cooling() bool {
 // Send counts an attempt that is about to be sent, and returns its number, from 1.
 func (x *Call) Send() int {
 	x.sent++
-	x.taken = nil
+	x.has, x.taken = x.taken, nil
 	if x.pace != nil {
 		x.sentAt = x.pace.start()
 	}
@@ -180,7 +181,7 @@ func (x *Call) GiveBack() {
 	x.taken = nil
 	Whole(x.ctx, func(ctx context.Context) {
 		for _, u := range taken {
-			u.back(ctx)
+			u.has.Back(ctx)
 		}
 	})
 }
@@ -188,11 +189,27 @@ func (x *Call) GiveBack() {
 // Sent returns how many attempts were sent.
 func (x *Call) Sent() int { return x.sent }
 
+// Has returns what the last attempt has taken of the learnt limit of a key, nil for nothing.
+func (x *Call) Has(key string) Taken {
+	for _, u := range x.has {
+		if u.key == key {
+			return u.has
+		}
+	}
+	return nil
+}
+
 // Learnt is a limiter of what servers say of their quotas.
 type Learnt interface {
-	// Take asks for one request. back, if not nil, gives back what was taken, if that is not sent.
-	Take(ctx context.Context, key string) (res limiter.Result, back func(context.Context))
+	// Take asks for one request. What an admitted one has may be nil.
+	Take(ctx context.Context, key string) (res limiter.Result, has Taken)
 	blocker
+}
+
+// Taken is what a request has of a learnt limit.
+type Taken interface {
+	// Back gives it back, for a request that is not sent.
+	Back(ctx context.Context)
 }
 
 // Evidence is what an attempt shows about its host. The zero value is nothing.

@@ -49,13 +49,21 @@ func (b blocking) Block(_ context.Context, key string, d time.Duration, _ ...lim
 }
 
 // Take is AllowN, of what is learnt.
-func (b blocking) Take(ctx context.Context, key string) (limiter.Result, func(context.Context)) {
+func (b blocking) Take(ctx context.Context, key string) (limiter.Result, Taken) {
 	res, err := b.AllowN(ctx, key, 1)
 	if err != nil || !res.Allowed {
 		return res, nil
 	}
-	return res, func(context.Context) { b.back = append(b.back, key) }
+	return res, unitOf{b, key}
 }
+
+// unitOf is what a call has of a key.
+type unitOf struct {
+	b   blocking
+	key string
+}
+
+func (u unitOf) Back(context.Context) { u.b.back = append(u.b.back, u.key) }
 
 func newClient(t *testing.T, l limiter.Allower, change func(*Settings)) *Client {
 	t.Helper()

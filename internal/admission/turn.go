@@ -140,9 +140,9 @@ func (x *Call) takeOne(key string) limiter.Result {
 	if slices.ContainsFunc(x.taken, func(u unit) bool { return u.key == key }) {
 		return limiter.Result{Allowed: true}
 	}
-	res, back := x.Learnt.Take(x.ctx, key)
-	if back != nil {
-		x.taken = append(x.taken, unit{key, back})
+	res, has := x.Learnt.Take(x.ctx, key)
+	if has != nil {
+		x.taken = append(x.taken, unit{key, has})
 	}
 	return res
 }

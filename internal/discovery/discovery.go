@@ -71,12 +71,13 @@ type Discovery struct {
 type entry struct {
 	mu       sync.Mutex
 	quotas   []quota
-	answered bool      // a response has come
-	changed  time.Time // when the quotas were learnt, by a response or from Redis
-	loaded   time.Time // when Redis was asked last
-	saved    time.Time // when Redis last got them, or had them
-	asked    time.Time // when a request was last sent, or the first one was denied since
-	stopped  time.Time // until when requests are denied, as far as is known
+	answered bool          // a response has come
+	changed  time.Time     // when the quotas were learnt, by a response or from Redis
+	loaded   time.Time     // when Redis was asked last
+	loading  chan struct{} // closed once it has answered
+	saved    time.Time     // when Redis last got them, or had them
+	asked    time.Time     // when a request was last sent, or the first one was denied since
+	stopped  time.Time     // until when requests are denied, as far as is known
 
 	// How many requests were sent in this guessWindow and in the one before it.
 	second    time.Time
@@ -130,9 +131,9 @@ func (d *Discovery) Close() error {
 
 // Take decides on one request of a key under what is known of its quotas; where that is
 // nothing, requests wait for what the first one learns. Without an answer of the limiter, such as
-// under fallback.Closed, it admits: a quota that is not configured must not stop anything. back, if
-// not nil, gives back what was taken, for a request that is not sent after all.
-func (d *Discovery) Take(ctx context.Context, key string) (admitted limiter.Result, back func(context.Context)) {
+// under fallback.Closed, it admits: a quota that is not configured must not stop anything. What
+// an admitted request has, its response is learnt from with; it is nil for one that is not admitted.
+func (d *Discovery) Take(ctx context.Context, key string) (admitted limiter.Result, has admission.Taken) {
 	e := d.entry(key)
 	admitted.Allowed = true
 	if e == nil {
@@ -164,10 +165,24 @@ func (d *Discovery) Take(ctx context.Context, key string) (admitted limiter.Resu
 	e.mu.Lock()
 	e.count(now)
 	e.mu.Unlock()
-	return admitted, func(ctx context.Context) {
-		e.uncount()
-		e.giveBack(ctx, all)
-	}
+	return admitted, &units{e, all}
+}
+
+// units is what a request has of the quotas of a key.
+type units struct {
+	e   *entry
+	all []taken
+}
+
+// Back gives it back.
+func (u *units) Back(ctx context.Context) {
+	u.e.uncount()
+	u.e.giveBack(ctx, u.all)
+}
+
+// of is whether that quota has counted the request.
+func (u *units) of(name int64) bool {
+	return u != nil && slices.ContainsFunc(u.all, func(t taken) bool { return t.name == name })
 }
 
 // asksAgain reports whether a request that is denied for long is still sent: no answer of
@@ -308,16 +323,17 @@ func (e *entry) uncount() {
 }
 
 // Learn learns what a response to a request that was sent at sent says about the quotas of
-// its key. rejected is that it rejects the request by quota. It reports whether requests are
+// its key, of which it has what Take has returned. rejected is that it rejects the request by quota. It reports whether requests are
 // paced by all that the response says, so that who reads that nothing is left need not stop
 // all of them until the reset. save, if not nil, is the rest, which may wait for Redis: requests may have to be
 // stopped before.
-func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent time.Time) (paced bool, save func(context.Context)) {
+func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent time.Time, has admission.Taken) (paced bool, save func(context.Context)) {
 	e := d.entry(key)
 	if e == nil {
 		return false, nil
 	}
 	now := time.Now()
+	of, _ := has.(*units)
 	e.mu.Lock()
 	e.answered = true
 	changed, more := false, false
@@ -336,7 +352,7 @@ func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent ti
 		q.named = now
 		unknown := q.limit == 0
 		c, m := q.observe(s, sent, now, stale)
-		if l, ok := q.paced(now); ok && q.uncounted(sent, now) {
+		if l, ok := q.paced(now); ok && !of.of(q.name) { // it was decided before this quota was known
 			uncounted = append(uncounted, paces{name: q.name, limit: l})
 			if unknown { // of others it is not known when they were sent
 				q.count(now)
@@ -472,19 +488,39 @@ func (e *entry) life() time.Duration {
 	return life
 }
 
-// load asks Redis what others have learnt, once in a while.
+// load asks Redis what others have learnt, once in a while. While nothing is known, all wait for its answer.
 func (d *Discovery) load(ctx context.Context, key string, e *entry) {
-	now, often := time.Now(), refresh
-	e.mu.Lock()
-	if len(e.quotas) == 0 && !e.answered {
-		often = first
-	}
-	if d.shelf == nil || now.Sub(e.loaded) < often {
-		e.mu.Unlock()
+	if d.shelf == nil {
 		return
 	}
-	e.loaded = now
+	now, often := time.Now(), refresh
+	e.mu.Lock()
+	unknown := len(e.quotas) == 0 && !e.answered
+	if unknown {
+		often = first
+	}
+	due := now.Sub(e.loaded) >= often
+	if due {
+		loading := make(chan struct{})
+		e.loaded, e.loading = now, loading
+		go func() { // also for those who wait when this caller leaves
+			defer close(loading)
+			d.ask(context.WithoutCancel(ctx), key, e, now)
+		}()
+	}
+	loading := e.loading
 	e.mu.Unlock()
+	if !due && !unknown {
+		return
+	}
+	select {
+	case <-loading:
+	case <-ctx.Done():
+	}
+}
+
+// ask asks Redis now.
+func (d *Discovery) ask(ctx context.Context, key string, e *entry, now time.Time) {
 	all, err := d.shelf.Load(ctx, key)
 	if err != nil || len(all) == 0 {
 		return

@@ -3,10 +3,12 @@ package discovery
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -14,9 +16,11 @@ import (
 	"github.com/holdfast-go/holdfast/retry"
 )
 
-// Observe learns from a response and saves that.
+// Observe learns from a response to the request that was admitted last, and saves that.
 func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota, rejected bool, sent time.Time) (paced bool) {
-	paced, save := d.Learn(key, said, rejected, sent)
+	last, _ := lastOf.Load(of{d, key})
+	has, _ := last.(admission.Taken)
+	paced, save := d.Learn(key, said, rejected, sent, has)
 	if save != nil {
 		save(ctx)
 	}
@@ -25,8 +29,19 @@ func (d *Discovery) Observe(ctx context.Context, key string, said []retry.Quota,
 
 // AllowN is Take for a request that is sent.
 func (d *Discovery) AllowN(ctx context.Context, key string, _ int) (limiter.Result, error) {
-	res, _ := d.Take(ctx, key)
+	res, has := d.Take(ctx, key)
+	if has != nil {
+		lastOf.Store(of{d, key}, has)
+	}
 	return res, nil
+}
+
+// lastOf has what the last request of each key has taken.
+var lastOf sync.Map
+
+type of struct {
+	d   *Discovery
+	key string
 }
 
 // admitted counts what is admitted of n requests at once.

@@ -236,7 +236,7 @@ func TestTooManyKeys(t *testing.T) {
 	if observe(t, d, said(5, 4, time.Second, time.Second)) {
 		t.Error("it is paced")
 	}
-	if res, back := d.Take(t.Context(), "k"); !res.Allowed || res.Remaining != math.MaxInt32 || back != nil {
+	if res, has := d.Take(t.Context(), "k"); !res.Allowed || res.Remaining != math.MaxInt32 || has != nil {
 		t.Errorf("%+v", res)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
@@ -272,8 +273,16 @@ func TestLifeOfWhatIsLearnt(t *testing.T) {
 	})
 }
 
-// slowShelf takes a while to save.
+// slowShelf takes a while, and asks nothing for a caller who has left.
 type slowShelf struct{ *memory }
+
+func (s slowShelf) Load(ctx context.Context, key string) ([]lua.LearntQuota, error) {
+	time.Sleep(50 * time.Millisecond)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return s.memory.Load(ctx, key)
+}
 
 func (s slowShelf) Save(ctx context.Context, key string, all []lua.LearntQuota, life time.Duration) error {
 	time.Sleep(50 * time.Millisecond)
@@ -304,6 +313,73 @@ func TestCallerLeavesWhileItIsSaved(t *testing.T) {
 	})
 }
 
+// TestRequestsFromBeforeAreCounted: those that were decided before the quota became known, by a response or from the
+// fleet, also where they are sent later; and no others.
+func TestRequestsFromBeforeAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quota := []retry.Quota{said(10, 9, time.Minute, time.Minute)}
+		answer := func(d *Discovery, has admission.Taken) {
+			if _, save := d.Learn("k", quota, false, time.Now(), has); save != nil {
+				save(t.Context())
+			}
+		}
+		for name, by := range map[string]int{"by a response": 0, "from the fleet": 1} {
+			_, fleet := fleetOf(t, 2)
+			left := func(want int) (has admission.Taken) {
+				t.Helper()
+				res, has := fleet[0].Take(t.Context(), "k")
+				if !res.Allowed || res.Remaining != want {
+					t.Errorf("%s: %v, and %d are left, want %d", name, res.Allowed, res.Remaining, want)
+				}
+				return has
+			}
+			_, before := fleet[0].Take(t.Context(), "k")
+			time.Sleep(time.Second)
+			_, other := fleet[by].Take(t.Context(), "k")
+			answer(fleet[by], other)
+			time.Sleep(refresh)
+			counted := left(8)
+			answer(fleet[0], before)
+			left(6)
+			answer(fleet[0], counted)
+			left(5)
+		}
+	})
+}
+
+// TestFirstRequestsWaitForTheFleet: of those that come at once to a process that knows nothing all wait for the
+// answer of Redis, also when the caller leaves that has asked.
+func TestFirstRequestsWaitForTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim, err := limiter.NewLocal(Scouting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shelf := slowShelf{new(memory)}
+		_ = shelf.memory.Save(t.Context(), "k", []lua.LearntQuota{{Name: hash(""), Limit: 10, Window: 60e6}}, time.Hour)
+		d := Of(lim, shelf)
+		leaves, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range 4 {
+			ctx := t.Context()
+			if i == 0 {
+				ctx = leaves
+			}
+			wg.Go(func() {
+				if res, has := d.Take(ctx, "k"); i > 0 && (!res.Allowed || !has.(*units).of(hash(""))) {
+					t.Errorf("%v, by what the fleet knows: %v", res.Allowed, has)
+				}
+			})
+			synctest.Wait()
+		}
+		leave()
+		wg.Wait()
+		if shelf.loads != 1 {
+			t.Errorf("Redis was asked %d times", shelf.loads)
+		}
+	})
+}
+
 // TestUnsentRequestsAreGivenBack to each quota, which then has room for as many others, and knows it.
 func TestUnsentRequestsAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -316,12 +392,12 @@ func TestUnsentRequestsAreGivenBack(t *testing.T) {
 		a.Name, b.Name = "a", "b"
 		d.Observe(t.Context(), "k", []retry.Quota{a, b}, false, time.Now())
 		for range 20 {
-			res, back := d.Take(t.Context(), "k")
-			if !res.Allowed || res.Remaining != 3 || back == nil {
+			res, has := d.Take(t.Context(), "k")
+			if !res.Allowed || res.Remaining != 3 || has == nil {
 				t.Fatalf("%+v", res)
 			}
-			back(t.Context())
-			back(t.Context()) // only once
+			has.Back(t.Context())
+			has.Back(t.Context()) // only once
 		}
 		e := d.keys.Get("k")
 		for i, left := range []int64{9, 4} {
@@ -332,11 +408,11 @@ func TestUnsentRequestsAreGivenBack(t *testing.T) {
 		if n := admitted(t, d, "k", 20); n != 4 {
 			t.Errorf("%d were admitted, of 4", n)
 		}
-		if _, back := d.Take(t.Context(), "k"); back != nil {
+		if _, has := d.Take(t.Context(), "k"); has != nil {
 			t.Error("a denied request is given back")
 		}
 		d.Observe(t.Context(), "one", []retry.Quota{a}, false, time.Now())
-		if _, back := d.Take(t.Context(), "one"); back == nil {
+		if _, has := d.Take(t.Context(), "one"); has == nil {
 			t.Error("a request of a single quota cannot be given back")
 		}
 		for range 3 { // what the first quota has granted is given back where the second one denies
@@ -364,11 +440,11 @@ func TestUnsentRequestsAreNotCounted(t *testing.T) {
 				d.Take(t.Context(), key)
 			}
 			before, was := e.sent, slices.Clone(e.quotas)
-			res, back := d.Take(t.Context(), key)
+			res, has := d.Take(t.Context(), key)
 			if !res.Allowed || res.Remaining != c.remaining || e.sent != before+1 {
 				t.Errorf("%+v, %d counted", res, e.sent-before)
 			}
-			back(t.Context())
+			has.Back(t.Context())
 			if e.sent != before {
 				t.Errorf("%d counted", e.sent-before)
 			}
@@ -414,7 +490,7 @@ func TestCutThatWasNotSavedIsSavedLater(t *testing.T) {
 		saves := m.saves
 		time.Sleep(2 * refresh)
 		admitted(t, b, "k", 1)
-		d, more := b.Learn("k", nil, false, time.Now())
+		d, more := b.Learn("k", nil, false, time.Now(), nil)
 		if more != nil || m.saves != saves {
 			t.Errorf("%v: it is saved again", d)
 		}

@@ -49,7 +49,6 @@ type quota struct {
 	guessed bool
 
 	named     time.Time     // when a response did so last, or Redis first
-	since     time.Time     // when requests began to be counted
 	known     time.Duration // the window that the fleet knows
 	peak      time.Duration // the longest time until a reset since peakSince
 	peakSince time.Time
@@ -289,15 +288,6 @@ func (q *quota) rejected(sent, now time.Time) (changed bool) {
 	return true
 }
 
-// uncounted is whether a request was sent before requests were counted, which begins now at the
-// latest.
-func (q *quota) uncounted(sent, now time.Time) bool {
-	if q.since.IsZero() {
-		q.since = now
-	}
-	return !sent.After(q.since)
-}
-
 // count counts a request that is sent.
 func (q *quota) count(now time.Time) {
 	if q.window > 0 {
@@ -343,9 +333,6 @@ func (q *quota) record(now time.Time) lua.LearntQuota {
 // saved what they knew before that.
 func (q *quota) adopt(r lua.LearntQuota, now time.Time) (later bool) {
 	q.name, q.limit, q.window = r.Name, r.Limit, algo.Duration(r.Window)
-	if q.since.IsZero() {
-		q.since = now
-	}
 	if q.named.IsZero() {
 		q.named = now
 	}

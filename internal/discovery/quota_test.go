@@ -126,24 +126,6 @@ func TestPacedIsSafe(t *testing.T) {
 	}
 }
 
-// TestRequestsFromBeforeAreCounted: those that were under way when the quota became known, by
-// their own response or from the fleet, and no others.
-func TestRequestsFromBeforeAreCounted(t *testing.T) {
-	now := time.Now()
-	for name, known := range map[string]func(*quota){
-		"by a response":  func(q *quota) { q.uncounted(now.Add(-time.Second), now) },
-		"from the fleet": func(q *quota) { q.adopt(lua.LearntQuota{Name: 1, Limit: 10, Window: 1e6}, now) },
-	} {
-		var q quota
-		known(&q)
-		for at, want := range map[time.Duration]bool{-time.Second: true, -time.Hour: true, time.Millisecond: false, time.Hour: false} {
-			if got := q.uncounted(now.Add(at), now.Add(2*time.Hour)); got != want {
-				t.Errorf("%s, sent %v after: %v", name, at, got)
-			}
-		}
-	}
-}
-
 // TestRejectionsCut: rejections cut once for each excess, more where one follows soon, and what
 // was cut comes back.
 func TestRejectionsCut(t *testing.T) {

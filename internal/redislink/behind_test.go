@@ -266,11 +266,11 @@ func TestSilenceBeginsWithItsFirstCall(t *testing.T) {
 func TestCallersBehindASlowCall(t *testing.T) {
 	for _, c := range []struct {
 		callers int
-		state   uint32
+		written int64
 		class   breaker.Class
 		opens   bool
 	}{
-		{1, sent, breaker.ClassSlow, false}, {2, sent, breaker.ClassSlow, false}, {1, unsent, breaker.ClassUnavailable, true},
+		{1, 1, breaker.ClassSlow, false}, {2, 1, breaker.ClassSlow, false}, {1, unwritten, breaker.ClassUnavailable, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			q := only(unused(t, 128))
@@ -280,7 +280,7 @@ func TestCallersBehindASlowCall(t *testing.T) {
 				f.add(o)
 				f.callers, f.sent = c.callers, time.Now()
 				f.ticket, _ = q.breaker.Acquire()
-				f.sending.state.Store(c.state)
+				f.written.Store(c.written)
 				q.smaller = f.sent.Add(1)
 				time.Sleep(q.wire.fair)
 				d := q.depart(o, errBudget)

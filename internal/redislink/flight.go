@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/breaker"
@@ -50,7 +51,7 @@ type flight struct {
 
 	cmds    []lua.Command
 	errs    []error
-	sending sending
+	written atomic.Int64  // how long after sent, in nanoseconds: unwritten, or withdrawn
 	gone    chan struct{} // closed when all callers have left
 
 	// Guarded by the queue's lock.
@@ -97,7 +98,7 @@ func (f *flight) clear() {
 	f.used, f.space, f.work, f.took, f.served, f.answered, f.crossedSlots = 0, 0, 0, 0, 0, false, false
 	f.peeks, f.frees, f.own, f.filled = true, false, false, false
 	f.ticket, f.deadline = breaker.Ticket{}, time.Time{}
-	f.sending.state.Store(unsent)
+	f.written.Store(unwritten)
 }
 
 // keys is how many of its places are taken: all of them where one more did not fit, as those of requests for several limits, or
@@ -228,7 +229,7 @@ func probeOf(names *lua.Namer, id string) *lua.Beat {
 
 // stamp gives c a nonce of its own.
 func (f *flight) stamp(c *command) {
-	c.nonce = nonce{text: f.wire.nonces.next(c.nonce.text[:0]), first: c == f.commands[0], sending: &f.sending}
+	c.nonce = nonce{text: f.wire.nonces.next(c.nonce.text[:0]), first: c == f.commands[0], of: f}
 	c.decide.Nonce, c.all.Nonce, c.back.Nonce, c.permits.Nonce = &c.nonce, &c.nonce, &c.nonce, &c.nonce
 }
 
@@ -293,7 +294,7 @@ func (f *flight) round(ctx context.Context, cmds []lua.Command, errs []error) {
 	began := time.Now()
 	f.wire.do(ctx, f.clock, cmds, errs)
 	took := time.Since(began)
-	f.took, f.served = max(f.took, took), max(f.served, took-f.sending.after(began))
+	f.took, f.served = max(f.took, took), max(f.served, took-f.untilWritten(began))
 }
 
 // sendApart sends the items of commands again that were rejected for having keys of

@@ -25,20 +25,12 @@ func (n *nonces) next(b []byte) []byte {
 	return strconv.AppendUint(append(b, n.process...), n.count.Add(1), 36)
 }
 
-// sending says whether a call has been sent: the nonces of its commands are gates, and the client
+// What stands in place of the time at which a call was written. The nonces of its commands are gates, and the client
 // opens one when it writes the command. A call whose callers have left before that is
 // not sent any more, so it is certain that Redis never charges it.
-type sending struct {
-	state atomic.Uint32
-	at    atomic.Int64 // when it was sent, after epoch
-}
-
-var epoch = time.Now()
-
 const (
-	unsent uint32 = iota
-	sent
-	withdrawn
+	withdrawn = iota - 1
+	unwritten
 )
 
 var errWithdrawn = errors.New("the callers have left")
@@ -52,36 +44,39 @@ func (unwrittenError) Error() string        { return errWithdrawn.Error() }
 func (unwrittenError) Is(target error) bool { return target == errWithdrawn }
 func (unwrittenError) RedisError()          {}
 
-// after is how long after began the call was sent: as long as it takes to make a connection, or to get one.
-func (s *sending) after(began time.Time) time.Duration {
-	if s.state.Load() != sent {
+// untilWritten is how long after a time the call was written: as long as it takes to make a connection, or to get one.
+func (f *flight) untilWritten(since time.Time) time.Duration {
+	at := f.written.Load()
+	if at <= unwritten {
 		return 0
 	}
-	return max(0, time.Duration(s.at.Load())-began.Sub(epoch))
+	return max(0, time.Duration(at)-since.Sub(f.sent))
 }
 
 // withdraw is true when nothing of the call was sent, and now never will be.
-func (s *sending) withdraw() bool { return s.state.CompareAndSwap(unsent, withdrawn) }
+func (f *flight) withdraw() bool { return f.written.CompareAndSwap(unwritten, withdrawn) }
 
 // nonce is that of one command of a call.
 type nonce struct {
 	text  []byte
 	first bool // of its call
-	*sending
+	of    *flight
 }
 
 // Open is called by the client when it writes the command.
 func (n *nonce) Open() error {
+	at := &n.of.written
+	if at.Load() == unwritten {
+		at.CompareAndSwap(unwritten, max(unwritten+1, int64(time.Since(n.of.sent))))
+	}
 	switch {
-	case n.state.CompareAndSwap(unsent, sent):
-		n.at.Store(int64(time.Since(epoch)))
-	case n.state.Load() != withdrawn:
+	case at.Load() != withdrawn:
+		return nil
 	case n.first:
 		return unwrittenError{}
 	default:
 		return errWithdrawn
 	}
-	return nil
 }
 
 // MarshalBinary is called by the client when it writes the nonce.

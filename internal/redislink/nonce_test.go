@@ -12,9 +12,9 @@ import (
 // TestWithdrawnIsNotSent: a call is either written or withdrawn, never both. For the client a call that was withdrawn before anything of it
 // was written is an error of Redis, after which it keeps the connection.
 func TestWithdrawnIsNotSent(t *testing.T) {
-	s := new(sending)
-	first, second := &nonce{[]byte("a"), true, s}, &nonce{[]byte("b"), false, s}
-	if !s.withdraw() {
+	f := newFlight(nil)
+	first, second := &nonce{[]byte("a"), true, f}, &nonce{[]byte("b"), false, f}
+	if !f.withdraw() {
 		t.Error("a call that was not written cannot be withdrawn")
 	}
 	for _, n := range []*nonce{first, second} {
@@ -22,12 +22,12 @@ func TestWithdrawnIsNotSent(t *testing.T) {
 			t.Errorf("%s is written of a call that was withdrawn: %v", n.text, err)
 		}
 	}
-	s.state.Store(unsent)
+	f.written.Store(unwritten)
 	for _, n := range []*nonce{first, second} {
 		if err := n.Open(); err != nil {
 			t.Errorf("%s: %v", n.text, err)
 		}
-		if s.withdraw() {
+		if f.withdraw() {
 			t.Error("a call that was written is withdrawn")
 		}
 		if got, err := n.MarshalBinary(); err != nil || string(got) != string(n.text) {

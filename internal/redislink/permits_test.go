@@ -72,7 +72,7 @@ func TestReleaseIsSentAfterItsCaller(t *testing.T) {
 		f.ticket, _ = q.breaker.Acquire()
 		d := q.depart(o, errBudget)
 		q.mu.Unlock()
-		if was := d.why == errUnsent; was != want || was != (f.sending.state.Load() == withdrawn) {
+		if was := d.why == errUnsent; was != want || was != (f.written.Load() == withdrawn) {
 			t.Errorf("request %d: withdrawn %v", i, was)
 		}
 		d.ticket.Done(breaker.ClassAborted, 0)

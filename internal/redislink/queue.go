@@ -216,7 +216,7 @@ func (q *queue) sendHome() {
 	now := time.Now()
 	nearly := now.Add(min(q.wire.budget/soon, time.Millisecond))
 	q.dismiss(errBudget, func(o *Op) bool {
-		if o.state == flying && o.flight.sending.state.Load() == unsent {
+		if o.state == flying && o.flight.written.Load() == unwritten {
 			return !o.deadline.After(nearly)
 		}
 		return !o.deadline.After(now)
@@ -253,7 +253,7 @@ func (q *queue) dismiss(why error, meant func(*Op) bool) {
 	}
 	q.waiting.keep(stays)
 	for i := range gone {
-		if f := gone[i].op.flight; f != nil && gone[i].why == errBudget && f.sending.state.Load() == withdrawn { //nolint:errorlint // it is not wrapped
+		if f := gone[i].op.flight; f != nil && gone[i].why == errBudget && f.written.Load() == withdrawn { //nolint:errorlint // it is not wrapped
 			gone[i].why = errUnsent // as for the last one
 		}
 	}
@@ -300,9 +300,9 @@ func (q *queue) depart(o *Op, why error) departure {
 	f.callers--
 	d.ticket, d.took, d.last, d.peeks, d.outdated = f.ticket, time.Since(f.sent), f.callers == 0, f.peeks, f.sent.Before(q.smaller)
 	if d.last {
-		if !f.frees && f.sending.withdraw() && why == errBudget { //nolint:errorlint // the same
+		if !f.frees && f.withdraw() && why == errBudget { //nolint:errorlint // the same
 			d.why = errUnsent
-		} else if served := d.took - f.sending.after(f.sent); why == errBudget && served > q.wire.fair { //nolint:errorlint // the same; sooner it may still be in time
+		} else if served := d.took - f.untilWritten(f.sent); why == errBudget && served > q.wire.fair { //nolint:errorlint // the same; sooner it may still be in time
 			q.fit(f.sent, served, f.keys())
 		}
 		close(f.gone)

@@ -63,7 +63,7 @@ func inFlight(n int) []*flight {
 }
 
 // write notes that f is written now.
-func write(f *flight) { _ = (&nonce{sending: &f.sending}).Open() }
+func write(f *flight) { _ = (&nonce{of: f}).Open() }
 
 // only is the queue of a link with one server.
 func only(l *Link) *queue { return l.servers.only.queue }

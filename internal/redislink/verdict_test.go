@@ -203,7 +203,7 @@ func TestFlightsAreUsedAgain(t *testing.T) {
 	f.ticket, _ = only(l).breaker.Acquire()
 	f.sent, f.deadline = time.Now(), time.Now().Add(time.Minute)
 	f.answered = true
-	f.sending.state.Store(sent)
+	f.written.Store(1)
 	if _, err := f.send(); err == nil || !f.crossedSlots {
 		t.Fatalf("%v, crossed slots %v", err, f.crossedSlots)
 	}

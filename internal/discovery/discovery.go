@@ -73,8 +73,8 @@ type entry struct {
 	quotas   []quota
 	answered bool          // a response has come
 	changed  time.Time     // when the quotas were learnt, by a response or from Redis
-	loaded   time.Time     // when Redis was asked last
-	loading  chan struct{} // closed once it has answered
+	loaded   time.Time     // when Redis was asked last, or more was known here than there
+	loading  chan struct{} // closed once it has answered; nil where no answer counts
 	saved    time.Time     // when Redis last got them, or had them
 	asked    time.Time     // when a request was last sent, or the first one was denied since
 	stopped  time.Time     // until when requests are denied, as far as is known
@@ -199,6 +199,7 @@ func (e *entry) asksAgain(res *limiter.Result, now time.Time) bool {
 	left := admission.Max - now.Sub(e.asked)
 	if left <= 0 && res.RetryAfter > 0 {
 		e.asked, e.answered, e.quotas = now, false, nil // what it says now counts
+		e.knowsMore(now.Add(calm))                      // and not what Redis has, if it says something by then
 		return true
 	}
 	res.RetryAfter = min(res.RetryAfter, left)
@@ -375,6 +376,9 @@ func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent ti
 		}
 	}
 	tell := changed || more || len(e.quotas) > 0 && now.Sub(e.saved) > e.life()/2
+	if tell {
+		e.knowsMore(now)
+	}
 	e.mu.Unlock()
 	if len(uncounted)+len(apart) == 0 && !tell {
 		return paced, nil
@@ -499,18 +503,18 @@ func (d *Discovery) load(ctx context.Context, key string, e *entry) {
 	if unknown {
 		often = first
 	}
-	due := now.Sub(e.loaded) >= often
+	due := e.loading == nil && now.Sub(e.loaded) >= often
 	if due {
 		loading := make(chan struct{})
 		e.loaded, e.loading = now, loading
 		go func() { // also for those who wait when this caller leaves
 			defer close(loading)
-			d.ask(context.WithoutCancel(ctx), key, e, now)
+			d.ask(context.WithoutCancel(ctx), key, e, loading)
 		}()
 	}
 	loading := e.loading
 	e.mu.Unlock()
-	if !due && !unknown {
+	if loading == nil || !due && !unknown {
 		return
 	}
 	select {
@@ -520,15 +524,16 @@ func (d *Discovery) load(ctx context.Context, key string, e *entry) {
 }
 
 // ask asks Redis now.
-func (d *Discovery) ask(ctx context.Context, key string, e *entry, now time.Time) {
+func (d *Discovery) ask(ctx context.Context, key string, e *entry, loading chan struct{}) {
 	all, err := d.shelf.Load(ctx, key)
-	if err != nil || len(all) == 0 {
-		return
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.changed.After(now) {
-		return // by a response, meanwhile
+	if e.loading != loading {
+		return // more has become known here meanwhile
+	}
+	e.loading = nil
+	if err != nil || len(all) == 0 {
+		return
 	}
 	changed, later := e.adopt(all, time.Now())
 	if changed {
@@ -538,6 +543,9 @@ func (d *Discovery) ask(ctx context.Context, key string, e *entry, now time.Time
 		e.saved = time.Time{} // the next response saves it: the fleet sends by one limit
 	}
 }
+
+// knowsMore is for what Redis does not have yet: what it has does not count until a refresh after a time. mu is held.
+func (e *entry) knowsMore(until time.Time) { e.loaded, e.loading = until, nil }
 
 // adopt takes what Redis has, and reports whether the limits are others, and whether some were cut later here. mu is held.
 func (e *entry) adopt(all []lua.LearntQuota, now time.Time) (changed, later bool) {

@@ -380,6 +380,101 @@ func TestFirstRequestsWaitForTheFleet(t *testing.T) {
 	})
 }
 
+// TestWhatIsNotSavedYetCounts: what Redis has does not take the place of what a response has said since, which is not there
+// yet: neither another limit nor that others have taken the rest, also where Redis was asked before.
+func TestWhatIsNotSavedYetCounts(t *testing.T) {
+	for name, quota := range map[string]retry.Quota{
+		"another limit": said(1, 0, time.Minute, time.Minute), "others": said(100, 0, time.Minute, time.Minute),
+	} {
+		for when, asked := range map[string]bool{"asked before": true, "asked after": false} {
+			t.Run(name+", "+when, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { notSavedYet(t, quota, asked) })
+			})
+		}
+	}
+}
+
+func notSavedYet(t *testing.T, quota retry.Quota, asked bool) {
+	lim, err := limiter.NewLocal(Scouting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Of(lim, slowShelf{new(memory)})
+	admitted(t, d, "k", 1)
+	observe(t, d, said(100, 99, time.Minute, time.Minute))
+	time.Sleep(2 * time.Minute)
+	_, has := d.Take(t.Context(), "k")
+	sent := time.Now()
+	time.Sleep(2 * refresh)
+	if asked {
+		go d.Take(t.Context(), "k")
+		synctest.Wait()
+	}
+	_, save := d.Learn("k", []retry.Quota{quota}, false, sent, has)
+	time.Sleep(100 * time.Millisecond)
+	if n := admitted(t, d, "k", 50); n != 0 {
+		t.Errorf("%d are sent beyond the quota", n)
+	}
+	save(t.Context())
+}
+
+// TestAskedAgainDespiteTheFleet: what a server says that is asked again after an hour counts, not what Redis has, also where
+// Redis is asked before it answers.
+func TestAskedAgainDespiteTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, fleet := fleetOf(t, 1)
+		d := fleet[0]
+		admitted(t, d, "k", 1)
+		observe(t, d, said(1, 0, 20*24*time.Hour, 0))
+		res, has := d.Take(t.Context(), "k")
+		for !res.Allowed {
+			time.Sleep(res.RetryAfter)
+			res, has = d.Take(t.Context(), "k")
+		}
+		sent := time.Now()
+		time.Sleep(2 * first)
+		d.Take(t.Context(), "k")
+		time.Sleep(first)
+		_, save := d.Learn("k", []retry.Quota{said(100, 99, time.Minute, 0)}, false, sent, has)
+		save(t.Context())
+		time.Sleep(2 * refresh)
+		if n := admitted(t, d, "k", 50); n != 50 {
+			t.Errorf("%d of 50 are sent, of 100 in a minute", n)
+		}
+	})
+}
+
+// TestOneLoadAtATime: Redis is not asked again about a key before it has answered.
+func TestOneLoadAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim, err := limiter.NewLocal(Scouting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shelf := frozenShelf{new(memory)}
+		d := Of(lim, shelf)
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), first)
+			d.Take(ctx, "k")
+			cancel()
+		}
+		synctest.Wait()
+		if n := shelf.loads; n != 1 {
+			t.Errorf("Redis is asked %d times at a time", n)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// frozenShelf answers late.
+type frozenShelf struct{ *memory }
+
+func (s frozenShelf) Load(ctx context.Context, key string) ([]lua.LearntQuota, error) {
+	all, err := s.memory.Load(ctx, key)
+	time.Sleep(time.Minute)
+	return all, err
+}
+
 // TestUnsentRequestsAreGivenBack to each quota, which then has room for as many others, and knows it.
 func TestUnsentRequestsAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

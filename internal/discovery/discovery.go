@@ -352,7 +352,7 @@ func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent ti
 		}
 		q.named = now
 		unknown := q.limit == 0
-		c, m := q.observe(s, sent, now, stale)
+		c, m := q.observe(s, sent, now, stale && !unknown)
 		if l, ok := q.paced(now); ok && !of.of(q.name) { // it was decided before this quota was known
 			uncounted = append(uncounted, paces{name: q.name, limit: l})
 			if unknown { // of others it is not known when they were sent

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
@@ -376,4 +377,31 @@ func TestGuesses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNewQuotaIsNeverStale: a quota that is not known yet is learnt from any response, also from one to a request that was sent
+// before another quota was learnt.
+func TestNewQuotaIsNeverStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := alone(t)
+		a, b := said(100, 98, time.Minute, time.Minute), said(3, 2, time.Minute, time.Minute)
+		a.Name, b.Name = "a", "b"
+		_, first := d.Take(t.Context(), "k")
+		time.Sleep(time.Second)
+		_, second := d.Take(t.Context(), "k")
+		sent := time.Now()
+		time.Sleep(time.Second)
+		for _, of := range []struct {
+			has  admission.Taken
+			said []retry.Quota
+		}{{first, []retry.Quota{a}}, {second, []retry.Quota{a, b}}} {
+			if _, save := d.Learn("k", of.said, false, sent, of.has); save != nil {
+				save(t.Context())
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if n := admitted(t, d, "k", 50); n != 2 {
+			t.Errorf("%d are sent after the first, of 3", n)
+		}
+	})
 }

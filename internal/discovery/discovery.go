@@ -376,6 +376,7 @@ func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent ti
 		}
 	}
 	tell := changed || more || len(e.quotas) > 0 && now.Sub(e.saved) > e.life()/2
+	unasked := e.loaded.IsZero() && d.shelf != nil // as of the quota of a resource that this request was not known to need
 	if tell {
 		e.knowsMore(now)
 	}
@@ -384,7 +385,49 @@ func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent ti
 		return paced, nil
 	}
 	return paced, func(ctx context.Context) {
-		admission.Whole(ctx, func(ctx context.Context) { d.settle(ctx, key, e, uncounted, apart, tell) })
+		admission.Whole(ctx, func(ctx context.Context) {
+			if unasked {
+				d.join(ctx, key, e, uncounted)
+			}
+			d.settle(ctx, key, e, uncounted, apart, tell)
+		})
+	}
+}
+
+// join asks Redis about a key only after a response has said its quotas, which may say less than the fleet knows: how long
+// the window is shows only in time. What a request is counted by changes with it.
+func (d *Discovery) join(ctx context.Context, key string, e *entry, uncounted []paces) {
+	all, err := d.shelf.Load(ctx, key)
+	if err != nil || len(all) == 0 {
+		return
+	}
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	said := e.quotas
+	e.adopt(all, now)
+	for _, s := range said {
+		q := e.find(s.name)
+		switch {
+		case q != nil:
+			if q.limit = s.limit; s.peaks == 0 || s.window > q.window {
+				q.window, q.known = s.window, s.known
+			}
+		case !s.guessed && len(e.quotas) < retry.MaxQuotas:
+			e.quotas = append(e.quotas, s)
+		}
+	}
+	for i := range uncounted {
+		if q := e.find(uncounted[i].name); q != nil {
+			if l, ok := q.paced(now); ok {
+				uncounted[i].limit = l
+			}
+		}
+	}
+	for _, s := range said { // others have that, and not this request
+		if q := e.find(s.name); q != nil && s.taken > 0 {
+			q.taken, q.until = s.taken, s.until
+		}
 	}
 }
 

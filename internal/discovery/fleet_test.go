@@ -305,7 +305,7 @@ func TestCallerLeavesWhileItIsSaved(t *testing.T) {
 		if took := time.Since(began); took != 10*time.Millisecond {
 			t.Errorf("left after %v", took)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // it asks Redis first
 		synctest.Wait()
 		if shelf.saves != 1 {
 			t.Errorf("saved %d times", shelf.saves)
@@ -416,6 +416,35 @@ func notSavedYet(t *testing.T, quota retry.Quota, asked bool) {
 		t.Errorf("%d are sent beyond the quota", n)
 	}
 	save(t.Context())
+}
+
+// TestFirstResponseKeepsWhatTheFleetKnows: a process learns a quota from a response before it has asked Redis, as that of a
+// resource whose name it did not know. It says how long it is until the reset, of a window that the fleet knows to be longer.
+func TestFirstResponseKeepsWhatTheFleetKnows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, fleet := fleetOf(t, 2)
+		a, b := fleet[0], fleet[1]
+		_, has := a.Take(t.Context(), "k")
+		learn := func(d *Discovery, q retry.Quota, has admission.Taken) {
+			_, save := d.Learn("k", []retry.Quota{q}, false, time.Now(), has)
+			save(t.Context())
+		}
+		learn(a, said(10, 9, time.Minute, 0), has)
+		time.Sleep(57 * time.Second)
+		if n := admitted(t, a, "k", 8); n != 8 {
+			t.Fatalf("%d of 8", n)
+		}
+		learn(b, said(10, 0, 3*time.Second, 0), nil)
+		if len(m.all) != 1 || m.all[0].Window != time.Minute.Microseconds() {
+			t.Errorf("the fleet knows %+v", m.all)
+		}
+		time.Sleep(3*time.Second + refresh)
+		for i, d := range fleet {
+			if n := admitted(t, d, "k", 20); n != 1-i {
+				t.Errorf("process %d sends %d, where 9 of 10 were sent within the minute", i, n)
+			}
+		}
+	})
 }
 
 // TestAskedAgainDespiteTheFleet: what a server says that is asked again after an hour counts, not what Redis has, also where

@@ -55,8 +55,9 @@ func (f *levels) charge(c charge, r *rule, now int64) (wrong string) {
 			l.cur += c.units
 		}
 	default:
-		l.left += float64(c.units)
-		l.rate = float64(c.p.Num) / float64(c.p.Den)
+		if l.left += float64(c.units); c.units > 0 { // a debt for which there is no room changes nothing
+			l.rate = float64(c.p.Num) / float64(c.p.Den)
+		}
 	}
 	if used := l.used(now); c.kind == decisions && used > float64(l.p.Cap)+unitsExact {
 		return fmt.Sprintf("%.3f units are used, the limit is %d", used, l.p.Cap)

@@ -574,8 +574,11 @@ func (d *Discovery) ask(ctx context.Context, key string, e *entry, loading chan 
 	if e.loading != loading {
 		return // more has become known here meanwhile
 	}
-	e.loading = nil
-	if err != nil || len(all) == 0 {
+	if e.loading = nil; err != nil {
+		return
+	}
+	if len(all) == 0 {
+		e.saved = time.Time{} // Redis has lost it: the next response saves it
 		return
 	}
 	changed, later := e.adopt(all, time.Now())

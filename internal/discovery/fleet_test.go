@@ -621,6 +621,52 @@ func TestCutThatWasNotSavedIsSavedLater(t *testing.T) {
 	})
 }
 
+// TestWhatRedisHasLostIsSavedAgain with the next response: else processes keep to parts of their own for minutes, and to
+// limits of their own.
+func TestWhatRedisHasLostIsSavedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, fleet := fleetOf(t, 2)
+		a, b := fleet[0], fleet[1]
+		ten := said(10, 9, time.Minute, time.Minute)
+		admitted(t, a, "k", 1)
+		observe(t, a, ten)
+		a.Observe(t.Context(), "k", nil, true, time.Now().Add(2*settle)) // a rejection
+		admitted(t, b, "k", 1)
+		time.Sleep(2 * refresh)
+		m.all = nil
+		for range 2 {
+			admitted(t, a, "k", 1)
+			synctest.Wait()
+			observe(t, a, ten)
+		}
+		if len(m.all) != 1 || m.all[0].Stretch == 0 || m.saves != 3 {
+			t.Errorf("saved %d times, %+v", m.saves, m.all)
+		}
+	})
+}
+
+// TestNoKindOfLimitForgets: what was sent with a part that is less than one request for each window counts also when
+// that is over.
+func TestNoKindOfLimitForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, fleet := fleetOf(t, 1)
+		d := fleet[0]
+		one := said(1, 0, 10*time.Second, 10*time.Second)
+		admitted(t, d, "k", 1)
+		observe(t, d, one)
+		time.Sleep(time.Minute)
+		m.all[0].Stretch, m.all[0].Taken, m.at = 2000, 0, time.Now()
+		if n := admitted(t, d, "k", 1); n != 1 {
+			t.Fatal("not admitted")
+		}
+		m.all[0].Stretch = 0
+		time.Sleep(refresh)
+		if n := admitted(t, d, "k", 1); n != 0 {
+			t.Error("a second one is admitted at once")
+		}
+	})
+}
+
 // TestQuotaThatIsNotNamedIsForgottenByAll: two windows, of at least a minute, after a response has named it last, and
 // the fleet hears that with the next response that names others.
 func TestQuotaThatIsNotNamedIsForgottenByAll(t *testing.T) {

@@ -109,7 +109,10 @@ func (q *quota) paced(now time.Time) (l limiter.Limit, ok bool) {
 	if exact {
 		window += min(window/lagPart, maxLag)
 	}
-	if exact && n >= 1 && n <= maxLogged {
+	if exact && q.limit <= maxLogged { // whatever the part: what one kind of limit has counted, the other does not know
+		if n < 1 {
+			n, window = 1, time.Duration(min(float64(window)/n, float64(maxWindow)))
+		}
 		return limiter.SlidingWindowLog(limiter.Per(int(n), window.Truncate(time.Microsecond))), true
 	}
 	burst := max(1, int(n/burstPart))

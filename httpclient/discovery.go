@@ -6,15 +6,20 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/admission"
 	"github.com/holdfast-go/holdfast/internal/configerr"
 	"github.com/holdfast-go/holdfast/internal/discovery"
 	"github.com/holdfast-go/holdfast/limiter"
 	"github.com/holdfast-go/holdfast/retry"
 )
+
+// askTime is how long requests are held back while Redis is asked whether a fleet has used up a quota itself.
+const askTime = 100 * time.Millisecond
 
 // WithDiscovery learns the limits that servers say, by [retry.ParseQuotas], and paces requests
 // by them before the first 429: for each key, and within it for each quota that a server
@@ -64,15 +69,15 @@ func (t *Transport) Close() error {
 }
 
 // discover learns the quotas that a response says, and reports whether requests are paced by
-// them from now on. saves are to be called then, which may wait for Redis.
-func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Answer) (paced bool, saves []func(context.Context)) {
+// them from now on. Where that is not known here, counted asks Redis. saves are to be called then, which may wait for it.
+func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Answer) (paced bool, counted func(context.Context) bool, saves []func(context.Context)) {
 	key := x.adm.Key
 	if x.discovery == nil || key == "" {
-		return false, nil
+		return false, nil, nil
 	}
 	said := retry.ParseQuotas(resp.Header, time.Time{}, x.cfg.resetFormat(x.adm.Host.Name))
 	if len(said) == 0 && resp.StatusCode >= 500 {
-		return false, nil // it may come from a proxy
+		return false, nil, nil // it may come from a proxy
 	}
 	rejected := kind == retry.Rejected && resp.StatusCode == http.StatusTooManyRequests
 	paced = len(said) > 0
@@ -80,16 +85,42 @@ func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Ans
 	for _, q := range said {
 		byScope[q.Scope] = append(byScope[q.Scope], q)
 	}
+	d, unpaced := x.discovery, map[string][]retry.Quota{}
 	for _, scope := range slices.Sorted(maps.Keys(byScope)) {
 		at := key
 		if scope != "" {
 			at = scopeKey(key, scope, x.orig)
 		}
-		ok, save := x.discovery.Learn(at, byScope[scope], rejected && scope == a.Scope, x.began, x.adm.Has(at))
-		paced = paced && (ok || len(byScope[scope]) == 0)
+		ok, save := d.Learn(at, byScope[scope], rejected && scope == a.Scope, x.began, x.adm.Has(at))
+		if !ok && len(byScope[scope]) > 0 {
+			paced, unpaced[at] = false, byScope[scope]
+		}
 		if save != nil {
 			saves = append(saves, save)
 		}
 	}
-	return paced, saves
+	if len(unpaced) == 0 {
+		return paced, nil, saves
+	}
+	return false, func(ctx context.Context) bool { // without x, which stays on the stack
+		for at, of := range unpaced {
+			if !d.Counted(ctx, at, of) {
+				return false
+			}
+		}
+		return true
+	}, saves
+}
+
+// coolUnless cools, as a response asks that says that nothing is left, unless the fleet has counted that itself. Until
+// that is known nothing is sent; a caller that leaves does not wait for it.
+func (x *exchange) coolUnless(counted func(context.Context) bool, kind retry.Verdict, resp *http.Response, a retry.Answer) {
+	c, _ := x.cooldown(kind, resp, a)
+	release := x.adm.Hold(c, askTime)
+	defer release()
+	var ours atomic.Bool
+	admission.Whole(x.orig.Context(), func(ctx context.Context) { ours.Store(counted(ctx)) })
+	if !ours.Load() {
+		x.cool(kind, resp, a)
+	}
 }

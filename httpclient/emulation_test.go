@@ -380,6 +380,17 @@ func TestEmulation(t *testing.T) {
 	}
 }
 
+// TestManyProcessesOfAFleetUseAWholeLimit: of windows of a second, of which a server says each time that nothing is left,
+// and until when in whole seconds. It is said to one process, and the others have used most.
+func TestManyProcessesOfAFleetUseAWholeLimit(t *testing.T) {
+	for _, n := range []int{10, 100} {
+		c := cell{sliding, 1000, time.Second, n}
+		if got := emulate(t, c, byRedis).took / oracle(c).Seconds(); got > 1.15 {
+			t.Errorf("%v: %.2f times the oracle's time", c, got)
+		}
+	}
+}
+
 // median returns the middle of each figure, as jitter makes each emulation another one.
 func median(all ...emulated) emulated {
 	rejected, took := make([]float64, 0, len(all)), make([]float64, 0, len(all))

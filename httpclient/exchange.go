@@ -217,9 +217,11 @@ func (x *exchange) next(kind retry.Verdict, resp *http.Response, a retry.Answer)
 func (x *exchange) learn(kind retry.Verdict, resp *http.Response, a retry.Answer) {
 	x.learnNames(resp, a)
 	cools := a.Wait > 0 && a.Asked && (a.Remaining == 0 || kind == retry.Rejected)
-	paced, saves := x.discover(kind, resp, a)
+	paced, counted, saves := x.discover(kind, resp, a)
 	switch {
 	case paced && kind != retry.Rejected: // the next window's requests need no pause to be spread
+	case cools && counted != nil && kind != retry.Rejected:
+		x.coolUnless(counted, kind, resp, a)
 	case cools:
 		x.cool(kind, resp, a)
 	case resp.StatusCode == http.StatusTooManyRequests && kind != retry.Final:

@@ -431,6 +431,48 @@ func (d *Discovery) join(ctx context.Context, key string, e *entry, uncounted []
 	}
 }
 
+// Counted reports whether the fleet itself has used up every quota of which said, as Learn has learnt it, says that
+// nothing is left: then the limiter denies requests until there is more, and who reads that need not stop all of
+// them until the reset. Here it is only known what the last decision of this process has left, so the limiter is asked.
+func (d *Discovery) Counted(ctx context.Context, key string, said []retry.Quota) bool {
+	e := d.keys.Get(key)
+	return e != nil && !slices.ContainsFunc(said, func(s retry.Quota) bool { return !d.counted(ctx, key, e, s) })
+}
+
+// counted is Counted for one quota.
+func (d *Discovery) counted(ctx context.Context, key string, e *entry, said retry.Quota) bool {
+	name := hash(said.Name)
+	l, paces, asks := e.counts(name, said)
+	if paces || !asks {
+		return paces
+	}
+	// A block denies also a cost of 0, and may end before the reset.
+	res, err := d.pacer.Allow(ctx, quotaKey(key, name), l, limiter.Cost(0))
+	if err != nil || !res.Allowed || res.Remaining > 0 || res.Source > limiter.SourceLocal || res.Claim > 0 {
+		return false
+	}
+	e.note(name, 0) // other responses that say so need not ask
+	_, paces, _ = e.counts(name, said)
+	return paces
+}
+
+// counts reports whether a quota paces requests whose response says that, and else whether it does if nothing is left
+// of l.
+func (e *entry) counts(name int64, said retry.Quota) (l limiter.Limit, paces, asks bool) {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q := e.find(name)
+	if q == nil {
+		return l, false, false
+	}
+	if q.paces(said, now) || q.alone || !q.logged() || q.share(now) != 1 {
+		return l, q.paces(said, now), false
+	}
+	l, asks = q.paced(now)
+	return l, false, asks
+}
+
 // settle counts the request of a response, sets this process apart from others, and tells them.
 func (d *Discovery) settle(ctx context.Context, key string, e *entry, uncounted, apart []paces, tell bool) {
 	for _, q := range uncounted {

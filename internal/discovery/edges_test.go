@@ -73,6 +73,48 @@ func TestNothingLeftDenies(t *testing.T) {
 	}
 }
 
+// TestFleetCountsWhatItUsed: where a response says that nothing is left, the limiter says whether the fleet has used
+// that; a block, another limit, a part of one, and a process alone say nothing of it.
+func TestFleetCountsWhatItUsed(t *testing.T) {
+	none := []retry.Quota{said(100, 0, time.Minute, time.Minute)}
+	for name, c := range map[string]struct {
+		used   int
+		before func(a, b *Discovery)
+		want   bool
+	}{
+		"all":                   {used: 100, want: true},
+		"all but one":           {used: 99},
+		"a block":               {used: 99, before: func(_, b *Discovery) { _ = b.Block(t.Context(), "k", time.Second) }},
+		"a part":                {used: 99, before: func(a, _ *Discovery) { a.keys.Get("k").quotas[0].part.set(0.5, time.Now(), 0) }},
+		"nothing of that name":  {used: 100, before: func(a, _ *Discovery) { a.keys.Get("k").quotas[0].name++ }},
+		"too large to count":    {used: 100, before: func(a, _ *Discovery) { a.keys.Get("k").quotas[0].limit = maxLogged + 1 }},
+		"the limiter is closed": {used: 100, before: func(a, _ *Discovery) { _ = a.pacer.Close() }},
+		"alone":                 {used: 100, before: func(a, _ *Discovery) { a.keys.Get("k").quotas[0].alone = true }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			_, fleet := fleetOf(t, 2)
+			a, b := fleet[0], fleet[1]
+			admitted(t, a, "k", 1)
+			observe(t, a, said(100, 99, time.Minute, time.Minute))
+			time.Sleep(time.Second) // b asks what a has learnt
+			admitted(t, a, "k", 89)
+			admitted(t, b, "k", c.used-90)
+			if c.before != nil {
+				c.before(a, b)
+			}
+			if got := a.Counted(t.Context(), "k", none); got != c.want {
+				t.Errorf("%s: %v", name, got)
+			}
+			if left := a.keys.Get("k").quotas[0].left; (left == 0) != c.want {
+				t.Errorf("%s: %d are left", name, left)
+			}
+			if a.Counted(t.Context(), "another key", none) {
+				t.Errorf("%s: a key of which nothing is known", name)
+			}
+		})
+	}
+}
+
 // TestWindowsAreBounded, and a response without a reset says nothing of one.
 func TestWindowsAreBounded(t *testing.T) {
 	now, q := time.Now(), quota{limit: 10}

@@ -196,7 +196,7 @@ func TestFigures(t *testing.T) {
 // what scripts/measured says, which a release asks.
 func TestTablesSayWhereTheyComeFrom(t *testing.T) {
 	form := regexp.MustCompile("^Measured by `make [a-z-]+` on \\d{4}-\\d\\d-\\d\\d at commit [0-9a-f]{10}, go1\\.[0-9.]+[.,]")
-	for _, name := range []string{"redis.md", "throughput.md", "local.md", "cluster.md", "cluster-changes.md", "beyond.md", "http.md", "inbound.md", "simulated.md", "watch.md"} {
+	for _, name := range []string{"redis.md", "throughput.md", "local.md", "cluster.md", "cluster-changes.md", "beyond.md", "http.md", "discovery.md", "inbound.md", "simulated.md", "watch.md"} {
 		if first, _, _ := strings.Cut(read(t, "docs/"+name), "\n"); !form.MatchString(first) {
 			t.Errorf("docs/%s begins with %q", name, first)
 		}

@@ -3,6 +3,7 @@
 package httpclient
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -11,7 +12,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -373,7 +376,12 @@ func TestEmulation(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	for name, text := range map[string]string{"discovery.md": page(rows, results), "discovery.svg": picture(rows, results)} {
+	commit, err := exec.Command("git", "rev-parse", "--short=10", "HEAD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := fmt.Sprintf("Measured by `make discovery` on %s at commit %s, %s.\n\n", time.Now().Format(time.DateOnly), bytes.TrimSpace(commit), runtime.Version())
+	for name, text := range map[string]string{"discovery.md": from + page(rows, results), "discovery.svg": picture(rows, results)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -405,7 +413,7 @@ func median(all ...emulated) emulated {
 // page is the table, and what the goals came to.
 func page(rows []cell, got []map[strategy]emulated) string {
 	var b strings.Builder
-	b.WriteString("<!-- make discovery writes this page. -->\n\n![rejections](discovery.svg)\n\n")
+	b.WriteString("![rejections](discovery.svg)\n\n")
 	b.WriteString("Each figure is the median of five emulations. Times are multiples of the oracle's.\n\n")
 	b.WriteString("| server, limit, clients |")
 	for _, s := range strategies {

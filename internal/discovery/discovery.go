@@ -12,15 +12,12 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/admission"
-	"github.com/holdfast-go/holdfast/internal/algo"
 	"github.com/holdfast-go/holdfast/internal/configerr"
-	"github.com/holdfast-go/holdfast/internal/lua"
 	"github.com/holdfast-go/holdfast/internal/options"
 	"github.com/holdfast-go/holdfast/internal/random"
 	"github.com/holdfast-go/holdfast/internal/redislink"
@@ -34,16 +31,6 @@ const (
 	// maxKeys bounds the keys whose quotas this process remembers, at about 700 bytes each. With
 	// MaxQuotas of each, they find room in the limiter, where keys without room share a state.
 	maxKeys = 1 << 14
-	// refresh is how often Redis is asked what others have learnt of a key that is in use.
-	refresh = time.Second
-	// first is the same for a key of which nothing is known: callers wait for what others learn.
-	first = refresh / 10
-	// What is learnt ages: it is forgotten after four windows without a request, and at
-	// least these.
-	minLife = 10 * time.Minute
-	maxLife = 48 * time.Hour
-	// guessWindow is that in which requests are counted where nothing is said.
-	guessWindow = 10 * time.Second
 	// guessCut is the part of what was sent before a rejection that is sent after it.
 	guessCut = 0.7
 )
@@ -65,23 +52,6 @@ type Discovery struct {
 	pacer Pacer
 	shelf Shelf // nil is of this process alone
 	keys  *admission.Table[entry]
-}
-
-// entry is what is known of one key.
-type entry struct {
-	mu       sync.Mutex
-	quotas   []quota
-	answered bool          // a response has come
-	changed  time.Time     // when the quotas were learnt, by a response or from Redis
-	loaded   time.Time     // when Redis was asked last, or more was known here than there
-	loading  chan struct{} // closed once it has answered; nil where no answer counts
-	saved    time.Time     // when Redis last got them, or had them
-	asked    time.Time     // when a request was last sent, or the first one was denied since
-	stopped  time.Time     // until when requests are denied, as far as is known
-
-	// How many requests were sent in this guessWindow and in the one before it.
-	second    time.Time
-	sent, was int64
 }
 
 // New returns a discovery that shares what it learns through rdb, with options of a limiter's;
@@ -140,7 +110,7 @@ func (d *Discovery) Take(ctx context.Context, key string) (admitted limiter.Resu
 		admitted.Remaining = math.MaxInt32
 		return admitted, nil
 	}
-	d.load(ctx, key, e)
+	e.load(ctx, d.shelf, key)
 	now := time.Now()
 	e.mu.Lock()
 	quotas, answered := e.paced(now), e.answered
@@ -185,56 +155,10 @@ func (u *units) of(name int64) bool {
 	return u != nil && slices.ContainsFunc(u.all, func(t taken) bool { return t.name == name })
 }
 
-// asksAgain reports whether a request that is denied for long is still sent: no answer of
-// a server stops a process for longer than admission.Max. It shortens what res says accordingly.
-func (e *entry) asksAgain(res *limiter.Result, now time.Time) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if now.After(e.stopped) {
-		e.asked = now
-	}
-	if end := now.Add(res.RetryAfter); end.After(e.stopped) {
-		e.stopped = end
-	}
-	left := admission.Max - now.Sub(e.asked)
-	if left <= 0 && res.RetryAfter > 0 {
-		e.asked, e.answered, e.quotas = now, false, nil // what it says now counts
-		e.knowsMore(now.Add(calm))                      // and not what Redis has, if it says something by then
-		return true
-	}
-	res.RetryAfter = min(res.RetryAfter, left)
-	return false
-}
-
 // entry returns the entry of a key, or nil if there are too many that are in use: requests to
 // others are not paced.
 func (d *Discovery) entry(key string) *entry {
 	return d.keys.GetOrAdd(key, func() *entry { return &entry{asked: time.Now()} })
-}
-
-// used reports whether what is learnt would be missed.
-func (e *entry) used() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return time.Since(e.asked) < e.life()
-}
-
-// paces is a limit, and whose it is.
-type paces struct {
-	name  int64
-	limit limiter.Limit
-	until time.Time // until when others have a part of it
-	none  bool      // they have all of it
-}
-
-// paced returns the limits that are known well enough. mu is held.
-func (e *entry) paced(now time.Time) (all []paces) {
-	for i := range e.quotas {
-		if l, ok := e.quotas[i].paced(now); ok {
-			all = append(all, paces{e.quotas[i].name, l, e.quotas[i].until, e.quotas[i].none(now)})
-		}
-	}
-	return all
 }
 
 // take takes a request from all quotas, or from none.
@@ -267,61 +191,7 @@ func (d *Discovery) take(ctx context.Context, key string, e *entry, quotas []pac
 	return res, all, true
 }
 
-// taken is a request of one quota.
-type taken struct {
-	name int64
-	r    *limiter.Reservation
-}
-
-// giveBack gives back what was taken for a request that is not sent.
-func (e *entry) giveBack(ctx context.Context, all []taken) {
-	for _, t := range all {
-		if t.r.Cancel(ctx) != nil {
-			continue // then it drains
-		}
-		e.mu.Lock()
-		if q := e.find(t.name); q != nil {
-			q.left = min(q.left+1, q.limit)
-		}
-		e.mu.Unlock()
-	}
-}
-
-// note remembers what is left of a quota.
-func (e *entry) note(name int64, left int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if q := e.find(name); q != nil {
-		q.note(int64(left), time.Now())
-	}
-}
-
 func quotaKey(key string, name int64) string { return key + "~" + strconv.FormatInt(name, 36) }
-
-// count counts a request. mu is held.
-func (e *entry) count(now time.Time) {
-	switch since := now.Sub(e.second); {
-	case since >= 2*guessWindow:
-		e.was, e.sent, e.second = 0, 0, now
-	case since >= guessWindow:
-		e.was, e.sent, e.second = e.sent, 0, now
-	}
-	e.sent++
-	e.asked = now
-	for i := range e.quotas {
-		e.quotas[i].count(now)
-	}
-}
-
-// uncount takes back that a request was counted, which is not sent.
-func (e *entry) uncount() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.sent = max(0, e.sent-1)
-	for i := range e.quotas {
-		e.quotas[i].uncount()
-	}
-}
 
 // Learn learns what a response to a request that was sent at sent says about the quotas of
 // its key, of which it has what Take has returned. rejected is that it rejects the request by quota. It reports whether requests are
@@ -387,47 +257,10 @@ func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent ti
 	return paced, func(ctx context.Context) {
 		admission.Whole(ctx, func(ctx context.Context) {
 			if unasked {
-				d.join(ctx, key, e, uncounted)
+				e.join(ctx, d.shelf, key, uncounted)
 			}
 			d.settle(ctx, key, e, uncounted, apart, tell)
 		})
-	}
-}
-
-// join asks Redis about a key only after a response has said its quotas, which may say less than the fleet knows: how long
-// the window is shows only in time. What a request is counted by changes with it.
-func (d *Discovery) join(ctx context.Context, key string, e *entry, uncounted []paces) {
-	all, err := d.shelf.Load(ctx, key)
-	if err != nil || len(all) == 0 {
-		return
-	}
-	now := time.Now()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	said := e.quotas
-	e.adopt(all, now)
-	for _, s := range said {
-		q := e.find(s.name)
-		switch {
-		case q != nil:
-			if q.limit = s.limit; s.peaks == 0 || s.window > q.window {
-				q.window, q.known = s.window, s.known
-			}
-		case !s.guessed && len(e.quotas) < retry.MaxQuotas:
-			e.quotas = append(e.quotas, s)
-		}
-	}
-	for i := range uncounted {
-		if q := e.find(uncounted[i].name); q != nil {
-			if l, ok := q.paced(now); ok {
-				uncounted[i].limit = l
-			}
-		}
-	}
-	for _, s := range said { // others have that, and not this request
-		if q := e.find(s.name); q != nil && s.taken > 0 {
-			q.taken, q.until = s.taken, s.until
-		}
 	}
 }
 
@@ -456,23 +289,6 @@ func (d *Discovery) counted(ctx context.Context, key string, e *entry, said retr
 	return paces
 }
 
-// counts reports whether a quota paces requests whose response says that, and else whether it does if nothing is left
-// of l.
-func (e *entry) counts(name int64, said retry.Quota) (l limiter.Limit, paces, asks bool) {
-	now := time.Now()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	q := e.find(name)
-	if q == nil {
-		return l, false, false
-	}
-	if q.paces(said, now) || q.alone || !q.logged() || q.share(now) != 1 {
-		return l, q.paces(said, now), false
-	}
-	l, asks = q.paced(now)
-	return l, false, asks
-}
-
 // settle counts the request of a response, sets this process apart from others, and tells them.
 func (d *Discovery) settle(ctx context.Context, key string, e *entry, uncounted, apart []paces, tell bool) {
 	for _, q := range uncounted {
@@ -486,43 +302,8 @@ func (d *Discovery) settle(ctx context.Context, key string, e *entry, uncounted,
 		}
 	}
 	if tell {
-		d.save(ctx, key, e)
+		e.save(ctx, d.shelf, key)
 	}
-}
-
-// find returns the quota of a name, nil without. mu is held.
-func (e *entry) find(name int64) *quota {
-	i := slices.IndexFunc(e.quotas, func(q quota) bool { return q.name == name })
-	if i < 0 {
-		return nil
-	}
-	return &e.quotas[i]
-}
-
-// drop forgets the quotas that responses do not name any more, such as those of another policy, or of something
-// before the server that answered once. mu is held.
-func (e *entry) drop(said []retry.Quota, now time.Time) (dropped bool) {
-	n := len(e.quotas)
-	e.quotas = slices.DeleteFunc(e.quotas, func(q quota) bool {
-		return now.Sub(q.named) > unnamed*max(q.window, calm) &&
-			!slices.ContainsFunc(said, func(s retry.Quota) bool { return hash(s.Name) == q.name })
-	})
-	return len(e.quotas) < n
-}
-
-// quota is find, which makes the quota if there is room. mu is held.
-func (e *entry) quota(name int64, alone bool) *quota {
-	if q := e.find(name); q != nil {
-		return q
-	}
-	if len(e.quotas) > 0 && e.quotas[0].guessed {
-		e.quotas = e.quotas[:0] // now it is said
-	}
-	if len(e.quotas) == retry.MaxQuotas {
-		return nil
-	}
-	e.quotas = append(e.quotas, quota{name: name, alone: alone})
-	return &e.quotas[len(e.quotas)-1]
 }
 
 // cut sends less after a rejection. mu is held.
@@ -566,104 +347,4 @@ func (d *Discovery) Block(ctx context.Context, key string, dur time.Duration, _ 
 		err = errors.Join(err, d.pacer.Block(ctx, quotaKey(key, q.name), dur, q.limit))
 	}
 	return err
-}
-
-// life is how long Redis keeps what is learnt. mu is held.
-func (e *entry) life() time.Duration {
-	life := minLife
-	for i := range e.quotas {
-		life = max(life, min(4*min(e.quotas[i].window, maxWindow), maxLife))
-	}
-	return life
-}
-
-// load asks Redis what others have learnt, once in a while. While nothing is known, all wait for its answer.
-func (d *Discovery) load(ctx context.Context, key string, e *entry) {
-	if d.shelf == nil {
-		return
-	}
-	now, often := time.Now(), refresh
-	e.mu.Lock()
-	unknown := len(e.quotas) == 0 && !e.answered
-	if unknown {
-		often = first
-	}
-	due := e.loading == nil && now.Sub(e.loaded) >= often
-	if due {
-		loading := make(chan struct{})
-		e.loaded, e.loading = now, loading
-		go func() { // also for those who wait when this caller leaves
-			defer close(loading)
-			d.ask(context.WithoutCancel(ctx), key, e, loading)
-		}()
-	}
-	loading := e.loading
-	e.mu.Unlock()
-	if loading == nil || !due && !unknown {
-		return
-	}
-	select {
-	case <-loading:
-	case <-ctx.Done():
-	}
-}
-
-// ask asks Redis now.
-func (d *Discovery) ask(ctx context.Context, key string, e *entry, loading chan struct{}) {
-	all, err := d.shelf.Load(ctx, key)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.loading != loading {
-		return // more has become known here meanwhile
-	}
-	if e.loading = nil; err != nil {
-		return
-	}
-	if len(all) == 0 {
-		e.saved = time.Time{} // Redis has lost it: the next response saves it
-		return
-	}
-	changed, later := e.adopt(all, time.Now())
-	if changed {
-		e.changed, e.saved = time.Now(), time.Now()
-	}
-	if later {
-		e.saved = time.Time{} // the next response saves it: the fleet sends by one limit
-	}
-}
-
-// knowsMore is for what Redis does not have yet: what it has does not count until a refresh after a time. mu is held.
-func (e *entry) knowsMore(until time.Time) { e.loaded, e.loading = until, nil }
-
-// adopt takes what Redis has, and reports whether the limits are others, and whether some were cut later here. mu is held.
-func (e *entry) adopt(all []lua.LearntQuota, now time.Time) (changed, later bool) {
-	kept := make([]quota, 0, retry.MaxQuotas)
-	for _, r := range all[:min(len(all), retry.MaxQuotas)] {
-		q := quota{left: -1}
-		if known := e.find(r.Name); known != nil {
-			q = *known
-		}
-		changed = changed || q.limit != r.Limit || q.window != algo.Duration(r.Window)
-		later = q.adopt(r, now) || later
-		kept = append(kept, q)
-	}
-	e.quotas = kept
-	return changed, later
-}
-
-// save tells the others.
-func (d *Discovery) save(ctx context.Context, key string, e *entry) {
-	if d.shelf == nil {
-		return
-	}
-	now := time.Now()
-	e.mu.Lock()
-	e.saved = now
-	all, life := make([]lua.LearntQuota, 0, len(e.quotas)), e.life()
-	for i := range e.quotas {
-		all = append(all, e.quotas[i].record(now))
-	}
-	e.mu.Unlock()
-	// When Redis is unavailable this process still keeps to it; others learn it themselves.
-	_ = d.shelf.Save(ctx, key, all, life)
 }

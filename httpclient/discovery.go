@@ -85,7 +85,8 @@ func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Ans
 	for _, q := range said {
 		byScope[q.Scope] = append(byScope[q.Scope], q)
 	}
-	d, unpaced := x.discovery, map[string][]retry.Quota{}
+	d := x.discovery
+	var unpaced map[string][]retry.Quota
 	for _, scope := range slices.Sorted(maps.Keys(byScope)) {
 		at := key
 		if scope != "" {
@@ -93,7 +94,10 @@ func (x *exchange) discover(kind retry.Verdict, resp *http.Response, a retry.Ans
 		}
 		ok, save := d.Learn(at, byScope[scope], rejected && scope == a.Scope, x.began, x.adm.Has(at))
 		if !ok && len(byScope[scope]) > 0 {
-			paced, unpaced[at] = false, byScope[scope]
+			if paced = false; unpaced == nil {
+				unpaced = map[string][]retry.Quota{}
+			}
+			unpaced[at] = byScope[scope]
 		}
 		if save != nil {
 			saves = append(saves, save)

@@ -201,7 +201,7 @@ func (x *Call) Has(key string) Taken {
 
 // Learnt is a limiter of what servers say of their quotas.
 type Learnt interface {
-	// Take asks for one request. What an admitted one has may be nil.
+	// Take asks for one request, and returns what an admitted one has of the limit: nil is nothing.
 	Take(ctx context.Context, key string) (res limiter.Result, has Taken)
 	blocker
 }

@@ -150,8 +150,8 @@ func (u *units) Back(ctx context.Context) {
 	u.e.giveBack(ctx, u.all)
 }
 
-// of is whether that quota has counted the request.
-func (u *units) of(name int64) bool {
+// from is whether that quota has counted the request.
+func (u *units) from(name int64) bool {
 	return u != nil && slices.ContainsFunc(u.all, func(t taken) bool { return t.name == name })
 }
 
@@ -204,7 +204,7 @@ func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent ti
 		return false, nil
 	}
 	now := time.Now()
-	of, _ := has.(*units)
+	took, _ := has.(*units)
 	e.mu.Lock()
 	e.answered = true
 	changed, more := false, false
@@ -223,7 +223,7 @@ func (d *Discovery) Learn(key string, said []retry.Quota, rejected bool, sent ti
 		q.named = now
 		unknown := q.limit == 0
 		c, m := q.observe(s, sent, now, stale && !unknown)
-		if l, ok := q.paced(now); ok && !of.of(q.name) { // it was decided before this quota was known
+		if l, ok := q.paced(now); ok && !took.from(q.name) { // it was decided before this quota was known
 			uncounted = append(uncounted, paces{name: q.name, limit: l})
 			if unknown { // of others it is not known when they were sent
 				q.count(now)

@@ -366,7 +366,7 @@ func TestFirstRequestsWaitForTheFleet(t *testing.T) {
 				ctx = leaves
 			}
 			wg.Go(func() {
-				if res, has := d.Take(ctx, "k"); i > 0 && (!res.Allowed || !has.(*units).of(hash(""))) {
+				if res, has := d.Take(ctx, "k"); i > 0 && (!res.Allowed || !has.(*units).from(hash(""))) {
 					t.Errorf("%v, by what the fleet knows: %v", res.Allowed, has)
 				}
 			})

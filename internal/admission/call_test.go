@@ -722,3 +722,17 @@ func TestPaceCounts(t *testing.T) {
 		}
 	})
 }
+
+// TestHasIsOfTheLastAttempt: what an earlier attempt has taken says nothing of a later one.
+func TestHasIsOfTheLastAttempt(t *testing.T) {
+	x := Begin(t.Context(), newClient(t, nil, nil), "h", "k")
+	for i := range 3 {
+		has := unitOf{key: strconv.Itoa(i)}
+		if i < 2 {
+			x.taken = append(x.taken, unit{"k", has})
+		}
+		if x.Send(); i < 2 && x.Has("k") != Taken(has) || i == 2 && x.Has("k") != nil || x.Has("other") != nil {
+			t.Errorf("attempt %d has %v", i, x.Has("k"))
+		}
+	}
+}

@@ -451,7 +451,7 @@ func page(rows []cell, got []map[strategy]emulated) string {
 
 const whyNotAll = `
 What misses a goal with Redis is the sliding window of 1000/1s with 100 clients and, in some
-runs, with 10, and by a hair the fixed window of 100/1s with one. When the limit of the first is halved without a word, about 90 requests are under way, of the
+runs, with 10, and slightly the fixed window of 100/1s with one. When the limit of the first is halved without a word, about 90 requests are under way, of the
 120 callers that send in a burst as soon as the window has room. No client can know of the change
 before the first response to one of them: 90 rejections of 30,000 requests are 3.0 per 1,000. Sent evenly,
 1,000 in 1.05 s with 50 ms each, 48 would be under way, which is 1.6; the goals are 2.0 and 1.6.
